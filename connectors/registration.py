@@ -46,6 +46,11 @@ class ClusterSources(BaseModel):
     zookeeper: ZooKeeperConnection | None = Field(
         default=None, description="The ZooKeeper with a cluster's BookKeeper metadata and Pulsar's policies."
     )
+    configuration_store: ZooKeeperConnection | None = Field(
+        default=None,
+        description="The ZooKeeper with the policies of tenants and namespaces (the brokers' "
+        "configurationMetadataStoreUrl), if it is not `zookeeper`.",
+    )
     pulsar: PulsarAdmin | None = Field(default=None, description="The admin REST of a Pulsar cluster's brokers.")
 
     def setting(self, kind: type[Setting]) -> Setting | None:
@@ -86,8 +91,8 @@ class ClusterSetting:
 class Clients(Protocol):
     """Connections to a watched cluster that its collectors and actuators share."""
 
-    def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
-        """The cluster's ZooKeeper session; None if the settings name no ZooKeeper."""
+    def zookeeper(self, cluster: str, connection: ZooKeeperConnection | None = None) -> ZooKeeperSession | None:
+        """The session of another ZooKeeper of the cluster, or of its own; None if the settings name none."""
         ...
 
     def pulsar(self, cluster: str) -> AdminApi | None:

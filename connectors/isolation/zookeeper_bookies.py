@@ -9,12 +9,13 @@ from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.affinity import read_broker_groups
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.connection import ZnodePath
+from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
 from connectors.zookeeper.outcomes import READ_ERRORS
-from connectors.zookeeper.registrations import read_bookies, read_racks
+from connectors.zookeeper.registrations import LEDGERS_ELSEWHERE, read_bookies, read_racks
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
+from policies.errors import UserError
 from policies.observations import Reading
 from policies.units import PositiveDuration, parse_duration
 
@@ -35,10 +36,40 @@ class WatchedBookies(BaseModel):
         default=parse_duration("30s"),
         description="Interval between readings of the namespaces' affinity; with thousands of namespaces not short.",
     )
+    ledgers: ZooKeeperConnection | None = Field(
+        default=None,
+        description="The ZooKeeper with BookKeeper's metadata (the brokers' bookkeeperMetadataServiceUri), if it is "
+        "not `zookeeper`.",
+    )
     ledgers_root: ZnodePath = Field(default="/ledgers", description="Root of BookKeeper's metadata, below the chroot.")
     bookies_path: ZnodePath = Field(
         default="/bookies", description="The znode with the groups of bookies, below the chroot."
     )
+
+
+class ZooKeeperPolicies:
+    """The policies of one cluster's namespaces, and the groups of its brokers.
+
+    Args:
+        session: the brokers' ZooKeeper; shared with others, so not closed here.
+        store: their configuration store, likewise; None if it is the same ZooKeeper.
+        admin: the admin REST API, from which the groups of brokers are read; None if the settings have none.
+    """
+
+    def __init__(
+        self, cluster: str, session: ZooKeeperSession, store: ZooKeeperSession | None, admin: AdminApi | None
+    ) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._store = store
+        self._admin = admin
+        self._tree = AffinityTree()
+
+    def read(self, left_seconds: LeftSeconds) -> BookieAffinity:
+        """Read the policies of all namespaces, and the groups of brokers; raises the errors of `READ_ERRORS`."""
+        groups = None if self._admin is None else read_broker_groups(self._admin)
+        store = None if self._store is None else self._store.reader(left_seconds)
+        return self._tree.read(self._session.reader(left_seconds), self._cluster, groups, store)
 
 
 class ZooKeeperBookieCollector(BookieCollector[Reader]):
@@ -47,6 +78,8 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
     Args:
         session: the ZooKeeper session; shared with others, so not closed here.
         admin: the admin REST API, from which the groups of brokers are read; None if the settings have none.
+        ledgers: the session of BookKeeper's own ZooKeeper, likewise shared; None if it is the same one.
+        store: the session of the brokers' configuration store, likewise.
         publish: called with each reading from several threads; must not block.
     """
 
@@ -58,6 +91,9 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         publish: Callable[[Reading], None],
         metrics: PollMetrics,
         admin: AdminApi | None = None,
+        *,
+        ledgers: ZooKeeperSession | None = None,
+        store: ZooKeeperSession | None = None,
     ) -> None:
         super().__init__(
             cluster,
@@ -70,17 +106,30 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         )
         self._settings = settings
         self._session = session
-        self._affinity = AffinityTree()
-        self._admin = admin
-        session.listen(self.hint)
+        self._policies = ZooKeeperPolicies(cluster, session, store, admin)
+        self._ledgers = ledgers
+        self._has_seen_bookies = False
+        for each in (session, ledgers):
+            if each is not None:
+                each.listen(self.hint)
 
     def connect(self, left_seconds: LeftSeconds) -> Reader:
         """Return a reader of the session."""
         return self._session.reader(left_seconds)
 
     def read_bookies(self, source: Reader) -> Bookies:
-        """Read the registration tree."""
-        return read_bookies(source, self._cluster, self._settings.ledgers_root, self.hint)
+        """Read the registration tree. One that never had a bookie is not the brokers' one.
+
+        Raises:
+            UserError: no bookie has ever registered here.
+        """
+        reader = source if self._ledgers is None else self._ledgers.reader(source.left_seconds)
+        root = self._settings.ledgers_root
+        reading = read_bookies(reader, self._cluster, root, self.hint)
+        self._has_seen_bookies |= bool(reading.writable or reading.read_only or reading.known)
+        if not self._has_seen_bookies:
+            raise UserError(f"no bookie has ever registered below {reader.client.chroot}{root}: {LEDGERS_ELSEWHERE}")
+        return reading
 
     def read_racks(self, source: Reader) -> BookieRacks:
         """Read the znode with the groups."""
@@ -88,5 +137,4 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
 
     def read_affinity(self, source: Reader) -> BookieAffinity:
         """Read the policies of all namespaces, and the groups of brokers."""
-        groups = None if self._admin is None else read_broker_groups(self._admin)
-        return self._affinity.read(source, self._cluster, groups)
+        return self._policies.read(source.left_seconds)

@@ -12,6 +12,7 @@ from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.outcomes import UnreadError
 from connectors.zookeeper.tree import ParsedNode, Reader, read_parsed
 from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
+from policies.errors import UserError
 from policies.observations import Outcome
 
 LOCAL_POLICIES = "/admin/local-policies"
@@ -129,26 +130,37 @@ class AffinityTree:
         self._persistences: dict[str, ParsedNode[PersistenceDocument]] = {}
         self._broker_policies: dict[str, ParsedNode[IsolationPolicyDocuments]] = {}
 
-    def read(self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None) -> BookieAffinity:
+    def read(
+        self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
+    ) -> BookieAffinity:
         """Read all nodes. If the tree of local policies does not exist, the outcome is `absent`.
 
         If brokers have groups of their own, all namespaces are listed, because these groups hold for them.
 
+        Args:
+            store: a reader of the configuration store, if it is another ZooKeeper.
+
         Raises:
+            UserError: the namespaces' policies are not here, so their ensembles are unknown.
             UnreadError: a node cannot be read, so no namespace can be reported.
         """
+        store = store or reader
         tenants = reader.read(reader.client.get_children_async, LOCAL_POLICIES)
         if tenants is None:
             detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
             return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
         affinities = self._affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
+        tenants = store.read(store.client.get_children_async, POLICIES)
         if broker_groups:
-            every = (path.removeprefix(f"{POLICIES}/") for path in _children(reader, _children(reader, [POLICIES])))
+            found = _children(store, (f"{POLICIES}/{name}" for name in tenants or ()))
+            every = (path.removeprefix(f"{POLICIES}/") for path in found)
             unaffine = AffinityDocument()
             isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
         paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
-        persistences = self._persistences = read_parsed(reader, paths, parse_persistence, self._persistences)
+        persistences = self._persistences = read_parsed(store, paths, parse_persistence, self._persistences)
+        if tenants is None or (paths and not persistences):
+            raise UserError(_explain_elsewhere(cluster, store, tenants is not None, paths))
         namespaces = {
             name: namespace_affinity(affinity, node.value if (node := persistences.get(f"{POLICIES}/{name}")) else None)
             for name, affinity in sorted(isolated.items())
@@ -160,7 +172,7 @@ class AffinityTree:
             detail=_problems({**affinities, **persistences}),
             namespaces=namespaces,
             broker_groups=broker_groups,
-            broker_policies=self._read_broker_policies(reader),
+            broker_policies=self._read_broker_policies(store),
         )
 
     def _read_broker_policies(self, reader: Reader) -> tuple[BrokerIsolation, ...] | None:
@@ -181,6 +193,15 @@ class AffinityTree:
         # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]
         return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._affinities)
+
+
+def _explain_elsewhere(cluster: str, store: Reader, has_tree: bool, paths: list[str]) -> str:
+    """Return why the namespaces' policies are not here, and the setting that names their store."""
+    missing = store.client.chroot + (paths[0] if has_tree else POLICIES)
+    return (
+        f"ensembles are unknown, there is no node {missing}: set clusters.{cluster}.configuration_store "
+        "to the brokers' configurationMetadataStoreUrl"
+    )
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:

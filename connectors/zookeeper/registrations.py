@@ -16,7 +16,9 @@ from policies.units import from_millis
 Hint = Callable[[Any], None]
 """A kazoo watch: something may have changed. It must not block."""
 
-_READ_ONLY = "readonly"
+READ_ONLY = "readonly"
+"""The child of `available` that is no bookie: the folder of the read-only ones."""
+LEDGERS_ELSEWHERE = "set bookies.ledgers, or ledgers_root, to the brokers' bookkeeperMetadataServiceUri"
 _MAX_ROUNDS = 5  # a bookie that goes during the reading causes another round
 
 
@@ -40,7 +42,7 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
         UnreadError: a node cannot be read.
     """
     available, cookies = f"{ledgers_root}/available", f"{ledgers_root}/cookies"
-    read_only = f"{available}/{_READ_ONLY}"
+    read_only = f"{available}/{READ_ONLY}"
 
     def children(path: str) -> Any:
         return reader.client.get_children_async(path, watch=hint)
@@ -48,8 +50,8 @@ def read_bookies(reader: Reader, cluster: str, ledgers_root: str, hint: Hint) ->
     for _ in range(_MAX_ROUNDS):
         names = dict(reader.read_all(children, (available, read_only, cookies)))
         if names[available] is None:
-            raise UserError(f"there is no node {reader.client.chroot}{available}: set ledgers_root to BookKeeper's.")
-        writable = [f"{available}/{name}" for name in sorted(names[available]) if name != _READ_ONLY]
+            raise UserError(f"there is no node {reader.client.chroot}{available}: {LEDGERS_ELSEWHERE}")
+        writable = [f"{available}/{name}" for name in sorted(names[available]) if name != READ_ONLY]
         others = [f"{read_only}/{name}" for name in sorted(names[read_only] or ())]
         stats = dict(reader.read_all(reader.client.exists_async, [*writable, *others]))
         if None not in stats.values():

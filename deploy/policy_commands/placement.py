@@ -11,9 +11,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from connectors.collection.poll_metrics import PollMetrics
-from connectors.isolation.bookie_collector import BookieCollector
-from connectors.isolation.pulsar_bookies import PulsarBookieCollector
-from connectors.isolation.zookeeper_bookies import ZooKeeperBookieCollector
+from connectors.isolation.registration import open_collector
 from deploy.commands.console import SafeConsole
 from deploy.policy_commands.isolation import require_namespace
 from deploy.policy_commands.placement_view import (
@@ -112,13 +110,8 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     """
     watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
-        zookeeper, pulsar = connections.zookeeper(cluster), connections.pulsar(cluster)
-        collector: BookieCollector[Any]
-        if watched.bookies is not None and zookeeper is not None:
-            collector = ZooKeeperBookieCollector(cluster, watched.bookies, zookeeper, readings.append, metrics, pulsar)
-        elif watched.pulsar_bookies is not None and pulsar is not None:
-            collector = PulsarBookieCollector(cluster, watched.pulsar_bookies, pulsar, readings.append, metrics)
-        else:
+        collector = open_collector(cluster, watched, connections, metrics, lambda _: readings.append)
+        if collector is None:
             raise UserError(f"clusters.{cluster}.bookies: is not set, so its bookies are not watched")
         collector.poll_once()
         collector.poll_affinity_once()

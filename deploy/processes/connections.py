@@ -4,9 +4,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from connectors.pulsar.admin import AdminApi
+from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from deploy.settings.application import Settings
 
@@ -25,8 +26,8 @@ class Connections:
         self._settings = settings
         self._lock = threading.Lock()
         self._users: Counter[str] = Counter()
-        self._zookeepers: dict[str, ZooKeeperSession] = {}
-        self._admins: dict[str, AdminApi] = {}
+        self._zookeepers: dict[tuple[str, object], ZooKeeperSession] = {}
+        self._admins: dict[tuple[str, object], AdminApi] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -47,30 +48,32 @@ class Connections:
             for ended in self._release(clusters):
                 ended.close()
 
-    def zookeeper(self, cluster: str) -> ZooKeeperSession | None:
-        """Return the cluster's ZooKeeper session; None if the settings name no ZooKeeper."""
-        connection = self._settings.clusters[cluster].zookeeper
-        if connection is None:
+    def zookeeper(self, cluster: str, connection: ZooKeeperConnection | None = None) -> ZooKeeperSession | None:
+        """Return the session of another ZooKeeper of the cluster, or of its own; None if the settings name none."""
+        used = connection or self._settings.clusters[cluster].zookeeper
+        if used is None:
             return None
-        return self._get_or_open(self._zookeepers, cluster, lambda: ZooKeeperSession(cluster, connection))
+        return self._get_or_open(self._zookeepers, (cluster, used), lambda: ZooKeeperSession(cluster, used))
 
     def pulsar(self, cluster: str) -> AdminApi | None:
         """Return the cluster's admin client; None if the settings name no admin REST API."""
         connection = self._settings.clusters[cluster].pulsar
         if connection is None:
             return None
-        return self._get_or_open(self._admins, cluster, lambda: AdminApi(connection))
+        return self._get_or_open(self._admins, (cluster, None), lambda: AdminApi(connection))
 
-    def _get_or_open(self, kept: dict[str, Connection], cluster: str, make: Callable[[], Connection]) -> Connection:
+    def _get_or_open(
+        self, kept: dict[tuple[str, object], Connection], key: tuple[str, object], make: Callable[[], Connection]
+    ) -> Connection:
         with self._lock:
-            if cluster not in kept:
-                kept[cluster] = make()
-            return kept[cluster]
+            if key not in kept:
+                kept[key] = make()
+            return kept[key]
 
     def _release(self, clusters: Collection[str]) -> list[_Closeable]:
         """Close the connections of clusters without users."""
         with self._lock:
             self._users.subtract(list(clusters))
-            unused = [cluster for cluster in clusters if self._users[cluster] <= 0]
-            kept: tuple[dict[str, ZooKeeperSession], dict[str, AdminApi]] = self._zookeepers, self._admins
-            return [each.pop(cluster) for each in kept for cluster in unused if cluster in each]
+            unused = {cluster for cluster in clusters if self._users[cluster] <= 0}
+            kept: tuple[dict[tuple[str, object], Any], ...] = self._zookeepers, self._admins
+            return [each.pop(key) for each in kept for key in tuple(each) if key[0] in unused]

@@ -101,6 +101,15 @@ ALERTS = (
         "After `member_missing_after`.",
     ),
     AlertKind(
+        STARVES := "quarantine-starves",
+        (Severity.CRITICAL,),
+        "A namespace cannot place its data, and could with a bookie that is in quarantine.",
+        _PLACEMENT,
+        "Run the command in the alert: it takes the bookie out of quarantine, and Headgate leaves it there while the "
+        "namespace needs it. Or start the bookies of the namespace's groups again.",
+        "The namespace can place its data, or the bookie is no longer in quarantine.",
+    ),
+    AlertKind(
         OVERDUE := "quarantine-overdue",
         (Severity.WARNING,),
         "A decision to quarantine a bookie has not been carried out.",

@@ -101,6 +101,7 @@ def derive_quarantine_counterfactuals(
         QuarantineReason.MAX_QUARANTINED: (put, room),
         QuarantineReason.WOULD_BE_INFEASIBLE: (put, f"{order.starved or 'a namespace'} could do without it"),
         QuarantineReason.NO_GROUPS: (put, "the cluster has a group"),
+        QuarantineReason.RACK_ENTRY: (put, "no group lists its host without a port"),
         QuarantineReason.ASSIGNED: (put, f"it is {again}"),
         QuarantineReason.GONE: (put, f"it registers again and is {again}"),
         QuarantineReason.SWITCHED_OFF: (put, f"`quarantine` is on, and it is {again}"),

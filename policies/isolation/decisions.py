@@ -128,6 +128,7 @@ class QuarantineReason(ClosedEnum):
     MAX_QUARANTINED = "max_quarantined", "`max_quarantined` bookies are in quarantine already, or have an order to be."
     WOULD_BE_INFEASIBLE = "would_be_infeasible", "A namespace could not place its data without it."
     NO_GROUPS = "no_groups", "The cluster has no groups, and the first one would constrain every namespace."
+    RACK_ENTRY = "rack_entry", "A group lists its host without the port, so it is probably meant to be in that group."
     ASSIGNED = "assigned", "An operator put it into a group."
     GONE = "gone", "It is no longer registered."
     SWITCHED_OFF = "switched_off", "Quarantine was switched off."

@@ -3,11 +3,12 @@
 This is the only place where readings of registrations, groups and affinity are joined.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from policies.decisions import EVIDENCE_LIMIT
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.membership import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
@@ -20,6 +21,7 @@ from policies.isolation.state import (
     affinity_namespace,
     collect_cohorts,
     collect_groups,
+    split_group_member,
 )
 from policies.units import millis_of, to_millis
 
@@ -46,12 +48,12 @@ class IsolationFacts:
     kept: Picture
     """The same, with the things that only one reading lacks so far: alerts rest on it. A second reading may show them
     again."""
-    confirmed: Picture
-    """The cluster by confirmed readings only: no quarantine is ordered that they forbid."""
     quarantined: frozenset[str]
-    """The bookies in the quarantine group by the last or by confirmed readings, also those in another group, too."""
+    """The bookies in the quarantine group, also those in another group, too, and those that one reading lacks there."""
     notable: tuple[BookieState, ...]
     """The bookies that are not simply writable members of a group: few in a healthy cluster."""
+    portless: Mapping[str, str]
+    """The registered bookies whose host a group lists without the port, so that the entry fits no bookie."""
     stale: dict[str, ReadingStatus]
     """The kinds of readings without a valid good one, by name."""
     disputed: dict[str, tuple[str, ...]]
@@ -71,8 +73,8 @@ class IsolationFacts:
         """
         if self.kept is self.read:
             return frozenset()
-        grouped = self.confirmed.membership.grouped() - self.membership.grouped()
-        return grouped | (self.membership.writable - self.kept.membership.writable)
+        left = {split_group_member(key)[1] for key in self.known.groups_pending.missing_names()}
+        return frozenset(left) - self.membership.grouped() | (self.membership.writable - self.kept.membership.writable)
 
     @property
     def has_fresh_registrations(self) -> bool:
@@ -94,8 +96,10 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
     }
     read = Picture(known.membership(), known.cohorts)
-    kept, confirmed = _join_pictures(known, read)
+    absent = map(split_group_member, known.groups_pending.missing_names())
+    left = frozenset(bookie for group, bookie in absent if group == QUARANTINE_GROUP)
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
+    notable = tuple(b for b in known.bookies if not (b.assigned and b.takes_data and b.joined_in_place_ms is None))
     return IsolationFacts(
         cluster=cluster,
         now=now,
@@ -103,10 +107,10 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         settings=settings,
         known=known,
         read=read,
-        kept=kept,
-        confirmed=confirmed,
-        quarantined=read.membership.quarantined() | confirmed.membership.quarantined(),
-        notable=tuple(b for b in known.bookies if not (b.assigned and b.takes_data and b.joined_in_place_ms is None)),
+        kept=_join_kept(known, read),
+        quarantined=read.membership.quarantined() | left,
+        notable=notable,
+        portless=_find_portless(notable),
         stale=stale,
         disputed={
             name: pending.disputed_by for name, pending in known.disputes() if pending.is_disputed(now_ms, validity_ms)
@@ -115,26 +119,28 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
     )
 
 
-def _join_pictures(known: BookieClusterState, read: Picture) -> tuple[Picture, Picture]:
-    """Return the cluster with what only one reading lacks so far, and the cluster by confirmed readings."""
+def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
+    """Return the rack entry without port by bookie: `bk0` for `bk0:3181`, if no bookie `bk0` ever registered."""
+    entries = {b.bookie for b in notable if b.assigned and b.never_joined and ":" not in b.bookie}
+    if not entries:
+        return {}
+    split = ((b.bookie, *b.bookie.rpartition(":")) for b in notable if b.presence is not Presence.OFFLINE)
+    return {bookie: host for bookie, host, _, port in split if host in entries and port.isdecimal()}
+
+
+def _join_kept(known: BookieClusterState, read: Picture) -> Picture:
+    """Return the cluster with what only one reading lacks so far."""
     if all(pending.is_empty for _, pending in known.disputes()):
-        return read, read
+        return read
     writable, registered, members = read.membership.writable, known.registered(), known.group_members()
     missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
     # A bookie in a group is no stranger: a fleet that comes back is believed at once.
     strange = registered - known.bookies_pending.keep_missing(registered) - read.membership.grouped()
-    # By confirmed readings, a bookie whose mode has just changed is still read-only.
-    new = known.bookies_pending.new_names() | known.modes_pending.missing_names()
-    kept_cohorts = confirmed_cohorts = read.cohorts
+    cohorts = read.cohorts
     if not known.affinity_pending.is_empty:
-        affinities = known.affinities()
-        kept_cohorts = collect_cohorts(_keep_affinities(known, affinities))
-        confirmed_cohorts = collect_cohorts(known.affinity_pending.confirmed(affinities))
-    kept_groups, confirmed_groups = known.groups_pending.keep_missing(members), known.groups_pending.confirmed(members)
-    return (
-        Picture(BookieMembership(writable - strange | missing, _list_groups(known, kept_groups)), kept_cohorts),
-        Picture(BookieMembership(writable - new | missing, _list_groups(known, confirmed_groups)), confirmed_cohorts),
-    )
+        cohorts = collect_cohorts(_keep_affinities(known, known.affinities()))
+    groups = _list_groups(known, known.groups_pending.keep_missing(members))
+    return Picture(BookieMembership(writable - strange | missing, groups), cohorts)
 
 
 def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> frozenset[str]:

@@ -340,7 +340,7 @@ def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterSta
 def _fold_affinity(
     before: BookieClusterState, seen: Observation, reading: BookieAffinity, settings: IsolationSettings
 ) -> _Folded:
-    cohorts, is_first = _collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
+    cohorts, is_first = collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
     if cohorts == before.cohorts and before.affinity_pending.is_empty and not is_first:
         return before, False, False
     read, believed = replace(before, cohorts=cohorts).affinities(), before.affinities()
@@ -355,7 +355,7 @@ def _fold_affinity(
     return replace(before, cohorts=cohorts, affinity_pending=found.pending), found.is_held, found.is_vanished
 
 
-def _collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
+def collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
     """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace.
 
     The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the last ones count. If the node is

@@ -130,6 +130,11 @@ def explain_summary(cluster: str, by_verdict: Mapping[str, int], first: Sequence
     return f"Namespaces of {cluster}: {counts or 'none with affinity'}{changed}."
 
 
+def explain_portless(bookie: str) -> str:
+    """The mistake in the racks behind a bookie that is in no group."""
+    return f"a group lists {bookie.rpartition(':')[0]} (the rack entry lacks the port)"
+
+
 def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
     """What to do with a bookie, or with many, and why."""
     allowed = "max_quarantined allows none"
@@ -145,6 +150,7 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
         QuarantineReason.MAX_QUARANTINED: f"is in no group, but {allowed}",
         QuarantineReason.WOULD_BE_INFEASIBLE: f"is in no group, but without it {order.starved} could not place data",
         QuarantineReason.NO_GROUPS: f"is in no group, but {_NO_GROUPS}",
+        QuarantineReason.RACK_ENTRY: f"is in no group, but {explain_portless(order.bookie)}",
         QuarantineReason.ASSIGNED: "is in a group now",
         QuarantineReason.GONE: "is no longer registered",
         QuarantineReason.SWITCHED_OFF: "is no longer to be quarantined, because quarantine is switched off",
@@ -169,6 +175,7 @@ def _explain_many(order: QuarantineOrder, allowed: str) -> str:
         QuarantineReason.MAX_QUARANTINED: allowed,
         QuarantineReason.WOULD_BE_INFEASIBLE: f"with one fewer of them, {order.starved} could not place data",
         QuarantineReason.NO_GROUPS: _NO_GROUPS,
+        QuarantineReason.RACK_ENTRY: "their rack entries lack the port",
     }
     many = counted_with(order.count, "bookie", "is", "are")
     return f"{many} in no group, and an operator must decide: {reasons[order.reason]} ({named})."

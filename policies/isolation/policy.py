@@ -14,6 +14,7 @@ from policies.isolation.emit_placements import placement_schedule
 from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
 from policies.isolation.judge import IsolationJudge
+from policies.isolation.judge.quarantine import quarantine_due_ms
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState
 from policies.observations import Observation
@@ -44,7 +45,7 @@ class IsolationPolicy:
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
-        judgement = self._judge.judge(facts, before.orders)
+        judgement = self._judge.judge(facts, before.orders, before.needs)
         emitted = emit(judgement, facts, before, self._sender.issuer)
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
         held = tuple(conditions(context))
@@ -57,6 +58,7 @@ class IsolationPolicy:
             orders=emitted.orders,
             alerts=book,
             sequence=emitted.sequence,
+            needs=judgement.needs,
         )
         return Step(after, (*emitted.decisions, *alerts), _wake_at(context, emitted, review_at), refused=refused)
 
@@ -72,6 +74,7 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at
     if review_at is not None:
         yield to_millis(review_at)
     yield from due_ms(context)
+    yield from quarantine_due_ms(facts, context.judgement.needs)
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)

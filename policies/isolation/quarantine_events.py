@@ -17,6 +17,7 @@ class QuarantineOutcome(ClosedEnum):
     NOT_REGISTERED = "not_registered", "It is gone, or has registered again since the decision."
     NO_GROUPS = "no_groups", "The cluster has no groups: a first one would constrain every namespace."
     TOO_MANY = "too_many", "The group holds `max_quarantined` bookies already."
+    NEEDED = "needed", "A namespace needs it to reach its ensemble, by what was read just before the write."
     SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
     EXPIRED = "expired", "The decision is past its `valid_until`."
     SHADOW = "shadow", "The decision is in shadow mode: nothing is done."

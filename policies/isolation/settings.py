@@ -91,6 +91,11 @@ class IsolationSettings(PolicySettings):
         description="Whether a quarantine can be carried out; a decision's sentence mentions it. Default: whether the "
         "cluster's `bookies` or `pulsar_bookies` are set. Set it to true if a consumer of your own carries it out.",
     )
+    settle: Duration = Field(
+        default=parse_duration("2m"),
+        description="How long the facts behind a quarantine must have held without a gap: no namespace needs the "
+        "bookie, and no member of a group has just left or come back.",
+    )
     max_quarantined: int = Field(
         default=3,
         ge=0,

@@ -29,7 +29,10 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.zookeeper.connection import ZooKeeperConnection
+from policies.bookie_readings import BookieAffinity, NamespaceAffinity
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.observations import Outcome
 from policies.wire import decision_event
 from tests.cases import case
 from tests.connectors.isolation.quarantine.orders import CLUSTER, decision
@@ -146,11 +149,24 @@ class UnhurriedWorker(QuarantineWorker):
 class Acting:
     """One cluster's worker at work in a thread of its own."""
 
-    def __init__(self, store: RackStore, kind: type[QuarantineWorker] = QuarantineWorker) -> None:
+    def __init__(
+        self,
+        store: RackStore,
+        kind: type[QuarantineWorker] = QuarantineWorker,
+        namespaces: dict[str, NamespaceAffinity] | None = None,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.said: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
-        self.worker = kind(CLUSTER, store, MANY, lambda _, value: self.said.append(json.loads(value)["data"]), metrics)
+        settings, namespaces = IsolationSettings(max_quarantined=MANY), namespaces or {}
+        self.worker = kind(
+            CLUSTER,
+            store,
+            settings,
+            lambda: BookieAffinity(cluster=CLUSTER, outcome=Outcome.OK, namespaces=namespaces),
+            lambda _, value: self.said.append(json.loads(value)["data"]),
+            metrics,
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.worker.run, args=(self._stop,), name="acting")
 
@@ -177,10 +193,13 @@ class Acting:
 
 @contextmanager
 def acting(
-    bookies: Bookies, meddle: Iterable[Callable[[], None]] = (), kind: type[QuarantineWorker] = QuarantineWorker
+    bookies: Bookies,
+    meddle: Iterable[Callable[[], None]] = (),
+    kind: type[QuarantineWorker] = QuarantineWorker,
+    **namespaces: NamespaceAffinity,
 ) -> Iterator[Acting]:
     store = Meddled(ZooKeeperRacks(CLUSTER, bookies.connection), list(meddle))
-    with Acting(store, kind) as acting:
+    with Acting(store, kind, {name.replace("_", "/"): affinity for name, affinity in namespaces.items()}) as acting:
         yield acting
 
 
@@ -328,6 +347,17 @@ def test_an_operators_assignment_between_read_and_write_wins(bookies: Bookies) -
     assert bookies.racks() == {"default": DEFAULT, "shared": {"bk11:3181": {"rack": "/by-hand"}}}
 
 
+def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_left_alone(bookies: Bookies) -> None:
+    bookies.register("bk1:3181", "bk11:3181")
+    with acting(bookies, acme_a=NamespaceAffinity(primary=("default",))) as actor:
+        actor.decide("bk11:3181")
+        assert actor.awaits("needed")["detail"] == "acme/a needs it to place data"
+        bookies.assign("bk2:3181")
+        bookies.register("bk2:3181")
+        actor.decide("bk11:3181", sequence=2)
+        actor.awaits("done")
+
+
 def test_a_bookie_moved_out_of_quarantine_by_hand_stays_where_it_was_put(bookies: Bookies) -> None:
     bookies.register("bk11:3181")
     with acting(bookies) as actor:
@@ -347,8 +377,7 @@ def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
     store = ZooKeeperRacks(CLUSTER, mortal.connection)
 
     def expire() -> None:
-        session = store._session
-        assert session is not None
+        [session] = store._sessions.values()
         mortal.server.expire(session.client().client_id[0])
 
     meddled = Meddled(store)
@@ -439,7 +468,8 @@ class Running:
         self._publisher = Publisher(kafka, PublisherMetrics(self.registry))
         topics = LoopTopics(kafka, f"{prefix}.decided.isolation", f"{prefix}.audit")
         worker = QuarantineWorker(
-            CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), 3, topics.reporter(self._publisher.publish),
+            CLUSTER, ZooKeeperRacks(CLUSTER, bookies.connection), IsolationSettings(),
+            lambda: BookieAffinity(cluster=CLUSTER, outcome=Outcome.OK), topics.reporter(self._publisher.publish),
             QuarantineMetrics(self.registry),
         )  # fmt: skip
         self.actuator = Actuator(

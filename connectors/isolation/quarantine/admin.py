@@ -52,11 +52,12 @@ class AdminRacks:
         """
         try:
             # The groups come last: they must be the fresher ones. HTTP shows no session and time of a registration.
-            registration = BookieRegistration(bookie=bookie) if bookie in self._bookies.writable() else None
+            writable = frozenset(self._bookies.writable())
+            registration = BookieRegistration(bookie=bookie) if bookie in writable else None
             groups = self._admin.racks()
         except _FAILURES as error:
             raise ActionError(detail_of(error)) from None
-        return RacksSnapshot(groups, registration, self._clock(), partial(self._write, bookie))
+        return RacksSnapshot(groups, registration, writable, self._clock(), partial(self._write, bookie))
 
     def close(self) -> None:
         """Close the connection to the bookies; the next `read_groups` opens a new one."""

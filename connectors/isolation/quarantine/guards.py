@@ -5,8 +5,11 @@ from datetime import datetime
 
 from connectors.actuation.reports import ActionResult, CommonOutcome
 from connectors.isolation.quarantine.racks import RacksSnapshot, find_group
-from policies.bookie_readings import BookieRegistration
+from policies.bookie_readings import BookieAffinity, BookieRegistration
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import BookieQuarantine
+from policies.isolation.judge import find_starved_now
+from policies.isolation.membership import BookieMembership
 from policies.isolation.quarantine_events import QuarantineOutcome
 
 _SESSION_SPACE = 1 << 64
@@ -24,8 +27,13 @@ class BookiePlacement:
 QuarantineResult = ActionResult[BookiePlacement]
 
 
-def find_refusal(decision: BookieQuarantine, snapshot: RacksSnapshot, max_quarantined: int) -> QuarantineResult | None:
-    """Return the reason not to carry the decision out on this snapshot; None if it may be carried out."""
+def find_refusal(
+    decision: BookieQuarantine, snapshot: RacksSnapshot, affinity: BookieAffinity, settings: IsolationSettings
+) -> QuarantineResult | None:
+    """Return the reason not to carry the decision out on this snapshot; None if it may be carried out.
+
+    The policy's guards are asked again: what it read may be many seconds older.
+    """
     found_group = find_group(snapshot.groups, decision.bookie)
     if found_group is not None:
         return ActionResult(QuarantineOutcome.ALREADY_ASSIGNED, observed=BookiePlacement(found_group))
@@ -36,10 +44,12 @@ def find_refusal(decision: BookieQuarantine, snapshot: RacksSnapshot, max_quaran
     if not _is_same_registration(decision, snapshot.registration):
         return ActionResult(QuarantineOutcome.NOT_REGISTERED, "it has registered anew since the decision")
     held = len(snapshot.groups.get(decision.group, ()))
-    if held >= max_quarantined:
-        detail = f"{held} are in group {decision.group}, and max_quarantined is {max_quarantined}"
+    if held >= settings.max_quarantined:
+        detail = f"{held} are in group {decision.group}, and max_quarantined is {settings.max_quarantined}"
         return ActionResult(QuarantineOutcome.TOO_MANY, detail)
-    return None
+    groups = {group: frozenset(members) for group, members in snapshot.groups.items()}
+    starved = find_starved_now(decision.bookie, BookieMembership(snapshot.writable, groups), affinity, settings)
+    return None if starved is None else ActionResult(QuarantineOutcome.NEEDED, f"{starved} needs it to place data")
 
 
 def measure_quarantine(decision: BookieQuarantine, snapshot: RacksSnapshot, at: datetime) -> QuarantineResult:

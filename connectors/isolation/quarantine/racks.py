@@ -32,6 +32,8 @@ class RacksSnapshot:
     """Members by group."""
     registration: BookieRegistration | None
     """The bookie's registration, with what the store shows of it; None if it is not registered."""
+    writable: frozenset[str]
+    """All bookies that take new data."""
     changed_at: datetime
     """Time of the groups' last change, by ZooKeeper's clock where known."""
     write: Callable[[str, str], datetime]

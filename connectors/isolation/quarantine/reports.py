@@ -40,7 +40,11 @@ class QuarantineMetrics(PacedMetric):
 class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, QuarantineMetrics]):
     """Reports the outcomes of one cluster's quarantines."""
 
-    levels: ClassVar = {**DecisionReports.levels, QuarantineOutcome.TOO_MANY: "warning"}
+    levels: ClassVar = {
+        **DecisionReports.levels,
+        QuarantineOutcome.TOO_MANY: "warning",
+        QuarantineOutcome.NEEDED: "warning",
+    }
 
     def _content(self, decision: BookieQuarantine, result: QuarantineResult) -> object:
         # The decision is repeated while it holds, and then finds the bookie where we have put it: nothing new.

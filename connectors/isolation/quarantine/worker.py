@@ -4,6 +4,7 @@ Each attempt reads everything again and writes only if nothing has changed since
 interrupted anywhere is simply repeated. No bookie is ever removed from a group.
 """
 
+from collections.abc import Callable
 from threading import Event
 
 from tenacity import stop_after_attempt, stop_after_delay
@@ -14,6 +15,8 @@ from connectors.actuation.worker import SYSTEM_CLOCK, Clock
 from connectors.isolation.quarantine.guards import BookiePlacement, QuarantineResult, find_refusal, measure_quarantine
 from connectors.isolation.quarantine.racks import RackStore
 from connectors.isolation.quarantine.reports import QuarantineMetrics, QuarantineReports
+from policies.bookie_readings import BookieAffinity
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
 
 
@@ -21,7 +24,8 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
     """Carries out one cluster's quarantines. Two at a time do no harm, because each write is conditional.
 
     Args:
-        max_quarantined: the limit of bookies in the quarantine group, from `policies.isolation`.
+        settings: the block `policies.isolation` of this cluster.
+        read_affinity: reads the affinity and ensembles of all namespaces; raises ActionError.
     """
 
     wanted = frozenset({QuarantineVerdict.QUARANTINE})
@@ -31,21 +35,24 @@ class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
         self,
         cluster: str,
         store: RackStore,
-        max_quarantined: int,
+        settings: IsolationSettings,
+        read_affinity: Callable[[], BookieAffinity],
         publish: PublishAudit,
         metrics: QuarantineMetrics,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(cluster, QuarantineReports(cluster, publish, metrics), clock)
         self._store = store
-        self._max_quarantined = max_quarantined
+        self._settings = settings
+        self._read_affinity = read_affinity
 
     def _close(self) -> None:
         self._store.close()
 
     def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
+        affinity = self._read_affinity()
         snapshot = self._store.read_groups(decision.bookie)
-        refused = find_refusal(decision, snapshot, self._max_quarantined)
+        refused = find_refusal(decision, snapshot, affinity, self._settings)
         if refused is None:
             if self._is_held(decision):
                 return None

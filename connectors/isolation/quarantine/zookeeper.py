@@ -7,6 +7,7 @@ at which the bookie was registered and in no group, and the write changed precis
 import time
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -32,7 +33,7 @@ from connectors.isolation.quarantine.racks import (
 )
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from connectors.zookeeper.registrations import parse_registration
+from connectors.zookeeper.registrations import READ_ONLY, parse_registration
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.errors import UserError
 from policies.units import from_millis
@@ -45,12 +46,13 @@ _FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, 
 
 
 class ZooKeeperRacks:
-    """The znode `/bookies` of one cluster, over a session of its own.
+    """The znode `/bookies` of one cluster, over sessions of its own.
 
     Args:
         connection: its ZooKeeper; its time limit holds for each read and each write.
         bookies_path: the znode, below the connection's chroot.
-        ledgers_root: the root of BookKeeper's metadata, below the same chroot.
+        ledgers_root: the root of BookKeeper's metadata, below the chroot of its ZooKeeper.
+        ledgers: the ZooKeeper with BookKeeper's metadata, if it is another one.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class ZooKeeperRacks:
         *,
         bookies_path: str = "/bookies",
         ledgers_root: str = "/ledgers",
+        ledgers: ZooKeeperConnection | None = None,
     ) -> None:
         self._cluster = cluster
         self._connection = connection
+        self._ledgers = ledgers or connection
         self._path = bookies_path
-        self._ledgers_root = ledgers_root
-        self._session: ZooKeeperSession | None = None
+        self._available = f"{ledgers_root}/available"
+        self._sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {}
 
     def read_groups(self, bookie: str) -> RacksSnapshot:
         """Read the groups and a bookie's registration from the leader.
@@ -74,7 +78,7 @@ class ZooKeeperRacks:
             ActionError: ZooKeeper does not answer, or the znode is absent or malformed.
         """
         try:
-            (content, stat), registration = self._read(self._client(), bookie)
+            (content, stat), writable, registration = self._read(bookie)
         except NoNodeError:
             remedy = "give any bookie a rack with `pulsar-admin bookies set-bookie-rack`, which makes it"
             raise ActionError(f"there is no znode {self._path}: {remedy}") from None
@@ -91,39 +95,49 @@ class ZooKeeperRacks:
             registration=parse_registration(bookie, registration)
             if registration is not None and registration.ephemeralOwner
             else None,
+            writable=frozenset(writable) - {READ_ONLY},
             changed_at=from_millis(stat.mtime),
             write=partial(self._write, racks, stat.version, bookie),
         )
 
     def close(self) -> None:
-        """End the session, and with it every request that is not sent yet."""
-        session, self._session = self._session, None
-        if session is not None:
+        """End the sessions, and with them every request that is not sent yet."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
             session.close()
 
-    def _client(self) -> KazooClient:
-        if self._session is None:
-            self._session = ZooKeeperSession(self._cluster, self._connection)
-        return self._session.client()
+    def _client(self, connection: ZooKeeperConnection) -> KazooClient:
+        if connection not in self._sessions:
+            self._sessions[connection] = ZooKeeperSession(self._cluster, connection)
+        return self._sessions[connection].client()
 
-    def _read(self, client: KazooClient, bookie: str) -> tuple[tuple[bytes, ZnodeStat], ZnodeStat | None]:
+    def _read(self, bookie: str) -> tuple[tuple[bytes, ZnodeStat], list[str], ZnodeStat | None]:
         # All requests are sent at once: a shorter time between read and write means fewer conflicts. `sync` makes a
         # follower catch up with its leader first; requests of one session are answered in order.
-        requests = (
-            client.sync_async(self._path),
-            client.get_async(self._path),
-            client.exists_async(f"{self._ledgers_root}/available/{bookie}"),
-        )
+        client, ledgers = self._client(self._connection), self._client(self._ledgers)
         until = time.monotonic() + self._connection.timeout_seconds
-        _, found, registration = (result.get(timeout=max(0.0, until - time.monotonic())) for result in requests)
-        return found, registration
+
+        def answer(request: Any) -> Any:
+            return request.get(timeout=max(0.0, until - time.monotonic()))
+
+        _, racks = client.sync_async(self._path), client.get_async(self._path)
+        if ledgers is not client:
+            answer(racks)
+            ledgers.sync_async(self._available)
+        children = ledgers.get_children_async(self._available)
+        registration = ledgers.exists_async(f"{self._available}/{bookie}")
+        found = answer(racks)
+        try:
+            return found, answer(children), answer(registration)
+        except NoNodeError:
+            return found, [], None
 
     def _write(self, racks: Racks, version: int, bookie: str, group: str, rack: str) -> datetime:
         content = racks.with_member(bookie, group, rack)
         if len(content) > MAX_RACKS_BYTES:
             raise ActionError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
         try:
-            request = self._client().set_async(self._path, content, version=version)
+            request = self._client(self._connection).set_async(self._path, content, version=version)
             written: ZnodeStat = request.get(timeout=self._connection.timeout_seconds)
             return from_millis(written.mtime)
         except (BadVersionError, NoNodeError):

@@ -18,6 +18,7 @@ from policies.isolation.alert_kinds import (
     INFEASIBLE,
     LEAK,
     NO_GROUPS,
+    STARVES,
     UNASSIGNED,
     UNCONFIRMED,
     UNREAD,
@@ -86,6 +87,7 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
         kept |= ABOUT_BOOKIES
     if context.facts.is_fresh:
         yield from _check_namespaces(context)
+        yield from context.gather(STARVES, bookies.check_starved(context))
     else:
         kept |= ABOUT_NAMESPACES
     published = (entry for entry in context.book.entries if entry.said_ms is not None)

@@ -7,9 +7,9 @@ from itertools import islice
 
 from policies.alerts import Condition
 from policies.decisions import Mode, Severity
-from policies.isolation.alert_kinds import IDLE, JOINED, MISSING, NO_GROUPS, OVERDUE, UNASSIGNED
+from policies.isolation.alert_kinds import IDLE, JOINED, MISSING, NO_GROUPS, OVERDUE, STARVES, UNASSIGNED
 from policies.isolation.alerts.context import IsolationAlertContext
-from policies.isolation.messages import NAMED_LIMIT, list_names, name_groups
+from policies.isolation.messages import NAMED_LIMIT, explain_portless, list_names, name_groups
 from policies.isolation.state import NEVER, BookieState, Presence, QuarantineOrder
 from policies.units import counted, counted_with, format_duration, millis_of
 
@@ -86,6 +86,8 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
             yield _report(context, UNASSIGNED, Severity.WARNING, "quarantined", bookie.bookie, summary)
         else:
             summary = f"{subject} takes data and is in no group"
+            if bookie.bookie in facts.portless:
+                summary += f"; {explain_portless(bookie.bookie)}"
             if bookie.bookie in doubtful:
                 yield _report(context, UNASSIGNED, Severity.WARNING, "unassigned", bookie.bookie, summary)
                 continue
@@ -133,6 +135,9 @@ def _check_missing(context: IsolationAlertContext) -> Iterator[Condition]:
             summary = f"{place}, but has not been registered for {format_duration(after)} or longer"
         if bookie.never_joined:
             reason, summary = "never_registered", f"{place}, put there in advance: it has never registered"
+            if meant := [name for name, entry in facts.portless.items() if entry == bookie.bookie]:
+                reason, lacks = "rack_entry", "the rack entry lacks the port, so"
+                summary = f"{place}, and only {list_names(meant, len(meant))} is registered: {lacks} it fits no bookie"
         labels = {"groups": ",".join(groups[:NAMED_LIMIT])}
         yield _report(context, MISSING, Severity.WARNING, reason, bookie.bookie, summary, labels)
 
@@ -163,6 +168,24 @@ def _add_groups(context: IsolationAlertContext, bookies: list[BookieState]) -> I
 def _missing_since(bookie: BookieState) -> int | None:
     """When (milliseconds since the epoch) its registration was first missing; None if it is registered."""
     return bookie.since_ms if bookie.presence is Presence.OFFLINE else bookie.missing_ms
+
+
+def check_starved(context: IsolationAlertContext) -> Iterator[Condition]:
+    """Quarantined bookies with which a namespace could place its data: as many as the namespace lacks."""
+    membership = context.facts.kept.membership
+    quarantined = sorted(membership.quarantined() & membership.writable - membership.assigned())
+    starved: dict[str, str] = {}
+    for judged in context.judgement.kept:
+        missing = judged.ensemble_size - judged.placed.count
+        if judged.placed.takes_unassigned and 0 < missing <= len(quarantined):
+            starved = dict.fromkeys(quarantined[:missing], judged.namespaces[0]) | starved
+    for bookie, namespace in starved.items():
+        summary = (
+            f"bookie {bookie} of {context.facts.cluster} is in quarantine, and without it {namespace} cannot place its "
+            f"data: run `pulsar-admin bookies delete-bookie-rack --bookie {bookie}` to give it back"
+        )
+        labels = {"namespaces": namespace}
+        yield _report(context, STARVES, Severity.CRITICAL, "starved", bookie, summary, labels)
 
 
 def _check_overdue(context: IsolationAlertContext) -> Iterator[Condition]:

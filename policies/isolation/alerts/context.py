@@ -15,6 +15,7 @@ from policies.isolation.alert_kinds import (
     MISSING,
     NO_GROUPS,
     OVERDUE,
+    STARVES,
     UNASSIGNED,
 )
 from policies.isolation.facts import IsolationFacts
@@ -24,7 +25,7 @@ from policies.isolation.state import QuarantineOrder
 from policies.units import counted
 
 ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS, JOINED})
-ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM})
+ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM, STARVES})
 
 _SUMMARIES = {
     UNASSIGNED: "bookies of {} take data and are in no group",
@@ -32,6 +33,7 @@ _SUMMARIES = {
     MISSING: "bookies of {} are in groups, but have not been registered for a while",
     JOINED: "bookies of {} have joined for the first time: they had been put into groups in advance",
     OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
+    STARVES: "bookies of {} are in quarantine, and namespaces cannot place their data without them",
     INFEASIBLE: "namespaces of {} cannot place their data",
     LEAK: "namespaces of {} can place data on bookies that the promise forbids",
     HEADROOM: "namespaces of {} must reach further, or cannot place their data, when one more of their bookies is lost",

@@ -6,8 +6,10 @@ import httpx
 import pytest
 
 from connectors.isolation.broker_rules import check_rules
+from connectors.isolation.zookeeper_bookies import WatchedBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.connection import PulsarAdmin
+from connectors.registration import ClusterSources
 from policies.observations import Outcome
 from tests.policies.isolation.scenario import isolation
 
@@ -19,6 +21,12 @@ def admin_of(version: str, configuration: dict[str, str | None], status: int = 2
         return httpx.Response(status, json=configuration)
 
     return AdminApi(PulsarAdmin(admin_url="http://b1:8080"), httpx.MockTransport(answer))
+
+
+class Watched(ClusterSources):
+    """A cluster with the setting of this policy."""
+
+    bookies: WatchedBookies | None = None
 
 
 OVERLAP = "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: "
@@ -77,6 +85,59 @@ def test_the_settings_must_fit_the_brokers(
 ) -> None:
     found = check_rules(admin_of("4.2.4", configuration), isolation(block))
     assert found.remedies == (() if remedy is None else (remedy,))
+
+
+OWN = {"metadataStoreUrl": "zk:zk1:2181,zk2:2181/pulsar"}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "watched", "remedies"),
+    [
+        pytest.param({}, {}, (), id="nothing is said of stores"),
+        pytest.param(OWN, {}, (), id="no other store"),
+        pytest.param({**OWN, "configurationMetadataStoreUrl": OWN["metadataStoreUrl"]}, {}, (), id="the same store"),
+        pytest.param(
+            {**OWN, "configurationMetadataStoreUrl": "zk:conf:2181/x"},
+            {},
+            ("clusters.c.configuration_store: {servers: 'conf:2181/x'} (the brokers' configurationMetadataStoreUrl)",),
+            id="a configuration store",
+        ),
+        pytest.param(
+            {"zookeeperServers": "zk1:2181", "configurationStoreServers": "conf:2181", "metadataStoreUrl": None},
+            {},
+            ("clusters.c.configuration_store: {servers: 'conf:2181'} (the brokers' configurationMetadataStoreUrl)",),
+            id="older names",
+        ),
+        pytest.param(
+            {**OWN, "configurationMetadataStoreUrl": "zk:conf:2181"},
+            {"configuration_store": {"servers": "10.0.0.7:2181"}},
+            (),
+            id="named already",
+        ),
+        pytest.param(
+            {**OWN, "bookkeeperMetadataServiceUri": "zk+hierarchical://bk1:2181;bk2:2181/ledgers"},
+            {},
+            ("clusters.c.bookies.ledgers: {servers: 'bk1:2181,bk2:2181'} (the brokers' bookkeeperMetadataServiceUri)",),
+            id="BookKeeper elsewhere",
+        ),
+        pytest.param(
+            {**OWN, "bookkeeperMetadataServiceUri": "metadata-store:zk:zk2:2181,zk1:2181/pulsar/bk/ledgers"},
+            {},
+            ("clusters.c.bookies.ledgers_root: /bk/ledgers (the brokers' bookkeeperMetadataServiceUri)",),
+            id="another path",
+        ),
+        pytest.param(
+            {**OWN, "bookkeeperMetadataServiceUri": "zk+null://zk1:2181;zk2:2181/pulsar/ledgers"}, {}, (), id="as set"
+        ),
+        pytest.param({"metadataStoreUrl": "rocksdb:/data"}, {}, (), id="no ZooKeeper"),
+    ],
+)
+def test_the_zookeepers_of_the_settings_are_those_of_the_brokers(
+    configuration: dict[str, str | None], watched: dict[str, Any], remedies: tuple[str, ...]
+) -> None:
+    cluster = Watched.model_validate({"zookeeper": {"servers": "zk1:2181,zk2:2181/pulsar"}, "bookies": {}, **watched})
+    found = check_rules(admin_of("4.2.4", configuration), isolation(), "c", cluster)
+    assert found.remedies == remedies
 
 
 def test_a_missing_right_is_named() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from connectors.isolation import registration
 from deploy.policy_commands import placement
 from deploy.policy_commands.placement import PlacementQuery, show_placement
 from deploy.settings.application import Settings
@@ -49,7 +50,7 @@ class FakeCollector:
     given: list[Reading]
 
     def __init__(
-        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], *_others: Any
+        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], *_: Any, **__: Any
     ) -> None:
         self._publish = publish
 
@@ -64,7 +65,7 @@ class FakeCollector:
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
     FakeCollector.given = readings()
-    monkeypatch.setattr(placement, "ZooKeeperBookieCollector", FakeCollector)
+    monkeypatch.setattr(registration, "ZooKeeperBookieCollector", FakeCollector)
     return FakeCollector
 
 

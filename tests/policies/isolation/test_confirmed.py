@@ -22,9 +22,9 @@ SHORT = "bk1 bk11"
 """acme/a has bk1 alone, so it needs bk11, which is in no group."""
 
 
-def settled(writable: str = MEMBERS, **settings: Any) -> Run:
+def settled(writable: str = MEMBERS, *blocks: Any, **settings: Any) -> Run:
     """A cluster that was read the same for a minute."""
-    run = Run(ON, settings)
+    run = Run(ON, *blocks, settings)
     for second in range(0, 70, 10):
         run.see(*everything(second, writable, GROUPS, NAMESPACES))
     return run
@@ -58,9 +58,10 @@ def test_one_reading_lifts_no_guard_and_ends_no_alert(reading: Observation) -> N
         assert run.said("isolation-leak") == before == [(0, "c1/acme/a", "firing", "critical")]
 
 
-def test_a_second_reading_lifts_the_guard() -> None:
-    run = settled(SHORT).see(affinity(70, {})).see(affinity(80, {}))
-    assert orders(run)[-1] == ("bk11", "quarantine")
+def test_a_second_reading_lifts_the_guard_when_it_has_settled() -> None:
+    run = settled(SHORT, LONG).see(affinity(70, {})).see(affinity(80, {})).until(199)
+    assert orders(run) == [("bk11", "withhold")]
+    assert orders(run.until(200))[-1] == ("bk11", "quarantine")
     assert run.said("isolation-leak")[-1] == (80, "c1/acme/a", "resolved", "critical")
 
 
@@ -126,11 +127,12 @@ def test_a_reading_of_groups_in_a_cluster_without_any_orders_no_quarantine_and_e
     assert run.said("no-bookie-groups") == [(0, "c1", "firing", "critical")]
 
 
-def test_the_first_group_of_a_cluster_orders_quarantines_when_a_second_reading_shows_it() -> None:
+def test_the_first_group_of_a_cluster_orders_quarantines_when_two_readings_show_it_and_it_has_settled() -> None:
     run = Run(LONG, ON, grace="0s").see(*everything(0, MEMBERS, {}, NAMESPACES))
     run.see(racks(70, {"default": "bk1 bk2"})).until(79)
     assert {verdict for _, verdict in orders(run)} == {"withhold"}
-    run.see(racks(80, {"default": "bk1 bk2"}))
+    assert {verdict for _, verdict in orders(run.until(300))} == {"withhold"}
+    run.see(racks(301, {"default": "bk1 bk2"}))
     assert "quarantine" in {verdict for _, verdict in orders(run)}
 
 
@@ -168,8 +170,9 @@ def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() ->
         run.see(bookies(second, "bk1 bk11", "bk2"), racks(second, groups), affinity(second, NAMESPACES))
     run.see(bookies(70, "bk1 bk2 bk11")).until(75).see(bookies(76, "bk1 bk11", "bk2")).until(100)
     assert orders(run) == [("bk11", "withhold")]
-    run.see(bookies(100, "bk1 bk2 bk11")).see(bookies(110, "bk1 bk2 bk11"))
-    assert orders(run)[-1] == ("bk11", "quarantine")
+    run.see(bookies(100, "bk1 bk2 bk11")).see(bookies(110, "bk1 bk2 bk11")).until(219)
+    assert orders(run) == [("bk11", "withhold")]
+    assert orders(run.until(220))[-1] == ("bk11", "quarantine")
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))

@@ -9,28 +9,34 @@ import pytest
 from connectors.actuation.reports import CommonOutcome
 from connectors.isolation.quarantine.guards import find_refusal, measure_quarantine
 from connectors.isolation.quarantine.racks import RacksSnapshot
-from policies.bookie_readings import BookieRegistration
+from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.quarantine_events import QuarantineOutcome
+from policies.observations import Outcome
 from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision, registered
 
 GROUPS: dict[str, dict[str, object]] = {"blue": {"bk1:3181": {}}}
 REGISTERED = registered("0x1", 7)
 MOST = 2
+SETTINGS = IsolationSettings(max_quarantined=MOST)
+NOBODY = BookieAffinity(cluster="messaging", outcome=Outcome.OK)
+"""No namespace has an affinity."""
 
 
 def snapshot(
     groups: Mapping[str, Mapping[str, object]] = GROUPS,
     registration: BookieRegistration | None = REGISTERED,
+    writable: str = BOOKIE,
 ) -> RacksSnapshot:
     def write(group: str, rack: str) -> datetime:
         raise AssertionError("a guard only looks")
 
-    return RacksSnapshot(groups, registration, NOON, write)
+    return RacksSnapshot(groups, registration, frozenset(writable.split()), NOON, write)
 
 
 def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutcome | None:
-    result = find_refusal(decision(**fields), of, MOST)
+    result = find_refusal(decision(**fields), of, NOBODY, SETTINGS)
     return None if result is None else result.outcome  # type: ignore[return-value]
 
 
@@ -39,7 +45,7 @@ def test_an_unassigned_bookie_that_is_registered_may_be_put_there() -> None:
 
 
 def test_who_is_in_a_group_by_now_stays_there_and_the_group_is_named() -> None:
-    result = find_refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), MOST)
+    result = find_refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), NOBODY, SETTINGS)
     assert result is not None
     assert result.outcome is QuarantineOutcome.ALREADY_ASSIGNED
     assert result.observed is not None
@@ -81,6 +87,28 @@ def test_only_the_registration_that_was_decided_about_is_meant(
 def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome | None) -> None:
     quarantined: dict[str, object] = {f"bk{number}:3181": {} for number in range(100, 100 + held)}
     assert refused(snapshot({**GROUPS, QUARANTINE_GROUP: quarantined})) is outcome
+
+
+@pytest.mark.parametrize(
+    ("writable", "ensemble_size", "starved"),
+    [
+        (f"bk1:3181 bk2:3181 {BOOKIE}", 2, None),
+        (f"bk1:3181 {BOOKIE} bk12:3181", 2, None),
+        (f"bk1:3181 {BOOKIE}", 2, "acme/a"),
+        (f"bk1:3181 {BOOKIE}", 3, "acme/a"),
+        (BOOKIE, 2, "acme/a"),
+    ],
+    ids=["its group suffices", "another one is in no group", "it is the last", "even with it too few", "group is gone"],
+)
+def test_what_a_namespace_needs_by_what_is_read_now_stays(
+    writable: str, ensemble_size: int, starved: str | None
+) -> None:
+    needs = NamespaceAffinity(primary=("blue",), ensemble_size=ensemble_size)
+    affinity = NOBODY.model_copy(update={"namespaces": {"acme/a": needs}})
+    found = snapshot({"blue": {"bk1:3181": {}, "bk2:3181": {}}}, writable=writable)
+    result = find_refusal(decision(), found, affinity, SETTINGS)
+    assert (result and result.detail) == (starved and f"{starved} needs it to place data")
+    assert result is None or result.outcome is QuarantineOutcome.NEEDED
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from connectors.actuation.reports import ActionError, UnknownOutcomeError
 from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot
 from connectors.isolation.quarantine.reports import QuarantineMetrics
 from connectors.isolation.quarantine.worker import QuarantineWorker
-from policies.bookie_readings import BookieRegistration
+from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
+from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.observations import Outcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision, registered
 
@@ -41,7 +43,8 @@ class Racks:
         self.looks += 1
         _next(self.before_look)
         groups = {group: dict(members) for group, members in self.groups.items()}
-        return RacksSnapshot(groups, self.registration, self.clock(), partial(self._write, self.version, bookie))
+        write = partial(self._write, self.version, bookie)
+        return RacksSnapshot(groups, self.registration, frozenset({BOOKIE}), self.clock(), write)
 
     def _write(self, version: int, bookie: str, group: str, rack: str) -> datetime:
         _next(self.before_write)
@@ -81,7 +84,14 @@ class Bench:
         self.registry = CollectorRegistry()
         self.events: list[dict[str, Any]] = []
         metrics = QuarantineMetrics(self.registry)
-        self.worker = QuarantineWorker(CLUSTER, self.racks, max_quarantined, self._publish, metrics, self.clock)
+        self.namespaces: dict[str, NamespaceAffinity] = {}
+        settings = IsolationSettings(max_quarantined=max_quarantined)
+        self.worker = QuarantineWorker(
+            CLUSTER, self.racks, settings, self._read_affinity, self._publish, metrics, self.clock
+        )
+
+    def _read_affinity(self) -> BookieAffinity:
+        return BookieAffinity(cluster=CLUSTER, outcome=Outcome.OK, namespaces=self.namespaces)
 
     def _publish(self, key: str, value: bytes) -> None:
         assert key == CLUSTER

@@ -51,6 +51,10 @@ class Client:
         self.asked.append(("exists", path))
         return Answer(self.registration)
 
+    def get_children_async(self, path: str) -> Answer:
+        self.asked.append(("children", path))
+        return Answer(["bk1:3181", "readonly"])
+
     def set_async(self, path: str, content: bytes, version: int) -> Answer:
         self.asked.append(("set", path, version))
         return Answer(self.written)
@@ -95,8 +99,14 @@ def test_the_registration_is_read_after_the_groups_and_the_write_counts_on_their
 ) -> None:
     snapshot = racks.read_groups("bk11:3181")
     assert snapshot.write("g", "/g").timestamp() == 2.0
-    exists = ("exists", "/bk/ledgers/available/bk11:3181")
-    assert sessions.only.asked == [("sync", "/bookies"), ("get", "/bookies"), exists, ("set", "/bookies", 7)]
+    assert sessions.only.asked == [
+        ("sync", "/bookies"),
+        ("get", "/bookies"),
+        ("children", "/bk/ledgers/available"),
+        ("exists", "/bk/ledgers/available/bk11:3181"),
+        ("set", "/bookies", 7),
+    ]
+    assert snapshot.writable == {"bk1:3181"}
     registration = snapshot.registration
     assert registration is not None
     assert (registration.session, registration.czxid) == ("0xffffffffffffffff", 14)
