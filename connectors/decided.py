@@ -11,10 +11,10 @@ from typing import NamedTuple
 from connectors.kafka.tail import Record
 from policies.actuator_events import ActuatorEvent
 from policies.canary import CANARY
-from policies.decisions import Alert, AlertStatus, Decision, Standing, yields_to_later
+from policies.decisions import Alert, AlertStatus, Decision, Standing
 from policies.effects import EffectBook, InForce, Report, judge_in_force
 from policies.registry import REPORTS, decision_types, report_policies
-from policies.succession import has_expired, succeeds
+from policies.succession import Fence, has_expired
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -100,8 +100,7 @@ class DecisionsInForce:
         self._knows = knows
         self._policy = policy
         self._latest: dict[Key, Decision] = {}
-        self._yields_since: dict[Key, datetime] = {}
-        """The append times of the decisions that yield to later ones."""
+        self._fence: Fence[Key] = Fence()
         self._heartbeats: dict[Watched, Standing] = {}
         self._reports = ReportReader(knows, policy)
         self._alerts: dict[Key, Alert] = {}
@@ -119,7 +118,7 @@ class DecisionsInForce:
         return changes
 
     def fold(self, record: Record) -> InForceChange | None:
-        """Fold one record; None if it changes nothing because it is repeated, late, expired or dated ahead.
+        """Fold one record; None if it changes nothing because it is repeated, late or dated ahead.
 
         Raises:
             BadRecordError: the record is no decision.
@@ -130,6 +129,7 @@ class DecisionsInForce:
         if record.value is None:
             key = (record.topic, (record.key or b"").decode(errors="replace"))
             before = self._latest.get(key)
+            self._fence.drop(key)
             if before is not None:
                 self._replace(key, before, None)
             return None if before is None else InForceChange(key, None, before)
@@ -137,21 +137,14 @@ class DecisionsInForce:
         if self._policy not in (None, decision.policy):
             return None
         key, appended_at = (record.topic, decision.record_key()), from_millis(record.appended_ms)
-        before = self._latest.get(key)
-        since = self._yields_since.get(key)
-        # The append time decides which of the two had expired: in a replay of history the present time would be wrong.
-        if not self._knows(decision.cluster) or not succeeds(
-            decision, before, now=appended_at, appended_at=appended_at, yields_since=since
-        ):
+        if not self._knows(decision.cluster) or not self._fence.passes(key, decision, appended_at):
             return None
+        before = self._latest.get(key)
         self._replace(key, before, decision)
-        if yields_to_later(decision):
-            self._yields_since[key] = appended_at
         return InForceChange(key, decision, before)
 
     def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
         self._alerts.pop(key, None)
-        self._yields_since.pop(key, None)
         if isinstance(before, Standing):
             self._heartbeats.pop((before.policy, before.cluster), None)
         if after is None:

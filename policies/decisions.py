@@ -16,7 +16,6 @@ from policies.actuator_events import ReportedEffect
 from policies.closed_enum import ClosedEnum
 from policies.observations import LONGEST_DETAIL, LONGEST_NAME, LONGEST_SUBJECT
 from policies.printable import printable_line
-from policies.succession import Successive
 from policies.units import Instant
 
 EVIDENCE_LIMIT = 10
@@ -212,11 +211,6 @@ class Alert(Decision):
     def record_key(self) -> str:
         """The Kafka record's key, with policy and alert: one subject may have several alerts."""
         return f"{self.policy}/{self.alert}/{self.subject}"
-
-
-def yields_to_later(decision: Successive) -> bool:
-    """Whether a decision gives way to any that was made after its record was appended, whatever their sequences."""
-    return decision.expires_at is None or isinstance(decision, Alert)
 
 
 class StandingVerdict(ClosedEnum):

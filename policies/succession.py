@@ -1,29 +1,28 @@
 """Fencing of decisions, for every consumer: whether a decision supersedes the one in force.
 
-A decision is in force until one with a higher sequence arrives for its subject. An expired decision also gives way to a
-valid one with a lower sequence, and one that was made while Kafka's clock was far ahead gives way to any later one.
-An alert, or one without end, also gives way to any that was made after it was appended: otherwise one forged record
-would fence out all later ones for good. Nothing else supersedes it, so repeated and late records have no effect.
+A decision is in force until one with a higher sequence arrives for its subject, or one that was made after it was
+appended. Sequences order the records of one author. They are no fence against another: a forged record, a second loop,
+or a loop that lost its checkpoint is superseded by the next decision, whatever their sequences.
 
 A subject's first sequence is the time of its batch in milliseconds; each later one is one more (where several subjects
 share a counter, at least one more). So sequences keep growing across a lost checkpoint without reading anything back,
 and a decision id, which is built from them, never returns with other content.
 
-Invariants: of two decisions about one subject at most one succeeds the other while both are valid; `succeeds` is never
-true of a decision and itself; a decision dated further ahead of its append time than `FARTHEST_AHEAD` never succeeds,
-so that one forged record cannot fence out all later ones.
+Invariants: repeated and late records have no effect, because they were made before the one in force was appended. Of
+two decisions that are repeated in turn, each is in force from its repeat to the other's. A decision that ends further
+ahead of its append time than `FARTHEST_AHEAD` never passes, so whatever is in force without a successor ends.
 """
 
+from collections.abc import Hashable
 from datetime import datetime, timedelta
-from typing import Protocol
-
-from policies.units import to_millis
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 LONGEST_VALIDITY = timedelta(days=1)
 """No decision holds longer without a successor."""
-FARTHEST_AHEAD = LONGEST_VALIDITY + timedelta(minutes=5)
-"""How far a decision's sequence (as a time) and its end may lie ahead of when its record was appended: a day, plus
-the difference between the clocks of two machines."""
+CLOCKS_APART = timedelta(minutes=5)
+"""The clocks of two machines may differ by this much; a greater difference proves that a clock jumped."""
+FARTHEST_AHEAD = LONGEST_VALIDITY + CLOCKS_APART
+"""How far a decision's end may lie ahead of when its record was appended."""
 
 
 class Successive(Protocol):
@@ -45,43 +44,54 @@ class Successive(Protocol):
         ...
 
 
-def succeeds(
-    new: Successive,
-    in_force: Successive | None,
-    *,
-    now: datetime,
-    appended_at: datetime,
-    yields_since: datetime | None = None,
-) -> bool:
-    """Whether a decision takes the place of the one in force for its subject.
+class Passed(NamedTuple):
+    """The fields of a decision in force that the next one is compared with; there may be 100,000 of them."""
 
-    Args:
-        new: the decision that came in.
-        in_force: the one it would succeed; None when there is none.
-        now: the consumer's time, which determines whether a decision has expired.
-        appended_at: when the record of `new` was appended to its topic.
-        yields_since: when the record of `in_force` was appended, if it gives way to any that was made later.
-    """
-    if not is_credible(new, appended_at):
+    sequence: int
+    decided_at: datetime
+    appended_at: datetime
+
+
+def succeeds(new: Successive, in_force: Passed | None, appended_at: datetime) -> bool:
+    """Whether a decision whose record was appended at `appended_at` takes the place of the one in force, if any."""
+    if new.expires_at is not None and new.expires_at > appended_at + FARTHEST_AHEAD:
         return False
-    if in_force is None or new.sequence > in_force.sequence or not is_credible(in_force, appended_at):
+    if in_force is None or new.sequence > in_force.sequence:
         return True
-    # Of the same sequence, a record that was made later is no repetition: a forged one has used up its number.
-    is_made_after = yields_since is not None and yields_since < new.decided_at != in_force.decided_at
-    is_older = new.sequence < in_force.sequence
-    return is_made_after or (is_older and has_expired(in_force, now) and not has_expired(new, now))
+    # The records are read in the order in which they were appended. So a record in force that is dated after this one
+    # was dated by a clock that has been set back since, and its time proves nothing.
+    is_made_after = in_force.appended_at < new.decided_at or in_force.appended_at > appended_at + CLOCKS_APART
+    return is_made_after and new.decided_at != in_force.decided_at
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Fence(Generic[Key]):
+    """The last decision that passed for each key. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._passed: dict[Key, Passed] = {}
+
+    def passes(self, key: Key, decision: Successive, appended_at: datetime) -> bool:
+        """Return whether a decision is in force from now on; call it in the order of the records.
+
+        Args:
+            appended_at: when its record was appended.
+        """
+        if not succeeds(decision, self._passed.get(key), appended_at):
+            return False
+        self._passed[key] = Passed(decision.sequence, decision.decided_at, appended_at)
+        return True
+
+    def drop(self, key: Key) -> None:
+        """Forget the decision of a key, after its tombstone."""
+        self._passed.pop(key, None)
 
 
 def has_expired(decision: Successive, now: datetime) -> bool:
     """Whether it has expired without a successor."""
     return decision.expires_at is not None and decision.expires_at <= now
-
-
-def is_credible(decision: Successive, appended_at: datetime) -> bool:
-    """Whether the query can have given it this sequence and this end, if its record was appended then."""
-    farthest = appended_at + FARTHEST_AHEAD
-    ends = decision.expires_at
-    return decision.sequence <= to_millis(farthest) and (ends is None or ends <= farthest)
 
 
 def ends_at(decided_at: datetime, validity: timedelta) -> datetime:

@@ -14,14 +14,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 
 import msgspec
 
-from policies.succession import FARTHEST_AHEAD
+from policies.succession import CLOCKS_APART
 from policies.units import INSTANT_MARK, millis_of
 
-CLOCK_JUMP_MS = 300_000
-"""The clocks of two machines may differ by this much; a time further ahead proves that a clock jumped."""
+CLOCK_JUMP_MS = millis_of(CLOCKS_APART)
 _ROOM_MS = 7 * 86_400_000
 """No deadline that was set during the jump lies further beyond it."""
-_FARTHEST_SEQUENCE_MS = millis_of(FARTHEST_AHEAD) - 60_000
 
 Value = TypeVar("Value")
 
@@ -61,11 +59,7 @@ def next_timer_ms(wake_ms: int | None, timer_ms: int | None, began_ms: int, ahea
 
 
 def move_instants_back(state: Value, now_ms: int, by_ms: int) -> Value:
-    """Return the state with every instant that lies further ahead than clocks differ moved back by `by_ms`.
-
-    Sequences may only grow, because consumers have seen them. A sequence that no consumer can have believed, because it
-    lies further ahead than `policies.succession` allows, becomes the greatest that consumers believe.
-    """
+    """Return the state with every instant that lies further ahead than clocks differ moved back by `by_ms`."""
     moved: Value = _Jump(now_ms, by_ms).move(state, type(state))
     return moved
 
@@ -75,7 +69,6 @@ class _Jump:
         self._by_ms = by_ms
         self._first_ms = now_ms + CLOCK_JUMP_MS + 1
         self._last_ms = now_ms + CLOCK_JUMP_MS + by_ms + _ROOM_MS
-        self._greatest_sequence = now_ms + _FARTHEST_SEQUENCE_MS
 
     def move(self, value: Any, hint: Any) -> Any:
         """Return a value that is annotated with `hint`, with its instants moved back."""
@@ -94,9 +87,7 @@ class _Jump:
         changed: dict[str, Any] = {}
         for name, hint in _field_hints(type(struct)).items():
             before = getattr(struct, name)
-            is_sequence = name == "sequence" and isinstance(before, int)
-            after = min(before, self._greatest_sequence) if is_sequence else self.move(before, hint)
-            if after is not before:
+            if (after := self.move(before, hint)) is not before:
                 changed[name] = after
         return msgspec.structs.replace(struct, **changed) if changed else struct
 

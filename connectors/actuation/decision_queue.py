@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from policies.decisions import Mode, yields_to_later
-from policies.succession import Successive, succeeds
+from policies.decisions import Mode
+from policies.succession import Fence, Successive
 
 _log = structlog.get_logger(__name__)
 
@@ -59,30 +59,22 @@ class DecisionQueue(Generic[Fenced]):
 
     def __init__(
         self,
-        now: Callable[[], datetime],
         accept: Callable[[Fenced, datetime], None],
         reject: Callable[[Fenced, Fenced], None],
     ) -> None:
-        self._now = now
         self._accept = accept
         self._reject = reject
         self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()
         self._in_force: dict[str, Fenced] = {}
-        self._yields_since: dict[str, datetime] = {}
-        """The append times of the decisions that yield to later ones."""
+        self._fence: Fence[str] = Fence()
         self.received = Event()
         """Set by `receive`; cleared by `read`."""
 
     def recall(self, decision: Fenced, appended_at: datetime) -> bool:
         """Fence a decision from before this start, in order of the topic. Returns whether it is in force now."""
-        subject = decision.subject
-        before, since = self._in_force.get(subject), self._yields_since.get(subject)
-        if not succeeds(decision, before, now=self._now(), appended_at=appended_at, yields_since=since):
+        if not self._fence.passes(decision.subject, decision, appended_at):
             return False
-        self._in_force[subject] = decision
-        self._yields_since.pop(subject, None)
-        if yields_to_later(decision):
-            self._yields_since[subject] = appended_at
+        self._in_force[decision.subject] = decision
         return True
 
     def receive(self, decision: Fenced, appended_at: datetime) -> None:

@@ -65,7 +65,7 @@ class Worker(ABC, Generic[Fenced]):
         self.may_act: Callable[[], bool] = lambda: True
         """Whether this process, and no other, may act on the cluster. It is asked before each action, because a process
         that was frozen or cut off may have lost the cluster to another one meanwhile."""
-        self._queue: DecisionQueue[Fenced] = DecisionQueue(clock.now, self._accept, self._reject)
+        self._queue: DecisionQueue[Fenced] = DecisionQueue(self._accept, self._reject)
 
     def recall(self, decision: Fenced, appended_at: datetime) -> None:
         """Process a decision from before this start. Call it in order of the topic, and before `run`."""

@@ -3,9 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -26,8 +24,7 @@ from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registry import Registry
 from connectors.switching.registry_orders import RegistryOrders
 from connectors.switching.settings import SwitchExecution
-from policies.decisions import yields_to_later
-from policies.succession import succeeds
+from policies.succession import Fence
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.units import from_millis, millis_of
@@ -46,20 +43,6 @@ class WatchedSwitch:
     concurrency: int
     """Limit of the ledgers in work."""
     retries: int
-
-
-class _InForce(NamedTuple):
-    """The fields that the fence needs."""
-
-    sequence: int
-    decided_at: datetime
-    expires_at: datetime | None
-    appended_at: datetime
-
-    @property
-    def yields_since(self) -> datetime | None:
-        """When its record was appended, if it yields to later decisions."""
-        return self.appended_at if yields_to_later(self) else None
 
 
 class SwitchExecutor(Follower):
@@ -92,8 +75,8 @@ class SwitchExecutor(Follower):
         }
         super().__init__("switch executor", "headgate-switch", topics, self._reconcilers)
         self._reader = EventReader((SwitchDecision, SwitchRecord))
-        self._in_force: dict[tuple[str, str], _InForce] = {}
-        """By kind of decision and subject; there may be 100,000."""
+        self._fence: Fence[tuple[str, str]] = Fence()
+        """By kind of decision and subject."""
 
     def run(self, stop: threading.Event) -> None:
         """Carry switches out until `stop` is set.
@@ -115,11 +98,8 @@ class SwitchExecutor(Follower):
     def _receive(self, record: Record) -> None:
         received = read_data(self._reader, record)
         if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
-            key, appended_at = (received.event_type, received.subject), from_millis(record.appended_ms)
-            before, now = self._in_force.get(key), datetime.now(UTC)
-            since = None if before is None else before.yields_since
-            if succeeds(received, before, now=now, appended_at=appended_at, yields_since=since):
-                self._in_force[key] = _InForce(received.sequence, received.decided_at, received.expires_at, appended_at)
+            key = (received.event_type, received.subject)
+            if self._fence.passes(key, received, from_millis(record.appended_ms)):
                 self._reconcilers[received.cluster].receive(received)
 
 

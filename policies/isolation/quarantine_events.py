@@ -18,7 +18,7 @@ class QuarantineOutcome(ClosedEnum):
     NO_GROUPS = "no_groups", "The cluster has no groups: a first one would constrain every namespace."
     TOO_MANY = "too_many", "The group holds `max_quarantined` bookies already."
     NEEDED = "needed", "A namespace needs it to reach its ensemble, by what was read just before the write."
-    SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
+    SUPERSEDED = "superseded", "Another decision is in force: this one came late."
     EXPIRED = "expired", "The decision is past its `valid_until`."
     SHADOW = "shadow", "The decision is in shadow mode: nothing is done."
     FAILED = "failed", "It failed, see `detail`; the actuator retries until the decision expires."

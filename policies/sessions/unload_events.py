@@ -21,7 +21,7 @@ class UnloadOutcome(ClosedEnum):
         "no session, so an unload could hit the rightful owner.",
     )
     NO_TOPICS = "no_topics", "For a re-own: it has no topic to look up, so no client needs it."
-    SUPERSEDED = "superseded", "A decision with a higher sequence is in force."
+    SUPERSEDED = "superseded", "Another decision is in force: this one came late."
     EXPIRED = "expired", "The decision is past its `valid_until`."
     SHADOW = "shadow", "The decision is in shadow mode: nothing is done."
     FAILED = "failed", "It failed, see `detail`; the actuator retries until the decision expires."

@@ -39,7 +39,7 @@ class QuotaReason(ClosedEnum):
     )
     TIGHTER = "tighter", "The quota there is lower than what would be set: throttling never loosens."
     NO_BASE = "no_base", "The entity has neither a `base` nor a quota, so a factor of it is nothing."
-    FENCED = "fenced", "The decision came after one with a higher sequence, which is in force."
+    FENCED = "fenced", "The decision came late: another one is in force."
     QUOTA_CALLBACK = "quota_callback", "A broker has a `client.quota.callback.class`: it heeds no quotas."
     EXCLUDED_USER = (
         "excluded_user",

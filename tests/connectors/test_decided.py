@@ -41,7 +41,7 @@ def test_a_successor_takes_the_place(in_force: DecisionsInForce) -> None:
     [
         record(FIRST),
         record(FIRST.model_copy(update={"sequence": FIRST.sequence - 1})),
-        record(FIRST.model_copy(update={"sequence": to_millis(NOON + timedelta(days=400))})),
+        record(FIRST.model_copy(update={"sequence": FIRST.sequence + 1, "valid_until": NOON + timedelta(days=400)})),
         record(FIRST, key="throttle/another/key"),
         Record(ALERTS, KEY[1].encode(), b"no event", to_millis(NOON)),
         Record(ALERTS, b"never/heard/of", None, to_millis(NOON)),

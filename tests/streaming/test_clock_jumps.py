@@ -16,7 +16,7 @@ from policies.examples import ExampleReading
 from policies.policy import PolicyKind
 from policies.records import ObservedRecord
 from policies.registry import POLICIES, observed_topic
-from policies.succession import succeeds
+from policies.succession import Fence
 from policies.units import to_millis
 from policies.wire import observation_event
 from streaming.host import PolicyHost
@@ -102,14 +102,15 @@ def decided(
     """
     transitions, moments = scenario(kind)
     world, in_force = World(transitions), dict[tuple[str, str], Decision]()
+    fence = Fence[tuple[str, str]]()
 
     def batch(*readings: ExampleReading) -> None:
         """A batch, and a consumer with a true clock, who knows the fence alone."""
         transition = world.batch(*readings)
-        now, appended_at = at(world.now), at(world.now + world.kafka_ahead)
+        appended_at = at(world.now + world.kafka_ahead)
         for d in transition.decisions if transition is not None else ():
             key = (d.topic, d.record_key())
-            if succeeds(d, in_force.get(key), now=now, appended_at=appended_at):
+            if fence.passes(key, d, appended_at):
                 in_force[key] = d
 
     if not from_the_start:

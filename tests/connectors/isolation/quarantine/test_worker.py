@@ -266,14 +266,6 @@ def test_an_older_lift_is_nothing_to_speak_of(bench: Bench) -> None:
     assert bench.reconcile(decision(sequence=6, verdict="lift")) == []
 
 
-def test_a_query_that_lost_its_checkpoint_is_heard_once_the_decision_in_force_has_expired(bench: Bench) -> None:
-    bench.reconcile(decision(sequence=7, verdict="lift"))
-    fresh = decision(sequence=1, valid_until=NOON + timedelta(minutes=20))
-    assert bench.reconcile(fresh) == ["superseded"]
-    bench.clock.time = NOON + timedelta(minutes=5)
-    assert bench.reconcile(fresh) == ["done"]
-
-
 def test_subjects_have_a_fence_each(bench: Bench) -> None:
     assert bench.reconcile(decision("a:1", sequence=9), decision("b:1", sequence=1)) == ["done", "done"]
 

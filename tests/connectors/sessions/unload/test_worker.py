@@ -508,11 +508,6 @@ def test_a_late_or_repeated_decision_does_nothing(bench: Bench) -> None:
     assert bench.pulsar.unloads == []
 
 
-def test_after_a_lost_checkpoint_a_valid_decision_succeeds_an_expired_one(bench: Bench) -> None:
-    bench.reconcile(decision(sequence=9, verdict="keep", valid_until=NOON))
-    assert bench.reconcile(decision(sequence=1)) == ["done"]
-
-
 def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
     orders = decision(), decision(verdict="re-own", member=OTHER)
     bench.reconcile(orders[0])

@@ -775,9 +775,9 @@ def test_a_repeated_decision_is_nothing_to_speak_of(bench: Bench) -> None:
     assert len(bench.kafka.acts) == 1
 
 
-def test_an_expired_decision_in_force_gives_way_to_a_valid_one_with_a_lower_number(bench: Bench) -> None:
-    bench.reconcile(order(0.5, 9))
-    assert bench.reconcile(order(0.75, 1, valid_seconds=600), after=180) == [("applied", "decided")]
+def test_a_forged_decision_holds_until_the_next_true_one(bench: Bench) -> None:
+    bench.reconcile(order(0.0, 10**15, valid_seconds=86_400))
+    assert bench.reconcile(order(0.75, 1, at=NOON + timedelta(seconds=60)), after=60) == [("applied", "decided")]
     assert bench.kafka.rates == {ANY: 750_000}
 
 
