@@ -10,6 +10,10 @@ POLICY_FAILED = "policy-failed"
 """The alert about a policy that raised an exception."""
 READINGS_REFUSED = "readings-refused"
 """The alert about readings beyond the bounds of one policy and cluster."""
+TWO_LOOPS_DECIDE = "two-loops-decide"
+"""The alert about a second loop on the same topics."""
+LOOP = "headgate-loop"
+"""Stands for the cluster in alerts about the loop itself; no watched cluster has this name."""
 
 HOST_ALERT_KINDS = (
     AlertKind(
@@ -34,6 +38,17 @@ HOST_ALERT_KINDS = (
         "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "
         "or take away its right to write.",
         "10 min after the last refused reading.",
+    ),
+    AlertKind(
+        TWO_LOOPS_DECIDE,
+        (Severity.CRITICAL,),
+        "Processes with different checkpoints are started to decide on the same topics (`topics.prefix`), such as a "
+        "second host with copied settings and another `data_dir`. One of them decides. When it ends, another one "
+        "continues from another state: holds, trends and a switch under way begin anew.",
+        "headgate doctor",
+        "Stop the process that does not belong there; the summary names the hosts. A loop of its own needs another "
+        "`topics.prefix`. A stand-by needs the same `stream.checkpoint_dir` on a shared file system.",
+        "All processes of the group have the same checkpoint.",
     ),
 )
 

@@ -18,6 +18,7 @@ from connectors.views.metric_families import Family, Sample, metrics
 from connectors.views.policy_view import DECISION_STALE
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
+from policies.host_alerts import LOOP
 from policies.observations import Observation
 from policies.registry import (
     COMMANDS,
@@ -283,7 +284,7 @@ class LoopView:
         if cluster == CANARY:
             return False
         if self._clusters is not None:
-            return cluster in self._clusters
+            return cluster in self._clusters or cluster == LOOP
         if len(self._seen_clusters) < MOST_CLUSTERS:
             self._seen_clusters.add(cluster)
         return cluster in self._seen_clusters

@@ -43,6 +43,8 @@ class Group:
 
     name: str
     topic: str
+    member: str = ""
+    """Appended to the client id of this process."""
 
 
 class Membership(AbstractContextManager["Membership"]):
@@ -143,7 +145,7 @@ class Membership(AbstractContextManager["Membership"]):
         session_ms = round(self._settings.session_timeout.total_seconds() * 1000)
         instance = self._settings.instance
         return {
-            "client.id": self._group.name,
+            "client.id": f"{self._group.name}{self._group.member}",
             "group.id": self._group.name,
             **({} if instance is None else {"group.instance.id": f"{self._group.name}.{instance}"}),
             # Members keep their partitions if possible: a process that joins or leaves does not interrupt others.

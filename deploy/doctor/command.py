@@ -7,13 +7,18 @@ from functools import partial
 
 import httpx
 import typer
+from confluent_kafka import KafkaException
 from rich.status import Status
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import whole_line
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.probes import LOOP as LOOP_KAFKA
 from connectors.kafka.probes import loop_probes
 from connectors.kafka.rights import rights, rights_of
+from connectors.kafka.topics import TopicSettings
+from connectors.partitions.deciders import describe_loops, find_deciders
 from deploy.commands.console import SafeConsole
 from deploy.doctor.collectors import cluster_probes
 from deploy.doctor.machine import machine_probes
@@ -23,7 +28,7 @@ from deploy.processes.connections import Connections
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.observations import Outcome
-from policies.units import counted
+from policies.units import counted, name_some
 
 
 def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> bool:
@@ -70,10 +75,26 @@ def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connecti
         yield from loop_probes(
             settings.kafka, settings.topics, parts or tuple(part for part in rights() if part != "command")
         )
+        yield Probe(LOOP_KAFKA, "deciding", partial(_check_deciders, settings.kafka, settings.topics))
     if settings.alertmanager is not None:
         for url in settings.alertmanager.urls:
             yield Probe("Alertmanager", url, partial(_check_alertmanager, settings.alertmanager, url))
     yield from cluster_probes(settings, connections)
+
+
+def _check_deciders(connection: KafkaConnection, topics: TopicSettings) -> ProbeResult:
+    try:
+        found = find_deciders(connection, topics)
+    except (KafkaException, TimeoutError) as error:
+        return ProbeResult(Outcome.UNREACHABLE, whole_line(f"the group of {topics.topic('decide')}: {error}"))
+    if (loops := describe_loops(found, topics.prefix)) is not None:
+        remedy = (
+            "stop the process that does not belong there, give it another topics.prefix, or, for a stand-by, the same "
+            "stream.checkpoint_dir"
+        )
+        return ProbeResult(Outcome.ERROR, loops, (remedy,))
+    hosts = name_some(sorted({each.host for each in found}))
+    return ProbeResult(Outcome.OK, f"{counted(len(found), 'member')} on {hosts}" if found else "no process decides now")
 
 
 def _check_alertmanager(settings: AlertmanagerSettings, url: str) -> ProbeResult:

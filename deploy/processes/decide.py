@@ -1,6 +1,5 @@
 """Runs the query in one process at a time; the others stand by, with their Spark session started and warmed up."""
 
-import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,21 +11,21 @@ from prometheus_client import CollectorRegistry
 from connectors.component import Component, first_problem
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport
+from connectors.partitions.deciders import deciders_group
 from connectors.partitions.lease import PartitionLease
-from connectors.partitions.membership import Group
 from deploy.processes.running import run_components
 from deploy.processes.shared_components import Held, Work, passing_registry
 from deploy.query.components import query_components, require_own_checkpoint, take_checkpoint, warm_up
 from deploy.query.sole_use import sole_query_in_turn
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
-from policies.shares import DECIDER_SHARE, DECIDER_TOPIC
+from policies.shares import DECIDER_SHARE
 
 _log = structlog.get_logger(__name__)
 
 
 class Decider:
-    """The query of a checkpoint, as work that one process holds at a time.
+    """The query of a prefix, as work that one process holds at a time.
 
     Args:
         publisher: publishes ticks, batch records and tombstones.
@@ -56,12 +55,11 @@ class Decider:
 
     def work(self) -> Work:
         """Return the query as work for `SharedComponents`: a single unit, held with the decider's share."""
-        topic, place = self._settings.topics.topic, self._settings.checkpoint()
+        place = self._settings.checkpoint()
         checkpoint = str(place.folder or place.uri)
-        name = hashlib.sha256(checkpoint.encode()).hexdigest()[:12]
         return Work(
             name="query",
-            group=Group(topic(f"decide.{name}"), topic(DECIDER_TOPIC)),
+            group=deciders_group(self._settings.topics, checkpoint),
             of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
             units=lambda held: {"query": held} if held else {},
             open=self._open,

@@ -13,6 +13,7 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport
+from connectors.partitions.deciders import find_deciders
 from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
 from deploy.query.checkpoint_move import follow_move
@@ -21,8 +22,10 @@ from deploy.query.health import QueryHealth
 from deploy.query.pauses import restore_pauses
 from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor
+from deploy.query.two_loops import TwoLoopsWatch
 from deploy.settings.application import Settings
 from policies.errors import UserError
+from policies.host_alerts import LOOP
 from streaming.checkpoint import read_last_plan
 from streaming.clocks import BatchClock
 from streaming.operator import StepMark
@@ -116,10 +119,13 @@ def query_components(
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)
+    others = TwoLoopsWatch(
+        settings.topics.prefix, lambda: find_deciders(settings.loop_kafka(), settings.topics), publisher.publish
+    )
     retirement = _retirement_components(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
     logging = [] if batch_log is None else [Component("batch log", batch_log.run)]
-    return [Component("ticker", ticker.run), query, *logging, *retirement]
+    return [Component("ticker", ticker.run), query, *logging, Component("two-loops watch", others.run), *retirement]
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
@@ -176,5 +182,5 @@ def _retirement_components(settings: Settings, publisher: Publisher) -> list[Com
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every cluster name are decided on")
         return []
-    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters, publisher.publish)
+    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters | {LOOP}, publisher.publish)
     return [Component("retirement", retirement.run)]

@@ -28,6 +28,7 @@ from deploy.settings.http import HttpSettings
 from deploy.settings.watched_cluster import WatchedCluster
 from policies.canary import CANARY
 from policies.errors import UserError
+from policies.host_alerts import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings
 from streaming.checkpoint import CheckpointPlace
@@ -38,8 +39,8 @@ from streaming.settings import StreamSettings, is_loopback, is_on_this_machine
 def _check_name(name: str) -> str:
     if not 1 <= len(name) <= MAX_CLUSTER_NAME:
         raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
-    if name == CANARY:
-        raise ValueError(f"'{CANARY}' is the name of Headgate's own canary: give the cluster another one")
+    if name in (CANARY, LOOP):
+        raise ValueError(f"'{name}' is a name of Headgate's own: give the cluster another one")
     return name
 
 

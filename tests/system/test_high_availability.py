@@ -14,6 +14,9 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
+from connectors.partitions.deciders import deciders_group, describe_loops, find_deciders
+from connectors.partitions.membership import Membership
+from connectors.partitions.settings import PartitionSettings
 from policies.shares import SHARE_COUNT
 from policies.throttle.quota_entities import Entity
 from tests.progress import tell
@@ -166,6 +169,7 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
         decides(500_000)
         eventually("the second has rehearsed", lambda: "Spark is warm" in second.output())
         assert [*second.folder.rglob("rehearsal-*")] == [], "and nothing of it is left"
+        assert_another_loop_is_named(loop_kafka, prefix)
         first.kill()
         killed = time.monotonic()
         decides(300_000)
@@ -176,6 +180,25 @@ def test_of_two_queries_one_decides_and_the_other_goes_on_when_it_is_killed(
         assert sequences == list(range(sequences[0], sequences[0] + len(sequences))), "none is lost, none is another's"
         assert second.stop() == 0, second.output()
         assert "Traceback" not in second.output(), second.output()
+
+
+def assert_another_loop_is_named(loop_kafka: str, prefix: str) -> None:
+    """Another checkpoint's process joins on the same prefix: it does not decide, an alert and the doctor name it."""
+    connection, topics = KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix)
+    other = deciders_group(topics, "/a/checkpoint/of/its/own")
+    with (
+        Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
+        Membership(connection, other, PartitionSettings(), lambda _: None) as member,
+    ):
+
+        def told() -> list[dict[str, Any]]:
+            member.step()
+            return [alert for alert in alerts.data() if alert["alert"] == "two-loops-decide"]
+
+        (alert,) = eventually("the alert is there", told)
+        assert (alert["status"], alert["severity"]) == ("firing", "critical")
+        assert alert["summary"] == describe_loops(find_deciders(connection, topics), prefix)
+        assert member.lease.held == frozenset()
 
 
 def acting(settings: Settings, watched: str) -> Settings:

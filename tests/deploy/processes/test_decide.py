@@ -72,16 +72,19 @@ def held_lease() -> PartitionLease:
 )
 def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
     parts = decider(make(clusters=clusters)).components(CollectorRegistry(), held_lease())
-    assert [part.name for part in parts] == ["ticker", "query", "batch log", *retirement]
+    assert [part.name for part in parts] == ["ticker", "query", "batch log", "two-loops watch", *retirement]
 
 
-def test_queries_take_turns_by_their_checkpoint(make: Make, tmp_path: Path) -> None:
-    first, same, other = (
+def test_queries_take_turns_by_the_prefix_of_their_topics_whatever_their_checkpoint(make: Make, tmp_path: Path) -> None:
+    first, same, elsewhere, other = (
         decider(make(**more)).work()
-        for more in ({}, {"http": {"port": 1}}, {"stream": {"checkpoint_dir": str(tmp_path / "x")}})
-    )
+        for more in (
+            {}, {"http": {"port": 1}}, {"stream": {"checkpoint_dir": str(tmp_path / "x")}}, {"topics": {"prefix": "b"}},
+        )
+    )  # fmt: skip
     assert first.group == same.group
-    assert first.group.name != other.group.name
+    assert first.group.name == elsewhere.group.name != other.group.name
+    assert first.group.member != elsewhere.group.member, "which is how two loops on one prefix are found"
     assert (first.units(first.of_shares(frozenset())), first.of_shares(frozenset({1}))) == ({}, frozenset())
     assert list(first.units(first.of_shares(frozenset({0})))) == ["query"]
 

@@ -592,4 +592,4 @@ def test_where_every_cluster_is_taken_so_is_the_canary() -> None:
 
 def test_no_cluster_may_have_the_canarys_name(written: Written) -> None:
     (mistake,) = mistakes(written(f"clusters: {{{CANARY}: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}"))
-    assert "'headgate-canary' is the name of Headgate's own canary: give the cluster another one" in mistake
+    assert "'headgate-canary' is a name of Headgate's own: give the cluster another one" in mistake
