@@ -4,7 +4,7 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -24,6 +24,8 @@ UNKNOWN = "unknown, as it is not read now; it was: "
 """Begins the summary of an alert that is kept because nothing tells whether it is over."""
 
 
+CONFIRM_MS = 30_000
+"""Time for the first readings of all parts of a cluster, after which an alert that none confirmed is over."""
 _APART_MS = 1000
 _VALID_REPEATS = 2
 """An alert is valid until its repetition after next: one may be late."""
@@ -88,6 +90,14 @@ class AlertBook(Struct, array_like=True, frozen=True):
 
     entries: tuple[AlertEntry, ...] = ()
     sequence: int = 0
+    recovered: tuple[AlertEntry, ...] = ()
+    """Alerts that fired when the state was lost, and that no condition has confirmed yet."""
+    recovered_until_ms: InstantMs | None = None
+    """When they are resolved; None: `CONFIRM_MS` after the first review."""
+
+    def recover(self, entries: Iterable[AlertEntry]) -> "AlertBook":
+        """Take over the alerts that fired when the state was lost."""
+        return msgspec_replace(self, recovered=tuple(entries), recovered_until_ms=None)
 
     def keys(self) -> frozenset[tuple[str, str]]:
         """The alerts (name, subject) that were open after the last step: to keep one may take less than to fire it."""
@@ -173,8 +183,10 @@ def review(
     Returns:
         The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
     """
-    now_ms, sequence, is_waiting = to_millis(now), book.sequence, False
-    known, held = {(e.alert, e.subject): e for e in book.entries}, {c.key: c for c in conditions}
+    now_ms, is_waiting = to_millis(now), False
+    held = {c.key: c for c in conditions}
+    book = _confirm(book, held, now_ms) if book.recovered else book
+    known, sequence = {(e.alert, e.subject): e for e in book.entries}, book.sequence
     entries: list[AlertEntry] = []
     alerts: list[Alert] = []
     for key in sorted(known.keys() | held.keys()):
@@ -196,8 +208,28 @@ def review(
         if condition is not None:
             entries.append(entry)
     due_ms = [now_ms + _APART_MS] if is_waiting else [_due_ms(entry, sender) for entry in entries]
-    next_ms = min((ms for ms in due_ms if ms is not None), default=None)
-    return AlertBook(tuple(entries), sequence), tuple(alerts), None if next_ms is None else from_millis(next_ms)
+    next_ms = min((ms for ms in (*due_ms, book.recovered_until_ms) if ms is not None), default=None)
+    after = AlertBook(tuple(entries), sequence, book.recovered, book.recovered_until_ms)
+    return after, tuple(alerts), None if next_ms is None else from_millis(next_ms)
+
+
+def _confirm(book: AlertBook, held: Container[tuple[str, str]], now_ms: int) -> AlertBook:
+    """Move the recovered alerts whose conditions hold, or whose time is over, to the entries.
+
+    There they are as if this book had published them: what holds goes on under its id, what does not is resolved.
+    """
+    until_ms = book.recovered_until_ms or now_ms + CONFIRM_MS
+    known = {(e.alert, e.subject): e for e in book.entries}
+    left: list[AlertEntry] = []
+    for entry in book.recovered:
+        key = (entry.alert, entry.subject)
+        if now_ms >= until_ms or key in held:
+            known.setdefault(key, entry)
+        elif key not in known:
+            left.append(entry)
+    # The lost state had given numbers up to about its time.
+    sequence = max(book.sequence, now_ms)
+    return AlertBook(tuple(known.values()), sequence, tuple(left), until_ms if left else None)
 
 
 def _next(

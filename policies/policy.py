@@ -43,6 +43,10 @@ class Policy(Protocol[State]):
 
     name: str
 
+    def begin(self, now: datetime) -> State:
+        """Return the state of a cluster that was never stepped; its alerts are an `AlertBook` named `alerts`."""
+        ...
+
     def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
         """Decide as of `now`.
 

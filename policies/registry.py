@@ -22,6 +22,7 @@ from policies.isolation.registration import KIND as ISOLATION
 from policies.observations import Reading
 from policies.pauses import PauseCommand
 from policies.policy import AlertKind, PolicyKind
+from policies.recovery import OpenAlerts
 from policies.sessions.registration import KIND as SESSIONS
 from policies.settings import PolicySettings
 from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
@@ -47,6 +48,7 @@ CORE_TOPICS = frozenset(
 CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event_type, Tick.event_type}) | {
     Batch.event_type,
     PauseCommand.event_type,
+    OpenAlerts.event_type,
     AUDIT_TYPE,
     DEAD_LETTER_TYPE,
     LETTERS_COUNTED_TYPE,
@@ -197,7 +199,7 @@ def is_collected(reading: type[Reading]) -> bool:
 def commands() -> dict[type[Reading], str]:
     """From each kind of command that names its policy, on the topic of commands, to the command line that sends it."""
     own = {each: kind.written_by[each] for kind in POLICIES.values() for each in kind.commands}
-    return {PauseCommand: "`headgate pause` and `resume`", **own}
+    return {PauseCommand: "`headgate pause` and `resume`", OpenAlerts: "the query that lost its checkpoint", **own}
 
 
 def decided_topics() -> tuple[str, ...]:

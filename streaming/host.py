@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.alerts import AlertBook, Condition, Sender, review
+from policies.alerts import AlertBook, AlertEntry, Condition, Sender, review
 from policies.decisions import Alert, Issuer
 from policies.host_alerts import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 from policies.observations import Observation
@@ -115,7 +115,10 @@ class PolicyHost:
         elif before is not None:
             now = max(now, from_millis(before.now_ms))
         try:
-            step = self._policy(kind, key, quiet).step(state, observations, now)
+            hosted = self._policy(kind, key, quiet)
+            if before is not None and before.recovered:
+                state = _recover(hosted.begin(now) if state is None else state, kind, before.recovered)
+            step = hosted.step(state, observations, now)
             encoded = step.encoded or msgspec.msgpack.encode(step.state)
             _require_room(encoded)
             _require_registered(kind, step)
@@ -157,7 +160,10 @@ class PolicyHost:
         book, alerts, _ = self._review(kind, cluster, before, now, failure, refusals)
         back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
         wake_ms = to_millis(now + back_off)
-        after = KeyState(FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals)
+        recovered = () if before is None else before.recovered
+        after = KeyState(
+            FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals, recovered=recovered
+        )
         step: Step[Any] = Step(None, alerts, now + back_off)
         return StepResult(after, step, failure, tuple(outputs(step)))
 
@@ -172,7 +178,9 @@ class PolicyHost:
     ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
         """Review the alerts about the policy itself, not about its cluster."""
         book = before.alerts if before is not None else AlertBook()
-        if failure is None and not refusals and not book.entries:
+        if before is not None and before.recovered and failure is None:
+            book = book.recover(each for each in before.recovered if each.alert in HOST_ALERTS)
+        if failure is None and not refusals and not book.entries and not book.recovered:
             return book, (), None
         labels = {"cluster": cluster, "policy": kind.name}
         conditions = {
@@ -219,6 +227,14 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
     for decision in audited:
         named = [seen[n] for n in sorted(places[id_] for id_ in decision.evidence if id_ in places)]
         yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
+
+
+def _recover(state: Any, kind: PolicyKind, recovered: Sequence[AlertEntry]) -> Any:
+    """Return the state with the firing alerts that it takes over; an alert that is not registered any more expires."""
+    if not isinstance(book := getattr(state, "alerts", None), AlertBook):
+        return state
+    names = {alert.name for alert in kind.alerts}
+    return msgspec.structs.replace(state, alerts=book.recover(each for each in recovered if each.alert in names))
 
 
 def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:

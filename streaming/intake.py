@@ -11,6 +11,7 @@ from typing import NamedTuple
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand
 from policies.records import ObservedRecord, Output
+from policies.recovery import OpenAlerts
 from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, too_large
@@ -46,7 +47,7 @@ class Intake:
         self._host = host
         self._prefix = prefix
         self._policy, self._cluster = key
-        self._takes: tuple[type[Reading], ...] = (*POLICIES[self._policy].takes, PauseCommand)
+        self._takes: tuple[type[Reading], ...] = (*POLICIES[self._policy].takes, PauseCommand, OpenAlerts)
         self._most_bytes = POLICIES[self._policy].most_step_bytes or MOST_BYTES
         self._limiter = limiter
         self._order = order

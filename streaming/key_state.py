@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.alerts import AlertBook
+from policies.alerts import AlertBook, AlertEntry
 from policies.pauses import PolicyPause
 from policies.policy import PolicyKind
 from policies.units import InstantMs
@@ -62,6 +62,8 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     """The recent refusals of readings that had no fault of their own, by alert."""
     senders: tuple[LastSerial, ...] = ()
     """Which signed records were read for this key."""
+    recovered: tuple[AlertEntry, ...] = ()
+    """Firing alerts that the policy takes over at its next step, because its state was lost."""
 
     @property
     def has_stepped(self) -> bool:
@@ -71,7 +73,7 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not self.has_stepped and not self.letters.kinds and self.pause is None
+        return not (self.has_stepped or self.letters.kinds or self.pause or self.recovered)
 
 
 NEVER_STEPPED = KeyState(FORMAT, 0, 0, None, NO_STATE)

@@ -19,6 +19,7 @@ from policies.decisions import Decision
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord
+from policies.recovery import OpenAlerts
 from policies.registry import COMMANDS, POLICIES, commands, is_collected, topic_readers
 from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
@@ -158,6 +159,8 @@ def _cut_steps(instant: Iterable[Taken]) -> dict[tuple[str, str], list[list[Take
 def _keys(reading: Reading) -> list[tuple[str, str]]:
     if isinstance(reading, PauseCommand):
         return [(reading.policy, reading.cluster)]
+    if isinstance(reading, OpenAlerts):
+        return []  # alerts of a live run, of which a replay knows nothing
     return [(kind.name, reading.cluster) for kind in POLICIES.values() if isinstance(reading, kind.takes)]
 
 

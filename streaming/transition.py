@@ -21,6 +21,7 @@ from policies.host_alerts import POLICY_FAILED, READINGS_REFUSED
 from policies.observations import Observation
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord, Output
+from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from policies.signatures import Signatures
 from policies.units import counted, from_millis
@@ -78,16 +79,19 @@ def reconcile(
     taken = intake.observed()
     readings = [(observation.at, observation.reading) for _, observation in taken]
     pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])
-    observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand)]
+    opened = [each for _, each in readings if isinstance(each, OpenAlerts)]
+    if opened and opened[-1].policy == key[0]:
+        entries = tuple(alert.entry() for alert in opened[-1].alerts)
+        before = previous = msgspec.structs.replace(previous, recovered=entries)
+    observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand | OpenAlerts)]
     quiet = _quiet(key, pause, now_ms)
     after = previous
     decisions: tuple[Decision, ...] = ()
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
     if observed or is_due or (previous.has_stepped and _quiet(key, previous.pause, previous.now_ms) != quiet):
-        stepped_before = before if previous.has_stepped else None
         why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
         result, refused = step_apart(
-            host, key, stepped_before, [o for _, o in observed], from_millis(now_ms), pause,
+            host, key, before, [o for _, o in observed], from_millis(now_ms), pause,
             why if intake.left_out else {},
         )  # fmt: skip
         outputs += [

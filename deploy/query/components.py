@@ -19,7 +19,7 @@ from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fittin
 from deploy.query.checkpoint_move import follow_move
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
-from deploy.query.pauses import restore_pauses
+from deploy.query.recovery import recover
 from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor
 from deploy.query.two_loops import TwoLoopsWatch
@@ -146,7 +146,7 @@ def _ignore(_number: int) -> None:
 
 
 def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:
-    """Open a session for the query; the pauses in force go on if the checkpoint is new."""
+    """Open a session for the query; pauses and firing alerts go on if the checkpoint is new."""
     session, place = sessions.open(), settings.checkpoint()
     try:
         if place.folder is None:
@@ -155,7 +155,7 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
         else:
             plan = Checkpoint(place.folder).plan
         if not plan.text:
-            restore_pauses(settings.loop_kafka(), settings.topics, publisher.publish)
+            recover(settings.loop_kafka(), settings.topics, publisher.publish, settings.policy_host().knows)
             publisher.flush(_FLUSH_SECONDS)
     except (UserError, OSError):
         stop_session(session)

@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
+from policies.decisions import Severity
 from policies.errors import UserError
 from policies.examples import START, Examples
 from policies.observations import Observation
 from policies.pauses import PauseCommand
 from policies.policy import PolicyKind
 from policies.records import ObservedRecord
+from policies.recovery import OpenAlert, OpenAlerts
 from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic
 from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_record
 from policies.units import to_millis
@@ -122,3 +124,15 @@ def _loop_events() -> Iterator[Example]:
     )
     event = observation_event(pause, id="6c9d4a40-0a5d-4a7e-8a43-5b5f0e0a7c21", source="headgate/cli", time=START)
     yield Example(COMMANDS, pause.cluster, json.loads(event))
+    alert = OpenAlert(
+        alert="volume-below-hard-limit",
+        subject="payments/3//data/a",
+        severity=Severity.CRITICAL,
+        reason="below_hard",
+        summary="volume /data/a of broker 3 has 0.4 GB free",
+        started_at=START,
+        decided_at=due_at,
+    )
+    opened = OpenAlerts(cluster="payments", policy="throttle", alerts=(alert,))
+    event = observation_event(opened, id="0e0bd1a5-6d3f-4f2a-9c65-2f6f7c1f3b0d", source="headgate/query", time=due_at)
+    yield Example(COMMANDS, opened.cluster, json.loads(event))

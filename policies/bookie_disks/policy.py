@@ -51,17 +51,21 @@ class BookieDisksPolicy:
         """The groups and namespaces of which `_groups` was made."""
         self._last: ref[BookieDisksState] | None = None
 
+    def begin(self, now: datetime) -> BookieDisksState:  # noqa: ARG002
+        """Return the state of a cluster that was never stepped."""
+        return BookieDisksState()
+
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[BookieDisksState]:
         """Fold the observations, judge bookies and groups, and publish the decisions that have changed."""
-        before = state or BookieDisksState()
+        before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
-            return Step(BookieDisksState(known, effect=effect), (), None, refused=refused)
+            return Step(replace(before, cluster=known, effect=effect), (), None, refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
         bookies = judge_bookies(known, settings, now_ms, stopped_by, self._bookies)
         if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):

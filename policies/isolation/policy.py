@@ -37,11 +37,15 @@ class IsolationPolicy:
         self._sender = Sender.build(NAME, cluster, settings)
         self._judge = IsolationJudge(settings)
 
+    def begin(self, now: datetime) -> IsolationState:
+        """Return the state of a cluster that was never stepped."""
+        return IsolationState(to_millis(now))
+
     def step(
         self, state: IsolationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[IsolationState]:
         """Fold, join facts, judge, emit and review alerts, each once."""
-        before = state or IsolationState(to_millis(now))
+        before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)

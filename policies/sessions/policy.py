@@ -31,11 +31,15 @@ class SessionsPolicy:
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
 
+    def begin(self, now: datetime) -> SessionsState:
+        """Return the state of a cluster that was never stepped."""
+        return SessionsState(to_millis(now))
+
     def step(
         self, state: SessionsState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SessionsState]:
         """Fold, join facts, judge, emit, apply the effects, review alerts and set timers, each once."""
-        before = state or SessionsState(to_millis(now))
+        before = state or self.begin(now)
         cluster = ClusterState(before, self._settings)
         cluster.fold(observations, to_millis(now))
         facts = join_facts(cluster, before.spent, self._settings, to_millis(now))

@@ -37,11 +37,15 @@ class SwitchingPolicy:
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
 
+    def begin(self, now: datetime) -> SwitchingState:  # noqa: ARG002
+        """Return the state of a cluster that was never stepped."""
+        return SwitchingState()
+
     def step(
         self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SwitchingState]:
         """Take the observations, let time pass, and return the decisions that follow."""
-        before, now_ms, limits = state or SwitchingState(), to_millis(now), self._settings.limits
+        before, now_ms, limits = state or self.begin(now), to_millis(now), self._settings.limits
         taken, events, ids = read(before, observations)
         transition = Transition(taken, limits, now_ms)
         drafts = reconcile(transition, (*events, TimePassed()))

@@ -47,11 +47,15 @@ class ThrottlePolicy:
         """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
         self._last: ref[ThrottleState] | None = None
 
+    def begin(self, now: datetime) -> ThrottleState:
+        """Return the state of a cluster that was never stepped."""
+        return ThrottleState(to_millis(now), Gate(self._settings.start_factor))
+
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ThrottleState]:
         """Fold the observations, judge brokers and cluster, and publish a decision that has changed."""
-        before = state or ThrottleState(to_millis(now), Gate(self._settings.start_factor))
+        before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
         brokers = judge_brokers(
             self._cluster,

@@ -51,8 +51,11 @@ class CountPolicy:
         self.cluster = cluster
         self.settings = settings
 
+    def begin(self, now: datetime) -> CountV3:
+        return CountV3(self.cluster, 0.0)
+
     def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
-        before = state or CountV3(self.cluster, 0.0)
+        before = state or self.begin(now)
         after = CountV3(before.name, before.pairs + len(observations) / 2, to_millis(now))
         return Step(after, (), now + timedelta(seconds=5) if observations else None)
 

@@ -460,6 +460,8 @@ def test_a_policy_that_wants_to_be_woken_at_once_is_woken_after_this_batch(monke
 
         name = "throttle"
 
+        def begin(self, now: datetime) -> None: ...
+
         def step(self, state: object, observations: Sequence[Observation], now: datetime) -> Step[None]:
             return Step(None, (), now)
 

@@ -226,6 +226,7 @@ def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
     with (
         Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
         Topic(loop_kafka, f"{prefix}.audit") as audit,
+        Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
         Headgate(["act", "-s", str(acting)], tmp_path / "act.log"),
         Headgate(["export", "-s", str(showing)], tmp_path / "export.log"),
     ):
@@ -246,6 +247,7 @@ def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
             await_ready(query, port)
             eventually("the exporter follows", lambda: shown(1.0))
             eventually("the actuator follows", lambda: carried_out(decided.data()[-1]))
+            eventually("the alert ends", lambda: [a["status"] for a in alerts.data()] == ["firing", "resolved"])
         after = decided.data()[len(before) :]
         assert min(d["sequence"] for d in after) > max(d["sequence"] for d in before)
         assert {d["decision_id"] for d in after}.isdisjoint(d["decision_id"] for d in before)

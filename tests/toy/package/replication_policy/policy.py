@@ -29,11 +29,15 @@ class ReplicationPolicy:
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
 
+    def begin(self, now: datetime) -> ReplicationState:
+        """Return the state of a cluster that was never stepped."""
+        return ReplicationState()
+
     def step(
         self, state: ReplicationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ReplicationState]:
         """Fold, facts, judge, emit, alerts."""
-        before = state or ReplicationState()
+        before = state or self.begin(now)
         facts = facts_as_of(now, fold(before.reading, observations), before, self._settings)
         judgement = judge(facts, self._settings)
         last, decisions = emit(judgement, facts, before.last_published, now, self._sender.issuer, self._settings)

@@ -1,4 +1,4 @@
-"""The pauses that a query without a checkpoint takes over."""
+"""The pauses and firing alerts that a query without a checkpoint takes over."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,13 +6,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from connectors.kafka.tail import Record
-from deploy.query.pauses import find_pauses
-from policies.decisions import Issuer, Mode
+from deploy.query.recovery import find_open_alerts, find_pauses
+from policies.decisions import Alert, AlertStatus, Issuer, Mode
 from policies.pauses import PauseCommand, PolicyPause
+from policies.recovery import OpenAlerts
+from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
-from policies.wire import observation_event
+from policies.wire import decision_event, observation_event
 from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from tests.policies.scenario import GB, HARD, at, log_dirs, throttle
 
+ALERTS = [
+    each
+    for each in ThrottlePolicy("payments", throttle(HARD)).step(None, [log_dirs(0, 3, GB // 2)], at(0)).decisions
+    if isinstance(each, Alert)
+]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 MONTH_END = NOON + 29 * DAY
@@ -59,3 +67,27 @@ def test_a_forged_heartbeat_keeps_no_query_from_starting(forged: dict[str, str])
     event = json.loads(record.value or b"")
     event["data"] |= forged
     assert list(find_pauses([record._replace(value=json.dumps(event).encode())], [], NOON + DAY)) == []
+
+
+def alert_record(status: str, cluster: str = "payments", sequence: int = 1) -> Record:
+    (fired,) = [each for each in ALERTS if each.status.value == "firing"][:1]
+    ended = {"status": AlertStatus.RESOLVED, "verdict": "resolved", "ended_at": NOON, "valid_until": None}
+    alert = fired.model_copy(update={"cluster": cluster, "sequence": sequence, **(ended if status != "firing" else {})})
+    return Record("alerts", alert.record_key().encode(), decision_event(alert), to_millis(NOON))
+
+
+@pytest.mark.parametrize(
+    ("alerts", "earlier", "found"),
+    [
+        pytest.param([alert_record("firing")], [], [1], id="one fires"),
+        pytest.param([alert_record("firing"), alert_record("resolved", sequence=2)], [], [], id="it has ended"),
+        pytest.param([alert_record("firing", "gone")], [], [], id="of a cluster that is not watched"),
+        pytest.param([], [OpenAlerts(cluster="payments", policy="throttle")], [0], id="an earlier command is kept"),
+    ],
+)
+def test_what_fires_is_taken_over(alerts: list[Record], earlier: list[OpenAlerts], found: list[int]) -> None:
+    commands = [
+        Record("commands", b"", observation_event(each, id="o", source="query", time=NOON), 0) for each in earlier
+    ]
+    given = list(find_open_alerts(alerts, commands, {"payments"}.__contains__))
+    assert [len(each.alerts) for each in given] == found
