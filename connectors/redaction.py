@@ -79,7 +79,7 @@ def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorD
 
 def _file_problems(block: RedactedBlock) -> Iterator[tuple[str, str]]:
     """Yield files that cannot be read, and secrets that are given twice: as `password` and as `password_file`."""
-    files = RedactedBlock.files(block)  # of signing keys there are lists
+    files = RedactedBlock.files(block)
     yield from unreadable_files(files)
     for name, file in files.items():
         if file is not None and getattr(block, plain := name.removesuffix("_file"), None) is not None:

@@ -40,9 +40,7 @@ class ObservedRecord(NamedTuple):
     cut: Cut | None = None
     """Set if `value` holds only the first bytes."""
     key: bytes | None = None
-    """Set where records are signed."""
-    signature: str | None = None
-    """The signature header as it was read, where records are signed; None if there was none."""
+    """Of a record that was read from a recording; the query reads none."""
 
     def appended_at(self) -> datetime:
         """The time at which Kafka appended the record.

@@ -61,7 +61,6 @@ class DeadLetterReason(ClosedEnum):
     WRONG_TOPIC = "wrong-topic", "A reading that belongs to another topic."
     UNKNOWN_CLUSTER = "unknown-cluster", "A reading of a cluster that the settings do not name."
     TOO_MANY = "too-many", "One of more readings than a batch takes of one cluster and topic; newer ones were taken."
-    UNSIGNED = "unsigned", "Not signed with a key that is known, or not as this record, or not near its time."
     CLUSTER_MISMATCH = "cluster_mismatch", "The cluster it names is not the one it was routed by."
 
 

@@ -62,15 +62,14 @@ class Intake:
             try:
                 if record.cut is not None:
                     raise too_large(record.cut.bytes)
-                self._order.require_signed(record)
             except BadRecordError as error:
                 yield from self._refuse(record, error)
                 continue
             window = windows.setdefault((record.topic, record.partition), _Window())
             for dropped in window.add(record):
-                self._order.pass_over(dropped)
                 yield from self._leave_out(dropped)
-        yield from self._read_newest(windows.values())
+        for _, window in sorted(windows.items()):
+            yield from self._read_partition(window.records())
 
     def observed(self) -> list[tuple[ObservedRecord, Observation]]:
         """The records taken, by partition and offset, each with its observation."""
@@ -86,19 +85,8 @@ class Intake:
         if self._policy not in readers[1:]:
             yield from self._limiter.put(record, error)
 
-    def _read_newest(self, windows: Iterable["_Window"]) -> Iterator[Output]:
-        """Read the records of each partition that were not read before, the newest first, while there is room."""
-        new: dict[tuple[str, int], list[ObservedRecord]] = {}
-        for record in heapq.merge(*(window.records() for window in windows), key=lambda each: each.appended_ms):
-            try:
-                self._order.require_new(record)
-                new.setdefault((record.topic, record.partition), []).append(record)
-            except BadRecordError as error:
-                yield from self._refuse(record, error)
-        for of_partition in new.values():
-            yield from self._read_partition(of_partition)
-
     def _read_partition(self, records: Sequence[ObservedRecord]) -> Iterator[Output]:
+        """Read the records of a partition, the newest first, while there is room."""
         taken: list[ReadRecord] = []
         bad: list[tuple[ObservedRecord, BadRecordError]] = []
         displaced: list[ObservedRecord] = []

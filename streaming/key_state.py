@@ -13,7 +13,7 @@ from policies.policy import PolicyKind
 from policies.units import InstantMs
 from streaming.dead_letters import DeadLetterCounts
 from streaming.heartbeat import LastHeartbeat
-from streaming.order import LastSerial, ReadPosition
+from streaming.order import ReadPosition
 
 FORMAT = 1
 NO_STATE = msgspec.Raw(b"\xc0")
@@ -60,8 +60,6 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     """Set while an operator has paused this policy."""
     refusals: tuple[Refusal, ...] = ()
     """The recent refusals of readings that had no fault of their own, by alert."""
-    senders: tuple[LastSerial, ...] = ()
-    """Which signed records were read for this key."""
     recovered: tuple[AlertEntry, ...] = ()
     """Firing alerts that the policy takes over at its next step, because its state was lost."""
 

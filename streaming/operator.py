@@ -25,7 +25,6 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from policies.records import Cut, ObservedRecord, Output
 from policies.registry import POLICIES
-from policies.signatures import Signatures
 from policies.timers import TICKS, TIMERS, timer_record
 from policies.units import from_millis
 from streaming.clocks import BatchClock, next_timer_ms
@@ -38,7 +37,7 @@ from streaming.spark_internals.state_calls import pipeline_state_calls
 from streaming.transition import reconcile
 
 NO_CORRECTION = BatchClock()
-OUTPUT_SCHEMA = "topic string, key string, value binary, signature string"
+OUTPUT_SCHEMA = "topic string, key string, value binary"
 # A text would be parsed by the JVM twice per batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
 
@@ -153,13 +152,11 @@ class PolicyOperator(StatefulProcessor):
 
     Args:
         clock: corrects the batch's time, which is the driver's.
-        signatures: verifies and signs records; None: records are not signed.
         internals: whether private parts of PySpark may be replaced.
         steps: marks each step, for the watch over the query's progress; None: nobody on this machine watches.
 
     Input rows: ``value binary, topic string, partition int, offset long, appended_ms long``. A record that is too large
-    has ``cut struct<bytes int, sha256 string>``, too, and only the first bytes of its value. Where records are signed,
-    rows have ``key binary, signature string``, too.
+    has ``cut struct<bytes int, sha256 string>``, too, and only the first bytes of its value.
     Output rows: `OUTPUT_SCHEMA`.
     """
 
@@ -168,14 +165,12 @@ class PolicyOperator(StatefulProcessor):
         host: PolicyHost,
         prefix: str,
         clock: BatchClock = NO_CORRECTION,
-        signatures: Signatures | None = None,
         internals: SparkInternals = SparkInternals.OFF,
         steps: StepMark | None = None,
     ) -> None:
         self._host = host
         self._prefix = prefix
         self._clock = clock
-        self._signatures = signatures
         self.internals = internals
         self._batch: PartitionBatch | None = None
         self._written = WrittenStates()
@@ -183,7 +178,7 @@ class PolicyOperator(StatefulProcessor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; equal bytes give a process the operator that it already has."""
-        arguments = (replace(self._host), self._prefix, self._clock, self._signatures, self.internals, self._steps)
+        arguments = (replace(self._host), self._prefix, self._clock, self.internals, self._steps)
         return _unpickle, (pickle.dumps(arguments),)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -222,9 +217,7 @@ class PolicyOperator(StatefulProcessor):
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
         before, timer_ms = self._read_state((policy, cluster))
-        transition = reconcile(
-            self._host, self._prefix, (policy, cluster), before, records, now_ms - ahead_ms, self._signatures
-        )
+        transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms - ahead_ms)
         outputs = transition.outputs
         if transition.key_state is not None:
             before_ms, timer_ms = timer_ms, next_timer_ms(transition.wake_ms, timer_ms, now_ms, ahead_ms)
@@ -253,12 +246,7 @@ class PolicyOperator(StatefulProcessor):
         return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
 
     def _row(self, output: Output) -> Row:
-        topic, signature = f"{self._prefix}.{output.topic}", None
-        if self._signatures is not None:
-            # By the clock, not the batch's time: a batch that is repeated after a restart has an old one.
-            now_ms = time.time_ns() // 1_000_000 - self._clock.ahead_ms
-            signature = self._signatures.sign(topic, output.key, output.value, now_ms)
-        return Row(topic=topic, key=output.key, value=output.value, signature=signature)
+        return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
 
 
 @lru_cache(maxsize=2)
@@ -290,8 +278,8 @@ def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:
 def _record(row: Row) -> ObservedRecord:
     # One dictionary: a Row searches its names at each access, which takes a tenth of a step.
     fields = dict(zip(row.__fields__, row, strict=True))
-    cut, signed = fields.get("cut"), (fields.get("key"), fields.get("signature"))
+    cut = fields.get("cut")
     # A Row in Spark's tester, a dict in the query.
     known = None if cut is None else Cut(int(cut["bytes"]), cut["sha256"])
     position = (fields["topic"], fields["partition"], fields["offset"], fields["appended_ms"])
-    return ObservedRecord(*position, fields["value"], known, *signed)
+    return ObservedRecord(*position, fields["value"], known)

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policies.records import KEPT_BYTES
 from policies.registry import COMMANDS, POLICIES, commands, observed_topics, topic_readers
-from policies.signatures import HEADER, Signatures
 from policies.timers import TICKS
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
@@ -48,7 +47,6 @@ class Wiring:
     Args:
         kafka: client properties of the loop's own Kafka, as the Java client names them.
         checkpoint_dir: for state and position; a text is a URI.
-        signatures: verifies and signs records; None: records are not signed.
         steps: marks each step; None: nobody on this machine watches.
     """
 
@@ -56,7 +54,6 @@ class Wiring:
     prefix: str
     checkpoint_dir: Path | str
     clock: BatchClock = field(default_factory=BatchClock)
-    signatures: Signatures | None = None
     steps: StepMark | None = None
 
     def options(self) -> dict[str, str]:
@@ -139,14 +136,13 @@ def decide(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: Stre
         # One state partition needs no shuffle: one stage less per batch.
         routed = routed.coalesce(1)
     outputs = routed.groupBy("policy", "cluster").transformWithState(
-        statefulProcessor=PolicyOperator(
-            host, wiring.prefix, wiring.clock, wiring.signatures, settings.spark_internals, wiring.steps
-        ),
+        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, settings.spark_internals, wiring.steps),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
     )
-    return outputs.withColumn("headers", _headers()).drop("signature")
+    content_type = fn.struct(fn.lit("content-type").alias("key"), fn.lit(CONTENT_TYPE).cast("binary").alias("value"))
+    return outputs.withColumn("headers", fn.array(content_type))
 
 
 def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> DataFrame:
@@ -165,7 +161,6 @@ def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> Da
         .option("failOnDataLoss", "false")
         # A record of a transaction that was aborted was never published.
         .option("kafka.isolation.level", "read_committed")
-        .option("includeHeaders", str(wiring.signatures is not None).lower())
     )
     return reader.load()
 
@@ -194,7 +189,6 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
         "offset",
         appended.alias("appended_ms"),
         fn.when(is_too_large, cut).alias("cut"),
-        *(() if wiring.signatures is None else ("key", _read_signature().alias("signature"))),
     )
     times = (
         fn.min("appended_ms").alias("oldest_ms"),
@@ -206,22 +200,6 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     return observed.select(
         fn.explode("policies").alias("policy"), *(name for name in routed.columns if name != "policies")
     )
-
-
-def _headers() -> Column:
-    """The headers of an output record: CloudEvents' content type, and the signature if there is one."""
-    content_type, signature = _header("content-type", fn.lit(CONTENT_TYPE)), _header(HEADER, fn.col("signature"))
-    return fn.when(fn.col("signature").isNull(), fn.array(content_type)).otherwise(fn.array(content_type, signature))
-
-
-def _header(name: str, value: Column) -> Column:
-    return fn.struct(fn.lit(name).alias("key"), value.cast("binary").alias("value"))
-
-
-def _read_signature() -> Column:
-    """The signature header as it was read; the last one if there are several."""
-    found = fn.filter("headers", lambda header: header["key"] == HEADER)
-    return fn.try_element_at(found, fn.lit(-1))["value"].cast("string")
 
 
 def _readers(prefix: str, is_too_large: Column) -> Column:

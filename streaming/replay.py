@@ -21,7 +21,6 @@ from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord
 from policies.recovery import OpenAlerts
 from policies.registry import COMMANDS, POLICIES, commands, is_collected, topic_readers
-from policies.signatures import Signatures
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import next_timer_ms
@@ -176,16 +175,11 @@ class RecordedBatch(NamedTuple):
 
 
 class BatchReplay:
-    """Repeats the transitions of the query's batches; their outputs equal the query's, byte for byte.
+    """Repeats the transitions of the query's batches; their outputs equal the query's, byte for byte."""
 
-    Args:
-        signatures: verifies records; None: records are not signed.
-    """
-
-    def __init__(self, host: PolicyHost, prefix: str, signatures: Signatures | None = None) -> None:
+    def __init__(self, host: PolicyHost, prefix: str) -> None:
         self._host = host
         self._prefix = prefix
-        self._signatures = signatures
         self._states: dict[tuple[str, str], KeyState | None] = {}
         self._timers: dict[tuple[str, str], int | None] = {}
         """By the driver's clock, without later corrections."""
@@ -212,18 +206,16 @@ class BatchReplay:
         due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
         for key in [*by_key, *(key for key in due if key not in by_key)]:
             before = self._states.get(key)
-            transition = reconcile(self._host, self._prefix, key, before, by_key.get(key, ()), now_ms, self._signatures)
+            transition = reconcile(self._host, self._prefix, key, before, by_key.get(key, ()), now_ms)
             self._states[key] = transition.key_state
             is_stored, timer_ms = transition.key_state is not None, self._timers.get(key)
             self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, began_ms, ahead_ms) if is_stored else None
             yield transition
 
 
-def replay_batches(
-    host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch], signatures: Signatures | None = None
-) -> Iterator[KeyTransition]:
+def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[KeyTransition]:
     """The transitions of all batches of a run, in order."""
-    replay = BatchReplay(host, prefix, signatures)
+    replay = BatchReplay(host, prefix)
     for batch in batches:
         yield from replay.step_batch(batch)
 

@@ -23,7 +23,6 @@ from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.records import ObservedRecord, Output
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
-from policies.signatures import Signatures
 from policies.units import counted, from_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
@@ -58,7 +57,6 @@ def reconcile(
     before: KeyState | None,
     records: Iterable[ObservedRecord],
     now_ms: int,
-    signatures: Signatures | None = None,
 ) -> KeyTransition:
     """Take one key's records of a batch, and step its policy if there are observations or a timer is due.
 
@@ -66,14 +64,13 @@ def reconcile(
         key: (policy, cluster); the cluster is empty for records that name no known cluster.
         before: the state stored by the last transition; None: there is none.
         records: in any order.
-        signatures: verifies records; None: records are not signed.
     """
     previous, records = before or NEVER_STEPPED, tuple(records)
     if any(record.appended_ms >= previous.now_ms - CLOCK_JUMP_MS for record in records):
         # Kafka's clock confirms the last step's time: if the batch is dated before it, the batch's clock is wrong.
         now_ms = max(now_ms, previous.now_ms)
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
-    order = _order(previous, now_ms, signatures)
+    order = _order(previous, now_ms)
     intake = Intake(host, prefix, key, limiter, order)
     outputs = [*limiter.counted(), *intake.accept(records)]
     taken = intake.observed()
@@ -111,19 +108,17 @@ def reconcile(
         positions=order.positions(),
         last_heartbeat=heartbeat,
         pause=pause,
-        senders=order.senders(),
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
 
 
-def _order(previous: KeyState, now_ms: int, signatures: Signatures | None) -> Order:
+def _order(previous: KeyState, now_ms: int) -> Order:
     """The order of this batch's records; after a clock jump, positions move back as the host moves the state."""
     jump_ms = previous.now_ms - now_ms
     if jump_ms > CLOCK_JUMP_MS:  # compared with times in the future, all new records would tie
-        positions = move_instants_back(previous.positions, now_ms, jump_ms)
-        return Order(positions, now_ms, signatures, move_instants_back(previous.senders, now_ms, jump_ms))
-    return Order(previous.positions, max(previous.now_ms, now_ms), signatures, previous.senders)
+        return Order(move_instants_back(previous.positions, now_ms, jump_ms), now_ms)
+    return Order(previous.positions, max(previous.now_ms, now_ms))
 
 
 def _watches(policy: str, prefix: str, order: Order) -> bool:

@@ -9,12 +9,11 @@ from functools import partial
 from threading import Event
 from typing import Any, Generic, Protocol, TypeVar
 
-import structlog
-
 from connectors.actuation.decision_queue import Fenced
 from connectors.actuation.reports import PublishAudit
 from connectors.actuation.worker import Worker
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.refused import RefusedRecordLog
 from connectors.kafka.tail import Record, Tail
 from policies.effects import report_key
 from policies.units import from_millis
@@ -27,7 +26,7 @@ Data = TypeVar("Data")
 Publish = Callable[[str, str, bytes], None]
 """Publishes a record (topic, key, value) to the loop's Kafka, without blocking."""
 
-_log = structlog.get_logger(__name__)
+_refused = RefusedRecordLog()
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,10 @@ class Actuator(Follower, Generic[Fenced]):
 
 
 def read_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | None:
-    """Return a record's event; None if the reader does not read its type, or it cannot be read (which is logged)."""
+    """Return a record's event; None if the reader does not read its type, or it cannot be read.
+
+    Records that cannot be read are logged at most once a minute: there may be 200,000 of them.
+    """
     if record.value is None:
         return None  # a deletion: the decision in force stays in force until it expires
     try:
@@ -179,7 +181,7 @@ def read_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | 
     except BadRecordError as error:
         # The topics hold events of other types, too.
         if error.reason is not DeadLetterReason.UNKNOWN_TYPE:
-            _log.warning("a record cannot be read", topic=record.topic, detail=str(error))
+            _refused.note(record.topic, str(error))
         return None
 
 

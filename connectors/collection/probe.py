@@ -21,6 +21,8 @@ class ProbeResult:
     """Remedies: sentences, or command lines of other tools."""
     seconds: float | None = None
     """The duration, if it is less than that of the whole check."""
+    is_open: bool = False
+    """Whether it works, and others may do more there than they should."""
 
 
 @dataclass(frozen=True, slots=True)

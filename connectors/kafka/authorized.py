@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import build_client
@@ -49,6 +56,24 @@ class Authorized:
     def groups(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
         """Return the operations on each consumer group, as `topics` does; a group without members is reported, too."""
         return self._answers(self._admin.describe_consumer_groups(list(names), **self._options))
+
+    def writers_of(self, topic: str) -> frozenset[str] | None:
+        """Return the principals that ACLs allow to write a topic, `User:*` for all; None if there is no authorizer.
+
+        Raises:
+            KafkaException: no answer, or this client may not see the ACLs.
+        """
+        anybody: Any = None
+        may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
+        wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.MATCH, *may)
+        try:
+            found = self._admin.describe_acls(wanted, request_timeout=self._wait_seconds - 1)
+            bindings = found.result(timeout=self._wait_seconds)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.SECURITY_DISABLED:
+                return None
+            raise
+        return frozenset(b.principal for b in bindings if b.operation in (AclOperation.WRITE, AclOperation.ALL))
 
     def _answers(self, futures: Mapping[str, Any]) -> dict[str, Operations | None]:
         found: dict[str, Operations | None] = {}

@@ -17,7 +17,6 @@ from connectors.http.tls import FileStamps, Tls, stamps_of
 from connectors.kafka.oauth import ClientCredentials
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.errors import UserError
-from policies.signatures import Signatures
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
@@ -114,10 +113,6 @@ class KafkaConnection(RedactedBlock):
     def fingerprint(self) -> FileStamps:
         """Return the state of all named files; when it changes, the client must be built again."""
         return (*stamps_of(self.tls), *stamps_of(self.sasl))
-
-    def signatures(self) -> Signatures | None:
-        """Return the keys to sign and check records; None except for the loop's own Kafka with keys set."""
-        return None
 
     def for_confluent(self) -> dict[str, Any]:
         """Return properties for librdkafka, which confluent-kafka uses."""

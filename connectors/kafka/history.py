@@ -12,13 +12,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.collection.history import Kind
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import encoded, refusal, signature_of
+from connectors.kafka.headers import encoded
 from connectors.kafka.librdkafka import build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
 from policies.errors import UserError
 from policies.records import ObservedRecord
-from policies.signatures import Signatures
 from policies.units import to_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -36,7 +35,7 @@ _log = structlog.get_logger(__name__)
 def read_history(
     connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime
 ) -> Iterator[ObservedRecord]:
-    """Yield the records appended from `since` up to `to`, by append time, without those with a bad signature.
+    """Yield the records appended from `since` up to `to`, by append time.
 
     Raises:
         UserError: the cluster does not answer, or a topic does not exist.
@@ -47,16 +46,15 @@ def read_history(
             for topic in topics
             for p in _partitions(consumer, topic)
         ]
-        signatures = connection.signatures()
         # Each partition is read completely, one after the other; then the partitions are merged by time.
-        parts = (list(_read(consumer, *each, signatures)) for each in ranges)
+        parts = (list(_read(consumer, *each)) for each in ranges)
         yield from heapq.merge(*parts, key=lambda each: (each.appended_ms, each.topic, each.partition))
 
 
 def read_ranges(
     connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
 ) -> Iterator[ObservedRecord]:
-    """Yield the records of these offsets that still exist, one partition after the other, signed or not.
+    """Yield the records of these offsets that still exist, one partition after the other.
 
     `ranges` has for each (topic, partition) the first offset, None for the oldest, and the one after the last.
 
@@ -67,7 +65,7 @@ def read_ranges(
         for (topic, number), (first, end) in ranges.items():
             partition = TopicPartition(topic, number)
             oldest, newest = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)
-            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end), None)
+            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end))
 
 
 def last_readings(
@@ -124,9 +122,7 @@ def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in found.partitions]
 
 
-def _read(
-    consumer: Consumer, partition: TopicPartition, start: int, end: int, signatures: Signatures | None
-) -> Iterator[ObservedRecord]:
+def _read(consumer: Consumer, partition: TopicPartition, start: int, end: int) -> Iterator[ObservedRecord]:
     consumer.assign([TopicPartition(partition.topic, partition.partition, start)])
     position = start
     while position < end:
@@ -136,11 +132,9 @@ def _read(
             raise UserError(f"{partition.topic}: Kafka returned no records for {_TIMEOUT_SECONDS:g} s")
         for message in messages:
             position = (message.offset() or 0) + 1
-            if position <= end and message.error() is None and refusal(signatures, message) is None:
+            if position <= end and message.error() is None:
                 place = (partition.topic, partition.partition, position - 1, message.timestamp()[1])
-                yield ObservedRecord(
-                    *place, encoded(message.value()), None, encoded(message.key()), signature_of(message)
-                )
+                yield ObservedRecord(*place, encoded(message.value()), None, encoded(message.key()))
 
 
 def _offset_at(consumer: Consumer, partition: TopicPartition, instant: datetime) -> int:

@@ -17,7 +17,8 @@ from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
 from policies.errors import UserError
 from policies.observations import Outcome
-from policies.units import counted
+from policies.registry import decided_topics
+from policies.units import counted, name_some
 
 LOOP = "loop Kafka"
 TIMEOUT_SECONDS = 5.0
@@ -29,6 +30,7 @@ def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: 
     yield Probe(LOOP, "brokers", loop.brokers)
     yield Probe(LOOP, "topics", loop.topics)
     yield Probe(LOOP, "rights", loop.rights)
+    yield Probe(LOOP, "writers", loop.writers)
 
 
 def principal_of(connection: KafkaConnection) -> str:
@@ -122,6 +124,27 @@ class _Loop:
         principal = principal_of(self._connection)
         lines = tuple(_kafka_acls(self._connection, acl_command(grant, principal, prefix)) for grant in grants)
         return ProbeResult(Outcome.UNAUTHORIZED, f"{principal} lacks {counted(len(lines), 'right')}", lines)
+
+    def writers(self) -> ProbeResult:
+        """Check that Kafka's ACLs exclude other writers: they are the boundary of docs/design/threats.md."""
+        if self.brokers().outcome is not Outcome.OK:
+            return _NOT_ASKED
+        topics = [self._topics.topic(name) for name in decided_topics()]
+        try:
+            allowed = {topic: _authorized(self._connection).writers_of(topic) for topic in topics}
+        except KafkaException as error:
+            return ProbeResult(Outcome.OK, whole_line(f"not known: {error.args[0].str()}"))
+        remedy = "headgate topics acls decide --principal User:NAME"
+        if None in allowed.values():
+            everybody = "the loop's Kafka has no authorizer: every client that reaches it may write decisions"
+            return ProbeResult(Outcome.OK, everybody, (remedy,), is_open=True)
+        if wide := sorted(topic for topic, who in allowed.items() if who and "User:*" in who):
+            return ProbeResult(Outcome.OK, f"every user may write {name_some(wide)}", (remedy,), is_open=True)
+        several = {topic: who for topic, who in allowed.items() if who and len(who) > 1}
+        for topic, who in sorted(several.items())[:1]:
+            detail = f"{name_some(sorted(who))} may write {topic}: only `decide` should"
+            return ProbeResult(Outcome.OK, detail, is_open=True)
+        return ProbeResult(Outcome.OK, "no decided topic has a second writer")
 
     def _allowed_groups(self) -> dict[Grant, frozenset[str]]:
         """Return the operations on a consumer group for each right on groups; the group need not exist."""

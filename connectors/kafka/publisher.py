@@ -1,11 +1,9 @@
 """Publishes records without blocking; every record that is given up is counted."""
 
-import itertools
-import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -16,10 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.kafka.clock_difference import ClockDifference
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import record_headers
+from connectors.kafka.headers import HEADERS
 from connectors.kafka.librdkafka import build_client, rebuild
 from policies.observations import Reading
-from policies.signatures import Serial
 from policies.wire import observation_event
 
 DELIVERY_TIMEOUT_SECONDS = 10.0
@@ -95,8 +92,7 @@ class Publisher(AbstractContextManager["Publisher"]):
         self._options = _options(client_id, delivery_timeout_seconds)
         self._lock = threading.Lock()
         self._fingerprint = connection.fingerprint()
-        self._signatures = connection.signatures()
-        self._producers, self._serials = [self._build()], _count_records()
+        self._producers = [self._build()]
         """The first one sends; the others, with files of before, still deliver what they have queued."""
         self._failing: set[str] = set()
         self._closed = threading.Event()
@@ -158,8 +154,7 @@ class Publisher(AbstractContextManager["Publisher"]):
                 producer.flush(1.0)
 
     def _produce(self, topic: str, key: str, value: bytes | None) -> None:
-        headers = record_headers(self._signatures, topic, key, value, next(self._serials))
-        self._producers[0].produce(topic, value=value, key=key, headers=headers, on_delivery=self._count_delivery)
+        self._producers[0].produce(topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery)
 
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._count(error, message.topic() or "")
@@ -202,20 +197,12 @@ class Publisher(AbstractContextManager["Publisher"]):
         fingerprint = self._connection.fingerprint()
         if fingerprint == self._fingerprint:
             return
-        if (built := rebuild(lambda: (self._build(), self._connection.signatures()))) is None:
+        if (producer := rebuild(self._build)) is None:
             return
         _log.info("connection files changed, connecting again")
         with self._lock:
-            producer, self._signatures = built
             self._producers.insert(0, producer)
-            # Records of the two producers arrive in any order, so they are two senders.
-            self._serials = _count_records()
             self._fingerprint = fingerprint
-
-
-def _count_records() -> Iterator[Serial]:
-    sender = secrets.token_hex(8)
-    return (Serial(sender, number) for number in itertools.count(1))
 
 
 def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from connectors.http.tls import FileStamps
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import RefusedRecordLog, encoded, refusal
+from connectors.kafka.headers import encoded
 from connectors.kafka.librdkafka import build_client, no_answer, rebuild, root_error
-from policies.signatures import Signatures
 from policies.units import millis_of
 
 _BATCH = 1000
@@ -54,7 +53,6 @@ class _Clients:
     """
 
     fingerprint: FileStamps
-    signatures: Signatures | None
     consumer: Consumer
     metadata_client: Consumer
 
@@ -98,7 +96,7 @@ _ELECTIONS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 class Tail(AbstractContextManager["Tail"]):
     """Reads topics, waits for new records, and finds new partitions and topics by itself.
 
-    If the connection has keys, records with a bad signature are skipped. Use it from one thread, as a context manager.
+    Use it from one thread, as a context manager.
     A topic that does not exist yet counts as read.
 
     Args:
@@ -123,7 +121,6 @@ class Tail(AbstractContextManager["Tail"]):
         self._last_error: KafkaError | None = None
         self._must_renew: str | None = None
         """Why the clients must be replaced."""
-        self._refused_records = RefusedRecordLog()
         self._clients = self._connect()
 
     def __exit__(self, *_: object) -> None:
@@ -164,7 +161,7 @@ class Tail(AbstractContextManager["Tail"]):
         return [record for message in messages if (record := self._accept(message)) is not None]
 
     def _accept(self, message: Message) -> Record | None:
-        """Store the position, and return the record; None if the message is an event of the client or is refused."""
+        """Store the position, and return the record; None if the message is an event of the client."""
         error, place = message.error(), (message.topic() or "", message.partition() or 0)
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             self._refuse(error, place)
@@ -178,9 +175,6 @@ class Tail(AbstractContextManager["Tail"]):
             self._progress.advance(place, offset)
             return None
         self._progress.advance(place, offset + 1)
-        if (why := refusal(self._clients.signatures, message)) is not None:
-            self._refused_records.note(place[0], f"{place[0]}/{place[1]}/{offset}: {why}")
-            return None
         return Record(place[0], encoded(message.key()), encoded(message.value()), message.timestamp()[1])
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
@@ -311,10 +305,10 @@ class Tail(AbstractContextManager["Tail"]):
         self._clients, self._must_renew = clients, None
 
     def _connect(self) -> _Clients:
-        fingerprint, signatures = self._connection.fingerprint(), self._connection.signatures()
+        fingerprint = self._connection.fingerprint()
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
         consumer, metadata_client = (build_client(Consumer, options) for _ in range(2))
-        return _Clients(fingerprint, signatures, consumer, metadata_client)
+        return _Clients(fingerprint, consumer, metadata_client)
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal():

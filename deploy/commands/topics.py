@@ -10,7 +10,7 @@ from deploy.commands.options import SettingsFile
 from deploy.commands.remedies import complete_commands
 
 if TYPE_CHECKING:
-    from connectors.kafka.signing import LoopKafka
+    from connectors.kafka.connection import KafkaConnection
     from connectors.kafka.topic_admin import TopicReport
 
 topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", no_args_is_help=True)
@@ -59,7 +59,7 @@ def topics_acls(
         typer.echo(f"kafka-acls.sh --bootstrap-server … {line}")
 
 
-def _print_report(report: "TopicReport", connection: "LoopKafka") -> None:
+def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
     from policies.units import counted
 
     typer.echo(f"{counted(len(report.existing), 'topic')} in place, {counted(len(report.differences), 'difference')}")

@@ -21,6 +21,7 @@ class Verdict(ClosedEnum):
 
     WORKS = "works", "It was read, or is permitted."
     SLOW = "slow", "It works, but took longer than a second."
+    OPEN = "open", "It works, and others may do more there than they should; see the detail."
     NOT_ALLOWED = "not allowed", "The login, or a right, is refused."
     TOO_OLD = "too old", "This version does not support it."
     NO_ANSWER = "no answer", "No answer, or not in time."
@@ -52,13 +53,15 @@ class Result:
     @property
     def is_good(self) -> bool:
         """Whether there is nothing to fix."""
-        return self.verdict in (Verdict.WORKS, Verdict.SLOW)
+        return self.verdict in (Verdict.WORKS, Verdict.SLOW, Verdict.OPEN)
 
 
 def result_of(system: str, asked: str, answer: ProbeResult, seconds: float) -> Result:
     """The verdict for an outcome."""
     verdict, seconds = _VERDICTS[answer.outcome], seconds if answer.seconds is None else answer.seconds
-    if verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
+    if verdict is Verdict.WORKS and answer.is_open:
+        verdict = Verdict.OPEN
+    elif verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
         verdict = Verdict.SLOW
     return Result(system, asked, verdict, round(seconds * 1000), answer.detail, answer.remedies)
 

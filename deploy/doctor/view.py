@@ -16,6 +16,7 @@ from policies.units import counted
 _STYLES = {
     Verdict.WORKS: "green",
     Verdict.SLOW: "yellow",
+    Verdict.OPEN: "yellow",
     Verdict.NOT_ALLOWED: "bold red",
     Verdict.TOO_OLD: "yellow",
     Verdict.NO_ANSWER: "bold red",

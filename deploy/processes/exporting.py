@@ -14,7 +14,6 @@ from connectors.exporter.page.site import StatusSite
 from connectors.exporter.version import VERSION
 from connectors.kafka.authorized import why_not_writable
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.signing import why_unsigned
 from connectors.views.loop_snapshot import LoopSnapshot
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
@@ -47,7 +46,7 @@ def exporting(
             settings.topics.prefix,
             publisher.publish,
             CanaryMetrics(registry),
-            forbidden=lambda topic: why_unsigned(kafka) or why_not_writable(kafka, topic),
+            forbidden=lambda topic: why_not_writable(kafka, topic),
             ready=lambda: exporter.caught_up(),
         )
     exporter = Exporter(

@@ -275,7 +275,7 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
     return [
         f"{checkpoint.folder} is moved to {_move_aside(checkpoint)}; nothing is deleted",
         "the query starts with the oldest records in the observed topics; sequences of decisions keep growing",
-        "what only the state knew begins anew: holds and graces, since when alerts fire, trends, which bundles a "
+        "what only the state knew begins anew: holds and graces, trends, which bundles a "
         "member owned before its loss, a switch that is under way (docs/switching.md)",
     ]
 

@@ -138,7 +138,7 @@ def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -
 
 def _wiring(settings: Settings) -> Wiring:
     kafka = settings.loop_kafka()
-    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri, signatures=kafka.signatures())
+    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri)
 
 
 def _ignore(_number: int) -> None:

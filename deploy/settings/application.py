@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.canary.settings import with_canary
-from connectors.kafka.signing import LoopKafka
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import connectors_of
@@ -107,7 +107,9 @@ class Settings(BaseSettings):
         default_factory=default_cache_dir,
         description="Folder of fetched jars. Default: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`.",
     )
-    kafka: LoopKafka | None = Field(default=None, description="The loop's own Kafka. `headgate up` starts one itself.")
+    kafka: KafkaConnection | None = Field(
+        default=None, description="The loop's own Kafka. `headgate up` starts one itself."
+    )
     topics: TopicSettings = Field(default_factory=TopicSettings)
     clusters: dict[ClusterName, WatchedCluster] = Field(
         default_factory=dict, description="The watched clusters, by name."
@@ -195,7 +197,7 @@ class Settings(BaseSettings):
         settings = self.policy_settings()
         return PolicyHost(with_canary(settings) if self.canary else settings, self.decided_clusters())
 
-    def loop_kafka(self) -> LoopKafka:
+    def loop_kafka(self) -> KafkaConnection:
         """Return the settings of the loop's own Kafka.
 
         Raises:

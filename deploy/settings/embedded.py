@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.kafka.signing import LoopKafka
 from connectors.registration import connectors_of
 from deploy.embedded.small_servers import LOOPBACK
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
@@ -28,7 +28,7 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     }
     return settings.model_copy(
         update={
-            "kafka": LoopKafka(bootstrap_servers=bootstrap_servers),
+            "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
             "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
             "policies": settings.policies.model_copy(update=blocks),
         }

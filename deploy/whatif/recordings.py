@@ -18,7 +18,6 @@ from policies.canary import CANARY
 from policies.errors import UserError
 from policies.records import ObservedRecord
 from policies.registry import observed_topics
-from policies.signatures import HEADER
 from policies.units import from_millis, to_millis
 from policies.wire import Event
 from streaming.recording import Recording, make_recording, needed_offsets
@@ -115,9 +114,7 @@ def _parse_record(line: bytes) -> ObservedRecord | None:
         said = json.loads(line)
         appended_ms = to_millis(from_millis(int(said["ts"])))  # fails for an instant outside the years 1 to 9999
         place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
-        headers = said.get("headers") or []  # name, value, name, value, …
-        signature = dict(zip(headers[::2], headers[1::2], strict=False)).get(HEADER)
-        return ObservedRecord(*place, _encode(said["payload"]), None, _encode(said.get("key")), signature)
+        return ObservedRecord(*place, _encode(said["payload"]), None, _encode(said.get("key")))
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
         return None
 

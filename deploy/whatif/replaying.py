@@ -118,8 +118,7 @@ def _live_decisions(settings: Settings, run: Recording) -> Iterator[Decision]:
 
 
 def _replay_transitions(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
-    signatures = settings.kafka.signatures() if settings.kafka is not None else None
-    return replay_batches(settings.policy_host(), run.prefix, run.batches, signatures)
+    return replay_batches(settings.policy_host(), run.prefix, run.batches)
 
 
 def _print_rejected(replays: Collection[Replay]) -> None:

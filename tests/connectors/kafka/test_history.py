@@ -46,9 +46,6 @@ class Message:
     def key(self) -> bytes:
         return b"payments"
 
-    def headers(self) -> list[tuple[str, bytes]]:
-        return [("headgate-signature", b"v1;a;b;c")]
-
     def error(self) -> KafkaError | None:
         return self.fault
 
@@ -138,8 +135,7 @@ def test_the_range_begins_with_its_first_instant_and_ends_before_its_last(consum
 
 def test_a_record_tells_where_it_lies_and_when_it_was_appended(consumer: type[Consumer]) -> None:
     consumer.topics = {"a": [[], [(1.5, None)]]}
-    signed = (b"payments", "v1;a;b;c")
-    assert read(["a"], 0, 10) == [ObservedRecord("a", 1, 0, START_MS + 1500, None, None, *signed)]
+    assert read(["a"], 0, 10) == [ObservedRecord("a", 1, 0, START_MS + 1500, None, None, b"payments")]
 
 
 @pytest.mark.parametrize(("since", "to"), [(5, 9), (0, 0)], ids=["after the last record", "no time at all"])
@@ -173,12 +169,12 @@ def test_a_cluster_that_does_not_answer_is_the_users_error(
         read(["a"], 0, 1)
 
 
-def test_a_range_of_offsets_is_read_as_far_as_it_is_there_with_what_signs_it(consumer: type[Consumer]) -> None:
+def test_a_range_of_offsets_is_read_as_far_as_it_is_there(consumer: type[Consumer]) -> None:
     consumer.topics = {"t": [[(0, b"a"), (1, b"b"), (2, None), (3, b"d")]]}
     connection = KafkaConnection(bootstrap_servers="k:9092")
     found = list(read_ranges(connection, {("t", 0): (1, 9)}))
-    assert [(r.offset, r.value, r.key, r.signature) for r in found] == [
-        (n, value, b"payments", "v1;a;b;c") for n, value in ((1, b"b"), (2, None), (3, b"d"))
+    assert [(r.offset, r.value, r.key) for r in found] == [
+        (n, value, b"payments") for n, value in ((1, b"b"), (2, None), (3, b"d"))
     ]
 
 

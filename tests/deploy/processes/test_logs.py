@@ -13,7 +13,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from connectors.kafka.headers import RefusedRecordLog
+from connectors.kafka.refused import RefusedRecordLog
 from connectors.redaction import secret
 from deploy.commands.terminal import show_progress
 from deploy.processes.logs import set_up_logging

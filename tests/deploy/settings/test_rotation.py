@@ -33,12 +33,6 @@ CHANGED = {
         "tests/connectors/kafka/test_connection.py",
         "fingerprint_follows_the_content_of_every_file",
     ),
-    "Signing.observed_keys": ("tests/system/test_signing.py", "keys_change_while_the_loop_runs"),
-    "Signing.decided_keys": ("tests/system/test_signing.py", "keys_change_while_the_loop_runs"),
-    "Signing.command_keys": (
-        "tests/connectors/kafka/test_signing.py",
-        "a_changed_key_file_is_a_change_of_the_connection",
-    ),
     "AlertmanagerSettings.token_file": ("tests/connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
     "ZooKeeperConnection.password_file": (
         "tests/system/test_bookie_collector.py",
