@@ -1,19 +1,24 @@
 """The alerts that a key without a state takes over: those that were firing when its checkpoint was lost. Pure."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from policies.alerts import AlertEntry
 from policies.decisions import Alert, Severity
-from policies.observations import LONGEST_NAME, LONGEST_SUBJECT, Outcome, Reading
+from policies.observations import LONGEST_NAME, LONGEST_SUBJECT, Detail, Observed, Outcome, Reading
 from policies.units import Instant, to_millis
 
 MOST_OPEN = 1000
 """The most alerts of one policy and cluster that are taken over; each policy gathers far fewer."""
 
 
-class OpenAlert(BaseModel):
+_Label = Annotated[str, Field(max_length=LONGEST_SUBJECT)]
+
+
+class OpenAlert(Observed):
     """A firing alert, as it was last published."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -21,9 +26,9 @@ class OpenAlert(BaseModel):
     alert: str = Field(max_length=LONGEST_NAME)
     subject: str = Field(max_length=LONGEST_SUBJECT)
     severity: Severity
-    reason: str
-    summary: str
-    labels: dict[str, str] = Field(default_factory=dict)
+    reason: str = Field(max_length=LONGEST_NAME)
+    summary: Detail
+    labels: dict[_Label, _Label] = Field(default_factory=dict, max_length=100)
     started_at: Instant
     decided_at: Instant = Field(description="When it was last published.")
 
@@ -45,10 +50,13 @@ class OpenAlerts(Reading):
     alerts: tuple[OpenAlert, ...] = Field(default=(), max_length=MOST_OPEN, description="The firing alerts.")
 
     @classmethod
-    def build(cls, policy: str, cluster: str, alerts: list[Alert]) -> "OpenAlerts":
-        """Make it of the alerts' last records."""
-        open_alerts = [OpenAlert.model_validate(alert, from_attributes=True) for alert in alerts[:MOST_OPEN]]
-        return cls(cluster=cluster, policy=policy, alerts=tuple(open_alerts))
+    def build(cls, policy: str, cluster: str, alerts: Sequence[Alert]) -> "OpenAlerts":
+        """Make it of the alerts' last records, without those that no policy can have published."""
+        taken: list[OpenAlert] = []
+        for alert in alerts[:MOST_OPEN]:
+            with suppress(ValidationError):
+                taken.append(OpenAlert.model_validate(alert, from_attributes=True))
+        return cls(cluster=cluster, policy=policy, alerts=tuple(taken))
 
     def subject(self) -> str:
         """``<cluster>/open-alerts/<policy>``."""
