@@ -42,7 +42,7 @@ PARTS = ("decide", "collect", "export", "act")
 BROKERS = (1, 2, 3)
 
 _DISK_MEBIBYTES = 64
-_REMEDY = re.compile(r"headgate checkpoint (repair|reset)")
+_REMEDY = re.compile(r"headgate checkpoint (reset)")
 _PAUSE_SECONDS = 0.5
 _THROTTLE = {
     "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},

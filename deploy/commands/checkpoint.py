@@ -1,4 +1,4 @@
-"""The commands `headgate checkpoint …`: repair or set aside the query's checkpoint."""
+"""The command `headgate checkpoint reset`: sets the query's checkpoint aside."""
 
 from typing import Annotated
 
@@ -8,29 +8,10 @@ from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_settings, print_sentence
 from deploy.commands.options import SettingsFile
 
-checkpoint_app = typer.Typer(help="Repair or reset the query's checkpoint.", no_args_is_help=True)
+checkpoint_app = typer.Typer(help="Reset the query's checkpoint.", no_args_is_help=True)
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only listed.")]
 _WITH_YES = "Nothing is changed now. With --yes, while no query runs:"
-
-
-@checkpoint_app.command("repair", epilog=show_examples("checkpoint repair"))
-def checkpoint_repair(settings: SettingsFile = None, yes: Yes = False) -> None:
-    """Repair damage where that changes no decision. It lists each repair, and the damage that remains."""
-    from deploy.query import checkpoint
-    from deploy.query.sole_use import sole_query
-
-    given = load_settings(settings)
-    found = checkpoint.Checkpoint(given.checkpoint_dir())
-    lines = checkpoint.repair_plan(found)
-    if lines and not yes:
-        print_sentence(_WITH_YES)
-    for line in lines or [f"{found.folder}: nothing is damaged"]:
-        print_sentence(line)
-    if lines and yes:
-        with sole_query(given):
-            checkpoint.repair(found)
-        print_sentence("repaired")
 
 
 @checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))

@@ -33,10 +33,6 @@ EXAMPLES = {
     "topics create": ("headgate topics create -s headgate.yaml",),
     "topics check": ("headgate topics check -s headgate.yaml",),
     "topics acls": ("headgate topics acls decide --principal User:headgate-decide",),
-    "checkpoint repair": (
-        "headgate checkpoint repair -s headgate.yaml",
-        "headgate checkpoint repair -s headgate.yaml --yes",
-    ),
     "checkpoint reset": (
         "headgate checkpoint reset -s headgate.yaml",
         "headgate checkpoint reset -s headgate.yaml --yes",

@@ -58,9 +58,8 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     if not found.exists:
         return ProbeResult(Outcome.OK, "none yet: the query starts with the oldest records")
     if damages := found.damages:
-        tool = "repair" if all(each.remedy for each in damages) else "reset"
         said = f"{damages[0].path.name}: {damages[0].what}"
-        return ProbeResult(Outcome.ERROR, said, (f"headgate checkpoint {tool}",))
+        return ProbeResult(Outcome.ERROR, said, ("headgate checkpoint reset",))
     try:
         require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
     except UserError as error:

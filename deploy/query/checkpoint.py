@@ -1,40 +1,36 @@
-"""The query's checkpoint as files: its settings, its damage, and how to repair or reset it.
+"""The query's checkpoint as files: its settings, its damage, and its reset.
 
 Spark's layout: ``offsets/N`` is the plan of batch N (its records and its time), ``commits/N`` exists once the batch is
 committed, and ``state`` has the policies' state after each batch. Spark repeats an uncommitted batch with the same
-records and the same time, so a lost commit costs nothing. If a plan or the state is lost, the same batch numbers would
-return with other content, and consumers could not distinguish that from a repetition. Then only a reset is safe.
+records and the same time. If a file is lost, the same batch numbers could return with other content, and consumers
+could not distinguish that from a repetition. So a damaged checkpoint is reset, and not repaired.
 """
 
 import json
 import re
-import uuid
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
-from deploy.query.checksums import is_intact
 from policies.errors import UserError
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
 _KAFKA = "kafka"
 """Headgate's own file with the id of the Kafka cluster whose offsets the checkpoint has."""
-_UNREADABLE = "it is empty or cut, or differs from its checksum"
+_UNREADABLE = "it is empty or cut"
+RESET = "`headgate checkpoint reset`, which lists the losses"
+_SCHEMA_PATH = re.compile(r'"file:(/[^"]+/state/[^"]+)"')
 _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A file that Spark cannot read."""
+    """A file that is missing, or that Spark cannot read."""
 
     path: Path
     what: str
-    remedy: str | None
-    """The action of `repair`; None if it cannot be repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,77 +102,51 @@ class Checkpoint:
         return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
 
     def _damages(self) -> Iterator[Damage]:
-        metadata = self.folder / "metadata"
-        if not _is_json(_text(metadata)) or not is_intact(metadata):
-            yield Damage(metadata, _UNREADABLE, "written again: it only names the query")
+        if not _is_json(_text(self.folder / "metadata")):
+            yield Damage(self.folder / "metadata", _UNREADABLE)
         offsets, commits = self._batches("offsets"), self._batches("commits")
         if commits and commits[-1] not in offsets:
-            yield Damage(self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone", None)
+            yield Damage(self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone")
         # Spark needs the plan before the newest one, too.
-        for batch in range(max(0, offsets[-1] - 1), offsets[-1] + 1) if offsets else ():
-            path = self.folder / "offsets" / str(batch)
-            if not _is_log(path):
-                yield Damage(path, f"what batch {batch} takes is lost", None)
-        for batch in commits[-2:]:
-            path = self.folder / "commits" / str(batch)
-            if not _is_log(path) and batch == commits[-1]:
-                yield Damage(path, _UNREADABLE, f"removed: batch {batch} is repeated with the same result")
-            elif not _is_log(path):
-                yield Damage(path, _UNREADABLE, "written again: a later batch is committed")
-        yield from self._damaged_state()
+        plans = range(max(0, offsets[-1] - 1), offsets[-1] + 1) if offsets else ()
+        logs = [("offsets", batch) for batch in plans] + [("commits", batch) for batch in commits[-2:]]
+        for log, batch in logs:
+            if not _is_log(path := self.folder / log / str(batch)):
+                yield Damage(path, _UNREADABLE)
+        for path in sorted(self.folder.glob("sources/*/[0-9]*")):
+            if not path.stat().st_size:
+                yield Damage(path, _UNREADABLE)
+        if commits:
+            yield from self._damaged_state(commits[-1])
 
-    def _damaged_state(self) -> Iterator[Damage]:
-        state = self.folder / "state"
-        for path in sorted(state.rglob("*")):
-            if _CHANGELOG.fullmatch(path.name) and path.stat().st_size == 0:
-                yield Damage(path, "the policies' state of that batch is lost", None)
-        formats = sorted(state.glob("*/_metadata/v2/[0-9]*"))
-        schemas = sorted(state.glob("*/_stateSchema/*/[0-9]*"))
-        for path in formats:
-            if not _is_log(path):
-                yield Damage(path, "the format of the state is lost", None)
-        for path in (*schemas, *sorted(self.folder.glob("sources/*/[0-9]*"))):
-            if not is_intact(path) or not path.stat().st_size:
-                yield Damage(path, f"{_UNREADABLE}, and the query cannot start without it", None)
-        if bool(formats) is not bool(schemas):
-            path = state / "0" / ("_stateSchema" if formats else "_metadata")
-            yield Damage(path, "the format of the state is gone", None)
-        done = self._batches("commits")[-1:]
-        for partition in sorted(state.glob("0/[0-9]*")):
-            yield from self._missing_state(partition, done)
+    def _damaged_state(self, newest: int) -> Iterator[Damage]:
+        state = self.folder / "state" / "0"
+        for kind in ("_metadata/v2", "_stateSchema/*"):
+            formats = sorted(state.glob(f"{kind}/[0-9]*"))
+            if not formats:
+                yield Damage(state / kind.partition("/")[0], "the format of the policies' state is gone")
+            yield from (Damage(path, _UNREADABLE) for path in formats if not path.stat().st_size)
+            named = [Path(path) for each in formats for path in _SCHEMA_PATH.findall(_text(each))]
+            moved = "the format of the policies' state is gone; if the checkpoint was moved, move it back"
+            yield from (Damage(path, moved) for path in named if not path.is_file())
+        for partition in range(self.plan.shuffle_partitions or 1):
+            yield from self._missing_state(state / str(partition), newest)
 
-    def _missing_state(self, partition: Path, done: Sequence[int]) -> Iterator[Damage]:
+    def _missing_state(self, partition: Path, newest: int) -> Iterator[Damage]:
         """The newest snapshot up to the last committed batch, and all changes since, are needed."""
+        if not partition.is_dir():
+            yield Damage(partition, "the policies' state is gone")
+            return
         versions: dict[str, set[int]] = {"zip": {0}, "changelog": set()}
         for path in partition.iterdir():
-            if (found := _CHANGELOG.fullmatch(path.name)) is not None:
+            found = _CHANGELOG.fullmatch(path.name)
+            if found is not None and path.stat().st_size:
                 versions["zip" if path.suffix == ".zip" else "changelog"].add(int(found[1]))
-        for newest in done:
-            snapshot = max(version for version in versions["zip"] if version <= newest + 1)
-            for version in range(snapshot + 1, newest + 2):
-                if version not in versions["changelog"]:
-                    path = partition / f"{version}.changelog"
-                    yield Damage(path, "it is missing, and the policies' state with it", None)
-            for path in partition.iterdir():
-                found = _CHANGELOG.fullmatch(path.name)
-                is_needed = found is not None and snapshot <= int(found[1]) <= newest + 1
-                if is_needed and not is_intact(path):
-                    yield Damage(path, "it differs from its checksum, and the policies' state is lost", None)
-                if is_needed and path.suffix == ".zip":
-                    yield from _damaged_tables(path)
-
-
-def _damaged_tables(snapshot: Path) -> Iterator[Damage]:
-    """The tables of a snapshot, which several snapshots share, are files of their own."""
-    try:
-        with ZipFile(snapshot) as packed:
-            tables = json.loads(packed.read("metadata").partition(b"\n")[2])["sstFiles"]
-        paths = [snapshot.parent / "SSTs" / Path(table["dfsSstFileName"]).name for table in tables]
-    except (OSError, BadZipFile, zlib.error, LookupError, TypeError, ValueError):
-        return  # another layout, or a snapshot that differs from its checksum
-    for path in paths:
-        if not path.is_file() or not is_intact(path):
-            yield Damage(path, "it is missing or damaged, and the policies' state is lost", None)
+        snapshot = max(version for version in versions["zip"] if version <= newest + 1)
+        for version in range(snapshot + 1, newest + 2):
+            if version not in versions["changelog"]:
+                path = partition / f"{version}.changelog"
+                yield Damage(path, "it is missing or empty, and the policies' state with it")
 
 
 def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
@@ -226,43 +196,16 @@ def require_same_kafka(checkpoint: Checkpoint, cluster_id: str | None) -> None:
 
 
 def remedy_for(checkpoint: Checkpoint) -> str | None:
-    """Return a sentence with the command that repairs the damage; None without damage."""
-    damages = checkpoint.damages  # each access reads the files
-    if not damages:
+    """Return a sentence with the damaged file and the command to start again; None without damage."""
+    if not checkpoint.damages:
         return None
-    first = min(damages, key=lambda damage: damage.remedy is not None)
-    command = "reset" if first.remedy is None else "repair"
-    return f"The checkpoint is damaged ({first.path}: {first.what}): `headgate checkpoint {command}` lists the changes"
+    first = checkpoint.damages[0]
+    return f"The checkpoint is damaged ({first.path}: {first.what}): start again with {RESET}"
 
 
-def repair_plan(checkpoint: Checkpoint) -> list[str]:
-    """Return the changes of `repair`, one line a file; empty if there is nothing to repair.
-
-    Raises:
-        UserError: there is no checkpoint, or a part of it cannot be repaired.
-    """
-    _require_existing(checkpoint)
-    damages = checkpoint.damages
-    lost = [f"{damage.path}: {damage.what}" for damage in damages if damage.remedy is None]
-    if lost:
-        raise UserError(
-            "\n".join(
-                [*lost, "This cannot be repaired: start again with `headgate checkpoint reset`, which lists the losses"]
-            )
-        )
-    return [f"{damage.path}: {damage.what}; it is {damage.remedy}" for damage in damages]
-
-
-def repair(checkpoint: Checkpoint) -> None:
-    """Make the changes of `repair_plan`, while the caller holds the lock `sole_query`."""
-    for damage in checkpoint.damages:
-        (damage.path.parent / f".{damage.path.name}.crc").unlink(missing_ok=True)
-        if damage.path.name == "metadata":
-            damage.path.write_text(json.dumps({"id": str(uuid.uuid4())}))
-        elif damage.remedy is not None and damage.remedy.startswith("removed"):
-            damage.path.unlink()
-        else:
-            damage.path.write_text('v1\n{"nextBatchWatermarkMs":0}')
+def remedy_for_start(place: str) -> str:
+    """Return what to do about a query that never finished a batch on a checkpoint without visible damage."""
+    return f"If the reason names a file of the checkpoint {place}, that file is damaged: start again with {RESET}"
 
 
 def reset_plan(checkpoint: Checkpoint) -> list[str]:
@@ -307,9 +250,7 @@ def _require_existing(checkpoint: Checkpoint) -> None:
 
 
 def _is_log(path: Path) -> bool:
-    """Return whether a log file is complete: a version, and lines of JSON, which agree with its checksum."""
-    if not is_intact(path):
-        return False
+    """Return whether a log file is complete: a version, and lines of JSON."""
     version, *lines = _text(path).splitlines() or [""]
     return bool(re.fullmatch(r"v\d+", version)) and bool(lines) and all(_is_json(line) for line in lines if line != "-")
 

@@ -16,7 +16,6 @@ from connectors.kafka.topic_admin import TopicReport
 from connectors.partitions.deciders import find_deciders
 from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
-from deploy.query.checkpoint_move import follow_move
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
 from deploy.query.recovery import recover
@@ -66,8 +65,6 @@ def take_checkpoint(settings: Settings, report: TopicReport) -> None:
         return
     if (remedy := remedy_for(Checkpoint(folder))) is not None:
         raise UserError(remedy)
-    if follow_move(folder):
-        _log.info("the checkpoint was moved: its paths are adjusted", folder=str(folder))
 
 
 def query_components(

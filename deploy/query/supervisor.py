@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.query.checkpoint import Checkpoint, remedy_for
+from deploy.query.checkpoint import Checkpoint, remedy_for, remedy_for_start
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth, cause_in_one_line
 from policies.errors import UserError
@@ -119,15 +119,18 @@ class QuerySupervisor:
     def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
         is_given_up = failures > self._settings.restart_limit
         # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
-        remedy = self._remedy() if is_given_up or failures > 1 else None
+        remedy = self._remedy(is_given_up=is_given_up) if is_given_up or failures > 1 else None
         if is_given_up or remedy:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
             raise UserError(f"{said}\n{remedy}" if remedy else said) from error
         self._health.on_failure(reason)
         _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
-    def _remedy(self) -> str | None:
-        return None if self._checkpoint is None else remedy_for(Checkpoint(self._checkpoint))
+    def _remedy(self, *, is_given_up: bool) -> str | None:
+        if self._checkpoint is None or not (checkpoint := Checkpoint(self._checkpoint)).exists:
+            return None
+        never_began = is_given_up and self._health.not_ready() is not None
+        return remedy_for(checkpoint) or (remedy_for_start(str(self._checkpoint)) if never_began else None)
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()

@@ -6,6 +6,7 @@ the format, never again for an old one.
 
 import io
 import json
+import re
 import sys
 import tarfile
 import tempfile
@@ -73,6 +74,9 @@ def unpack(file: Path, folder: Path) -> Left:
     with tarfile.open(file) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # absent, and not asked for, before 3.11.4
         packed.extractall(folder)
+    for note in (folder / _CHECKPOINT).glob("state/*/_metadata/v2/[0-9]*"):  # Spark records absolute paths
+        note.with_name(f".{note.name}.crc").unlink(missing_ok=True)
+        note.write_text(re.sub(r"file:[^\"]*(?=/state/)", f"file:{folder / _CHECKPOINT}", note.read_text()))
     (folder / _CHECKPOINT / "kafka").unlink(missing_ok=True)  # whose offsets it counts: they lie on another one here
     records: dict[str, list[dict[str, Any]]] = {}
     for line in (folder / _RECORDS).read_text().splitlines():

@@ -311,7 +311,9 @@ def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets/0").touch()
     loop = Loop(monkeypatch, *[Course(1, FAILED)] * 2, restart_limit=0)
-    with pytest.raises(UserError, match=r"offsets/0: .*: `headgate checkpoint reset` lists the changes$"):
+    with pytest.raises(
+        UserError, match=r"metadata: .*: start again with `headgate checkpoint reset`, which lists the losses$"
+    ):
         loop.run()
 
 
