@@ -42,7 +42,6 @@ class Order:
         self._now_ms = now_ms
         self._positions = {(each.topic, each.partition): each for each in positions}
 
-
     def effective_ms(self, record: ObservedRecord) -> int:
         """Return the observation's effective time; call it for the records of a partition in the order of offsets."""
         key = (record.topic, record.partition)
