@@ -47,6 +47,9 @@ class VolumeGrowth(Struct, Generic[Key], array_like=True, frozen=True):
     most_bytes_per_second: float = 0.0
     """The fastest growth that was expected at any time of the present window: limits may change within it."""
 
+    is_full: bool = False
+    """Whether the volume has no longer room for a window of that growth: that it grows less is no recovery."""
+
     @property
     def is_unexpected(self) -> bool:
         """Whether the volume has grown too fast for long enough."""
@@ -118,9 +121,11 @@ def _measure_growth(
         return start
     if volume.freshness is Freshness.STALE:
         return before
+    if before.is_unexpected and free < before.bytes_per_second * window_seconds:
+        return replace(before, is_full=True)
     most, seconds = max(before.most_bytes_per_second, expected), (read_ms - before.from_ms) / 1000
     if seconds < window_seconds:
         fits = before.bytes_per_second <= expected  # the limits have been raised since
-        return replace(before, most_bytes_per_second=most, exceeded=0 if fits else before.exceeded)
+        return replace(before, most_bytes_per_second=most, exceeded=0 if fits else before.exceeded, is_full=False)
     rate = (before.from_bytes - free) / seconds
     return replace(start, exceeded=0 if rate <= most else min(before.exceeded + 1, _WINDOWS), bytes_per_second=rate)

@@ -107,12 +107,13 @@ ALERTS = (
     AlertKind(
         WITHOUT_EFFECT := "throttle-without-effect",
         (Severity.CRITICAL,),
-        "A limiting volume grows more than twice as fast as the quotas let through, for two quota windows.",
+        "All quotas fell to below half, and the growth of a limiting volume did not, or what grows is not Kafka's, for "
+        "two quota windows.",
         _EXPLAIN,
         "The summary names the likely cause: a client that escapes, an excluded user, a reassignment, or a user of "
         "the disk that is not Kafka. Remove it, and free space meanwhile: the quotas do not stop the disk from "
         "filling.",
-        "The volume grows no faster than the quotas let through.",
+        "The volume has room, and grows by less than half of the growth before the throttle.",
     ),
     AlertKind(
         UNKNOWN_ORIGINAL := "quota-original-unknown",

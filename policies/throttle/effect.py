@@ -1,12 +1,14 @@
-"""Whether a throttle has the expected effect: the limiting volumes' growth, compared with what the quotas let through.
+"""Whether a throttle has the expected effect: the limiting volumes' growth, compared with the growth before it.
 
-The quotas let through at most (the sum over all entities) x (brokers), and a volume holds at most one replica of each
-partition. So no limiting volume grows faster, unless something escapes. Growth beyond twice that, in two quota windows
-one after the other, is an alert.
+Kafka does not report how many clients share an entity, so what the quotas let through is no upper bound. But where all
+quotas fell to below half, a growth that did not fall to below half is not slowed down. So is a growth that the replica
+sizes ascribe to files that are not Kafka's. What one client of each entity may write is expected in any case. Two
+quota windows one after the other are an alert.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from math import inf
 
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import Severity
@@ -17,26 +19,64 @@ from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
-from policies.throttle.state import VolumeKey, name_volume
+from policies.throttle.state import GrowthBefore, VolumeKey, name_volume
 from policies.throttle.usage import describe_growth
 from policies.units import counted, format_duration, human_bytes, human_rate, human_seconds, name_some
 
 _BY_ACTUATOR = (NOT_CARRIED_OUT, ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
+FindUsage = Callable[[VolumeKey], VolumeUsage | None]
+
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
+_HALF = 0.5
 
 _SAME_RATE = 1.25
 """Two growths of a volume that differ by less than this factor have the same cause."""
 
 
+def follow_growth_before(
+    known: Iterable[GrowthBefore], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
+) -> tuple[GrowthBefore, ...]:
+    """Return the fastest growth of each limiting volume from before all quotas of the throttle were in force."""
+    rates = {growth.volume: growth.bytes_per_second for growth in known if growth.volume in limiting}
+    if not _is_in_force(quotas):
+        for key, volume in limiting.items():
+            if volume.state.line is not None:
+                rates[key] = max(rates.get(key, 0.0), -1000 * volume.state.line.slope)
+    return tuple(GrowthBefore(key, rates[key]) for key in sorted(rates))
+
+
 def follow_volumes(
-    before: Iterable[VolumeGrowth[VolumeKey]], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
+    before: Iterable[VolumeGrowth[VolumeKey]],
+    growths_before: Iterable[GrowthBefore],
+    quotas: QuotaState | None,
+    limiting: Mapping[VolumeKey, VolumeVerdict],
+    find_usage: FindUsage,
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
-    if quotas is None or not quotas.is_settled or not quotas.set_count or quotas.factor in (None, 1.0):
+    if quotas is None or not _is_in_force(quotas) or (quotas.factor or 0.0) >= _HALF:
         return ()
-    most = _TOLERATED * quotas.let_through_bytes_per_second
-    return follow_growth(before, ((volume, most) for volume in limiting.values()), quotas.window_seconds)
+    before = tuple(before)
+    known = {growth.volume: growth for growth in before}
+    usual = {growth.volume: growth.bytes_per_second for growth in growths_before}
+    # In a stop all entities have about the same quota, the floor. Clients of one of them may fill the volume.
+    entities = quotas.set_count if quotas.factor == 0.0 else 1
+    least = _TOLERATED * quotas.let_through_bytes_per_second / entities
+
+    def expect(volume: VolumeVerdict) -> float:
+        growth, usage, most = known.get(volume.key), find_usage(volume.key), _HALF * usual.get(volume.key, inf)
+        if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
+            return least  # it was foreign: usage that is not known any more is no recovery
+        rate = growth.bytes_per_second if growth is not None else 0.0
+        return least if usage is not None and _is_foreign(usage) and _explains(usage, rate) else max(least, most)
+
+    return follow_growth(before, ((volume, expect(volume)) for volume in limiting.values()), quotas.window_seconds)
+
+
+def _is_in_force(quotas: QuotaState | None) -> bool:
+    """Whether all quotas of a throttle are in force."""
+    is_throttled = quotas is not None and quotas.factor is not None and quotas.factor < 1.0
+    return quotas is not None and is_throttled and quotas.is_settled and quotas.set_count > 0
 
 
 def find_effect_conditions(
@@ -44,7 +84,8 @@ def find_effect_conditions(
     state: EffectState,
     quotas: QuotaState | None,
     growths: Iterable[VolumeGrowth[VolumeKey]],
-    find_usage: Callable[[VolumeKey], VolumeUsage | None],
+    growths_before: Iterable[GrowthBefore],
+    find_usage: FindUsage,
 ) -> Iterator[Condition]:
     """Find the alert conditions of a cluster's quotas, from the actuator's last reading and the limiting volumes."""
     if quotas is None:
@@ -75,10 +116,13 @@ def find_effect_conditions(
     if growing:
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
+        rate = human_rate(fastest.bytes_per_second)
+        fills = f"filled by {rate} until it was full" if fastest.is_full else f"fills by {rate}"
+        usual = next((each for each in growths_before if each.volume == fastest.volume), None)
+        compared = f" (before: {human_rate(usual.bytes_per_second)})" if usual else ""
         summary = (
-            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} fills by "
-            f"{human_rate(fastest.bytes_per_second)}{more} where its quotas let through "
-            f"{human_rate(quotas.let_through_bytes_per_second)}: "
+            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} {fills}{compared}{more} where its "
+            f"quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
             f"{_find_cause(quotas, find_usage(fastest.volume), fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
@@ -120,7 +164,7 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
         listed = name_some([str(each) for each in quotas.callback_brokers])
         which = f"broker {listed} ignores" if len(quotas.callback_brokers) == 1 else f"brokers {listed} ignore"
         return f"{which} quotas because of a client.quota.callback.class"
-    if usage is not None and (usage.other_share or 0.0) >= 0.5:
+    if usage is not None and _is_foreign(usage):
         return f"a user of the disk that is not Kafka ({describe_growth(usage)})"
     growing = [each for each in usage.topics if (each.share or 0.0) >= 0.5] if usage is not None else []
     if growing and growing[0].topic.startswith("__"):
@@ -128,7 +172,13 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
     excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
     excluded += "a user of the disk that is not Kafka, " if usage is None else ""
     known = f" ({growth})" if (growth := describe_growth(usage)) else ""
-    return f"{excluded}a partition that is being moved here, or more clients than entities with a default quota{known}"
+    excluded += "clients without a client id, " if quotas.clients_without_id_escape else ""
+    return f"{excluded}a partition that is being moved here, or many clients that write less than their quotas{known}"
+
+
+def _is_foreign(usage: VolumeUsage) -> bool:
+    """Whether files that are not Kafka's are at least half of what grows."""
+    return (usage.other_share or 0.0) >= _HALF
 
 
 def _explains(usage: VolumeUsage, bytes_per_second: float) -> bool:

@@ -17,7 +17,7 @@ from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
 from policies.throttle.commands import ForgetCommand, describe_result
-from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_volumes
+from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_growth_before, follow_volumes
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
 from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
@@ -77,8 +77,10 @@ class ThrottlePolicy:
             self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
         )
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
-        growths = follow_volumes(before.growths, quotas, verdict.limiting() if quotas else {})
-        of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, brokers.find_usage)
+        limiting = verdict.limiting()
+        growths_before = follow_growth_before(before.growths_before, quotas, limiting)
+        growths = follow_volumes(before.growths, growths_before, quotas, limiting if quotas else {}, brokers.find_usage)
+        of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, growths_before, brokers.find_usage)
         conditions = (*brokers.conditions, *of_cluster, *of_quotas)
         ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
@@ -91,6 +93,7 @@ class ThrottlePolicy:
             forgotten=verdict.forgotten,
             effect=effect,
             growths=growths,
+            growths_before=growths_before,
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)

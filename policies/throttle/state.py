@@ -105,6 +105,13 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
         return (self.broker, self.log_dir)
 
 
+class GrowthBefore(Struct, array_like=True, frozen=True):
+    """How fast a limiting volume grew before the quotas of the throttle were all in force."""
+
+    volume: VolumeKey
+    bytes_per_second: float
+
+
 class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
@@ -116,10 +123,11 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
+    growths_before: tuple[GrowthBefore, ...] = ()
 
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
     """Encode a state whose brokers are encoded already."""
     cluster = (state.cluster.membership, tuple(brokers), state.cluster.ever_read)
-    rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths)
+    rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths, state.growths_before)
     return encode((state.started_ms, state.gate, cluster, *rest))

@@ -1,6 +1,7 @@
 """The quota actuator: a real cluster's quotas, as Kafka's own tool sees them, and a real producer's throughput."""
 
 import re
+import shlex
 import threading
 import time
 import uuid
@@ -41,6 +42,9 @@ CLUSTER = "payments"
 MEGABYTE = 1_000_000
 ANONYMOUS, APP = Entity(user="ANONYMOUS"), Entity(client_id="app")
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
+EACH, NAMED_DEFAULT = Entity(DEFAULT, DEFAULT), Entity(client_id="default")
+MIRROR, BOB = Entity("CN=mirror,O=io.strimzi"), Entity("bob")
+FREE = 10**15
 _RIVAL_SECONDS = 6.0
 COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
 
@@ -96,7 +100,7 @@ def cluster(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def watched(cluster: Watched) -> Watched:
-    for entity in (ANY_CLIENT, ANY_USER, ALICE, ANONYMOUS, APP, Entity(user="bob")):
+    for entity in (ANY_CLIENT, ANY_USER, ALICE, ANONYMOUS, APP, EACH, NAMED_DEFAULT, MIRROR, BOB):
         if cluster.rate(entity) is not None:
             cluster.set(entity, None)
     return cluster
@@ -373,13 +377,14 @@ def test_a_change_by_hand_is_what_is_put_back_in_the_end(acted: Acted) -> None:
 def test_what_was_there_before_is_put_back_exactly(
     watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    before = {ANY_USER: 3_333_333, ALICE: 2**63, ANY_CLIENT: None}
+    before = {ANY_USER: 3_333_333, ALICE: 2**63, ANY_CLIENT: None, NAMED_DEFAULT: 40 * MEGABYTE, MIRROR: 8 * MEGABYTE}
     # What else an entity has must not be touched.
     watched.tool(
         "--alter", "--entity-type", "users", "--entity-default",
         "--add-config", "producer_byte_rate=3333333,consumer_byte_rate=777",
     )  # fmt: skip
-    watched.set(ALICE, before[ALICE])
+    for entity in (ALICE, NAMED_DEFAULT, MIRROR):
+        watched.set(entity, before[entity])
     settings["clusters"][CLUSTER]["quotas"]["entities"] = [
         {"user": "default"},
         {"user": "alice", "client_id": "app", "base": "4MB"},
@@ -390,6 +395,8 @@ def test_what_was_there_before_is_put_back_exactly(
         has(watched, ANY_CLIENT, 500_000)
         has(watched, ANY_USER, 833_333)
         has(watched, ALICE, MEGABYTE)
+        has(watched, NAMED_DEFAULT, 10 * MEGABYTE)
+        has(watched, MIRROR, 2 * MEGABYTE)
         decider.decide(1.0)
         for entity, rate in before.items():
             has(watched, entity, rate)
@@ -453,10 +460,15 @@ def test_nobody_escapes_a_stop_and_another_process_without_its_topics_restores_i
     records = watched.tool("--describe", "--entity-type", "clients")
     assert not any(f"headgate.original:{entity}" in records for entity in ("user=ANONYMOUS", "client-id=<default>"))
 
-    watched.set(ANY_CLIENT, 65_536)
+    watched.set(MIRROR, 65_536)
     with Headgate(["act", "--release", "-s", str(file)], tmp_path / "again.log") as headgate:
         assert headgate.wait() == 2, headgate.output()
-    assert "Not put back on payments: client-id=<default>: " in headgate.output()
+    assert "Not put back on payments: user=CN=mirror,O=io.strimzi: " in headgate.output()
+    command = re.search(r"headgate (act --release --forget \S+)", headgate.output())
+    assert command is not None, "what is printed can be pasted"
+    with Headgate([*shlex.split(command[1]), "-s", str(file)], tmp_path / "forget.log") as headgate:
+        assert headgate.wait() == 0, headgate.output()
+    assert "user=CN=mirror,O=io.strimzi has 65.5 kB/s, which counts as its original" in headgate.output()
 
 
 def _assert_a_rival_opens_it_for_moments_only(watched: Watched, decider: Decider) -> None:
@@ -515,16 +527,25 @@ def test_an_entity_without_any_base_is_refused_by_name(
     assert "clusters.payments.quotas: entity user=<default> has neither a `base`" in refused(settings, tmp_path)
 
 
-def test_an_excluded_user_must_have_a_quota_of_its_own(
+def test_a_stop_reaches_clients_without_an_id_and_an_excluded_user_whose_quota_is_deleted_stays_free(
     watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     settings["clusters"][CLUSTER]["quotas"]["exclude"] = ["User:bob"]
-    assert "client-id=<default> would slow down the excluded user bob" in refused(settings, tmp_path)
-    watched.set(Entity(user="bob"), 123_456)
+    watched.set(BOB, 123_456)
     with acting(settings, tmp_path):
         decider.decide(0.5)
         has(watched, ANY_CLIENT, MEGABYTE)
-        assert watched.rate(Entity(user="bob")) == 123_456
+        assert (watched.rate(BOB), watched.rate(ANY_USER)) == (123_456, None)
+        watched.order(BOB, None)  # as Strimzi's User Operator does
+        has(watched, BOB, FREE)
+        decider.decide(0.0)
+        for entity in (ANY_CLIENT, ANY_USER, EACH):
+            has(watched, entity, 65_536)
+        watched.order(BOB, None)
+        has(watched, BOB, FREE)
+        decider.decide(1.0)
+        for entity in (ANY_CLIENT, ANY_USER, EACH, BOB):
+            has(watched, entity, None)
 
 
 def test_a_cluster_with_a_quota_callback_is_refused(

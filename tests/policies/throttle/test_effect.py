@@ -13,6 +13,8 @@ from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, t
 
 FREE = 900
 """Free bytes at the beginning: below the hard limit of 1,000."""
+BEFORE = 40
+"""Seconds of readings before the quotas."""
 ALICE = NamedQuota(entity="user=alice", bytes_per_second=50_000_000)
 
 
@@ -24,14 +26,14 @@ def quotas(seconds: float, **more: Any) -> Observation:
 
 
 def fill(rate: float, *, seconds: int = 60, every: int = 5) -> list[Observation]:
-    """Readings of the only volume, which fills at a rate."""
-    return [log_dirs(t, 1, round(FREE - rate * t)) for t in range(0, seconds + 1, every)]
+    """Readings of the only volume, which fills at a rate, from before the quotas on."""
+    return [log_dirs(t, 1, round(FREE - rate * t)) for t in range(-BEFORE, seconds + 1, every)]
 
 
 def firing(*observations: Observation) -> dict[str, Alert]:
     run = Run(throttle(HARD))
     ordered = sorted(observations, key=lambda seen: seen.at)
-    alerts = {each.alert: each for each in run.feed([members(0, 1), *ordered]).alerts}
+    alerts = {each.alert: each for each in run.feed([members(-BEFORE, 1), *ordered]).alerts}
     return {name: alert for name, alert in alerts.items() if alert.status is AlertStatus.FIRING}
 
 
@@ -43,16 +45,58 @@ def firing(*observations: Observation) -> dict[str, Alert]:
         pytest.param(6.0, {"is_settled": False}, False, id="quotas that go down in steps"),
         pytest.param(6.0, {"factor": 1.0}, False, id="no throttle"),
         pytest.param(6.0, {"set_count": 0}, False, id="no quota is set"),
+        pytest.param(6.0, {"factor": 0.5}, False, id="the quotas did not fall to below half"),
+        pytest.param(6.0, {"factor": 0.4}, True, id="they did"),
+        pytest.param(
+            6.0, {"factor": 0.4, "set_count": 9, "let_through_bytes_per_second": 18}, False, id="many entities"
+        ),
+        pytest.param(6.0, {"set_count": 9, "let_through_bytes_per_second": 18}, True, id="many entities, stopped"),
     ],
 )
-def test_growth_beyond_twice_what_the_quotas_let_through_is_an_alert(
+def test_growth_as_before_beyond_twice_what_the_quotas_let_through_is_an_alert(
     rate: float, more: dict[str, Any], expected: bool
 ) -> None:
     assert (WITHOUT_EFFECT in firing(quotas(0, **more), *fill(rate))) is expected
 
 
+@pytest.mark.parametrize(
+    ("after", "foreign_share", "expected"),
+    [
+        pytest.param(0.6, None, False, id="a tenth: many clients share an entity"),
+        pytest.param(2.6, None, False, id="just below half"),
+        pytest.param(3.4, None, True, id="just above half"),
+        pytest.param(2.6, 1.0, True, id="less, but of files that are not Kafka's"),
+        pytest.param(2.6, 0.4, False, id="less, and most of it Kafka's"),
+        pytest.param(1.0, 1.0, False, id="what the quotas let through"),
+    ],
+)
+def test_the_growth_is_compared_with_the_growth_before_the_quotas_fell(
+    after: float, foreign_share: float | None, expected: bool
+) -> None:
+    """6 bytes a second before; the quotas let through 1."""
+    seen = [log_dirs(t, 1, round(FREE - after * t)) for t in range(5, 81, 5)]
+    if foreign_share is not None:
+        foreign = {"kafka_bytes_per_second": 0.0, "other_bytes_per_second": after, "other_share": foreign_share}
+        seen += [usage(seconds, **foreign) for seconds in (20, 40, 60)]
+    found = firing(*fill(6.0, seconds=0), quotas(1, let_through_bytes_per_second=1), *seen)
+    assert (WITHOUT_EFFECT in found) is expected
+
+
+def test_a_restart_that_knows_no_growth_before_is_no_false_alarm() -> None:
+    assert WITHOUT_EFFECT not in firing(quotas(-BEFORE), *fill(6.0))
+
+
+def test_a_volume_that_is_full_has_not_recovered() -> None:
+    filling, full = fill(15.0), [log_dirs(t, 1, 0) for t in range(65, 600, 5)]
+    still = [quotas(t) for t in range(60, 600, 60)]
+    summary = firing(quotas(0), *still, *filling, *full)[WITHOUT_EFFECT].summary
+    assert "broker 1 /data/a filled by 15 B/s until it was full (before: 15 B/s)" in summary
+    freed = [quotas(600), *(log_dirs(t, 1, 800) for t in range(600, 640, 5))]
+    assert WITHOUT_EFFECT not in firing(quotas(0), *still, *filling, *full, *freed)
+
+
 def test_one_window_alone_is_none() -> None:
-    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0, seconds=15))
+    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0, seconds=10))
 
 
 def test_it_ends_when_the_growth_does() -> None:
@@ -63,7 +107,7 @@ def test_it_ends_when_the_growth_does() -> None:
 @pytest.mark.parametrize(("let_through", "is_over"), [(3, True), (4, True), (2, False), (1, False)])
 def test_it_ends_when_the_quotas_are_raised_beyond_the_growth(let_through: int, is_over: bool) -> None:
     """6 bytes a second are expected of quotas that let through 3. The next window has not ended yet."""
-    raised = quotas(61, factor=0.5, let_through_bytes_per_second=let_through)
+    raised = quotas(61, factor=0.4, let_through_bytes_per_second=let_through)
     found = firing(quotas(0), *fill(6.0), raised, log_dirs(62, 1, FREE - 6 * 60))
     assert (WITHOUT_EFFECT not in found) is is_over
 
@@ -76,7 +120,7 @@ def test_a_failed_reading_of_the_actuator_ends_no_alert() -> None:
 def test_growth_without_a_known_cause_names_none() -> None:
     topic = TopicUsage(topic="orders", size_bytes=1, bytes_per_second=-3.0, share=0.4)
     summary = firing(quotas(0), usage(topics=(topic,)), *fill(6.0))[WITHOUT_EFFECT].summary
-    assert summary.endswith("more clients than entities with a default quota")
+    assert summary.endswith("many clients that write less than their quotas")
 
 
 def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
@@ -89,18 +133,22 @@ def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
 @pytest.mark.parametrize("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
 def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(growing: tuple[int, str]) -> None:
     seen = [quotas(0)]
-    for t in range(0, 61, 5):
+    for t in range(-BEFORE, 61, 5):
         free = {(b, d): 300 for b in (1, 2) for d in ("/data/a", "/data/b")} | {growing: FREE - 6 * t}
         seen += [log_dirs(t, b, {d: free[b, d] for d in ("/data/a", "/data/b")}) for b in (1, 2)]
     summary = firing(*seen)[WITHOUT_EFFECT].summary
-    assert f"broker {growing[0]} {growing[1]} fills by 6 B/s where its quotas let through 2 B/s" in summary
+    assert (
+        f"broker {growing[0]} {growing[1]} fills by 6 B/s (before: 6 B/s) where its quotas let through 2 B/s" in summary
+    )
 
 
-def usage(**more: Any) -> Observation:
+def usage(seconds: float = 1, **more: Any) -> Observation:
     fields = {"log_dir": "/data/a", "kafka_bytes": 1, "kafka_bytes_per_second": 6.0, "other_bytes": 1,
               "other_bytes_per_second": 0.0, "other_share": 0.0, "topics": (), **more}  # fmt: skip
     volume = VolumeUsage(**fields)
-    return Observation("u", at(1), ReplicaSizes(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=(volume,)))
+    return Observation(
+        f"u@{seconds:g}", at(seconds), ReplicaSizes(cluster=CLUSTER, outcome=Outcome.OK, broker=1, volumes=(volume,))
+    )
 
 
 OFFSETS = TopicUsage(topic="__consumer_offsets", size_bytes=9, bytes_per_second=6.0, share=0.9)
@@ -133,12 +181,12 @@ def test_the_sentence_names_the_likely_cause(
     reading: tuple[Observation, ...], more: dict[str, Any], cause: str
 ) -> None:
     summary = firing(quotas(0, **more), *reading, *fill(6.0))[WITHOUT_EFFECT].summary
-    assert f"{CLUSTER} is stopped, but broker 1 /data/a fills by 6 B/s where its quotas let through 2 B/s" in summary
+    assert f"{CLUSTER} is stopped, but broker 1 /data/a fills by 6 B/s (before: 6 B/s) where its quotas let" in summary
     assert cause in summary
 
 
 @pytest.mark.parametrize(
-    ("factor", "words"), [(0.0, "stopped"), (0.004, "slowed to less than 0.01"), (0.5, "slowed to 0.50")]
+    ("factor", "words"), [(0.0, "stopped"), (0.004, "slowed to less than 0.01"), (0.4, "slowed to 0.40")]
 )
 def test_the_sentence_has_the_factor_that_is_carried_out(factor: float, words: str) -> None:
     assert firing(quotas(0, factor=factor), *fill(6.0))[WITHOUT_EFFECT].summary.startswith(
