@@ -40,6 +40,8 @@ from policies.sessions.readings import EXTENSIBLE_LOAD_MANAGER
 
 SESSION_POLICY = "zookeeperSessionExpiredPolicy"
 """The brokers' own setting of PIP-57."""
+_OTHER_STORES = {"oxia": "Oxia", "etcd": "etcd", "rocksdb": "RocksDB", "memory": "memory"}
+"""Pulsar's metadata stores other than ZooKeeper, by the scheme of their addresses; `zk:` or none is ZooKeeper's."""
 
 
 def _collectors(context: CollectorContext) -> Iterator[Component]:
@@ -109,11 +111,16 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
 
 
 def check_brokers(admin: AdminApi) -> ProbeResult:
-    """Check the settings of the broker that answers: its session policy must leave decisions to Headgate."""
+    """Check the settings of the broker that answers: the store is ZooKeeper, and decisions are left to Headgate."""
     try:
         configuration = admin.runtime_configuration()
     except READ_ERRORS.expected as error:
         return failed_probe(admin.settings, error, "read the brokers' settings")
+    store = (configuration.get("metadataStoreUrl") or "").strip().partition(":")[0].lower()
+    if store in _OTHER_STORES:
+        found = f"the brokers keep their metadata in {_OTHER_STORES[store]} (metadataStoreUrl), not in ZooKeeper"
+        remedy = "remove `sessions` and `ownership` of this cluster: without ZooKeeper there are no sessions to watch"
+        return ProbeResult(Outcome.UNSUPPORTED, found, (remedy,))
     expired = configuration.get(SESSION_POLICY) or "not set"
     manager = configuration.get("loadManagerClassName") or "an unknown load manager"
     source = "from the brokers" if manager.endswith(EXTENSIBLE_LOAD_MANAGER) else "from ZooKeeper"

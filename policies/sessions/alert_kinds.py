@@ -86,6 +86,33 @@ ALERTS = (
         "The node is ephemeral, or gone.",
     ),
     AlertKind(
+        REGISTRATION := "registration-not-ephemeral",
+        (Severity.WARNING,),
+        "A member is registered by a node that is not ephemeral, so no session protects it.",
+        _EXPLAIN,
+        "If the member is dead, delete its node in ZooKeeper (`deleteall` in `zkCli.sh`): until then clients are sent "
+        "to it. Update Pulsar: 4.0.2 registers brokers in this way with the extensible load manager. Watch `health`.",
+        "The node is ephemeral, or gone.",
+    ),
+    AlertKind(
+        TAKEN := "heartbeat-bundle-taken",
+        (Severity.WARNING,),
+        "A heartbeat or SLA monitor bundle is owned by another member than the one that it names.",
+        _EXPLAIN,
+        "Unload the bundle at the member that owns it (`pulsar-admin namespaces unload --bundle`): the member that it "
+        "names may fail at each start until then.",
+        "The member that it names owns it, or nobody.",
+    ),
+    AlertKind(
+        HIDDEN := "ownership-hidden",
+        (Severity.WARNING,),
+        "It is not known which members own bundles, so these get no decisions.",
+        _DOCTOR,
+        "With the extensible load manager, set `pulsar.admin_url`, so that the brokers are asked. If it is set, the "
+        "detail of the reading names the cause.",
+        "The owners are read.",
+    ),
+    AlertKind(
         LOAD_DATA := "load-data-missing",
         (Severity.WARNING,),
         "A member has its bundles again, but publishes no load data.",

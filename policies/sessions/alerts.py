@@ -15,20 +15,23 @@ from policies.sessions.alert_kinds import (
     EXHAUSTED,
     FLAPPING,
     FLEET_WIDE,
+    HIDDEN,
     LOAD_DATA,
     LOST,
     NOT_EPHEMERAL,
     NOT_REGISTERED,
     ORPHAN,
+    REGISTRATION,
+    TAKEN,
     UNREAD,
     ZOMBIE,
 )
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.fleet import has_failed, is_relapsing
+from policies.sessions.fleet import has_failed, is_hidden, is_relapsing
 from policies.sessions.judge.members import describe_attempts, describe_flapping
 from policies.sessions.liveness import Certainty, ReadingPair
-from policies.sessions.readings import NAMESPACES, bundle_of
+from policies.sessions.readings import BROKERS, NAMESPACES, bundle_of
 from policies.sessions.state import NEVER, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
@@ -42,6 +45,8 @@ _MANY = {
     DOUBLE: "bundles of {} are claimed by more than one member",
     ORPHAN: "bundles of {} have had no owner for a while",
     NOT_EPHEMERAL: "bundles of {} have a node that outlives every session",
+    REGISTRATION: "members of {} are registered by nodes that are not ephemeral, so no session protects them",
+    TAKEN: "heartbeat bundles of {} are owned by other members than those that they name",
 }
 """What one alert says of many things; a number stands before it."""
 
@@ -49,7 +54,7 @@ _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdi
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
 _ABOUT_LOSSES = frozenset({LOST, EXHAUSTED, LOAD_DATA})
 _ABOUT_SESSIONS = _ABOUT_LOSSES | {FLAPPING}
-_ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL})
+_ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL, TAKEN})
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ def _check_all(context: AlertContext) -> Iterator[Condition]:
         yield from _check_session(context, member)
     yield from _check_claims(context)
     yield from _check_bundles(context)
+    yield from _check_ownership(context)
 
 
 def _check_unread(context: AlertContext) -> Iterator[Condition]:
@@ -362,6 +368,47 @@ def _check_bundles(context: AlertContext) -> Iterator[Condition]:
             yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, (node.read_id,))
 
 
+def _check_ownership(context: AlertContext) -> Iterator[Condition]:
+    """Nodes at which their owners are not as they should be, and owners that are not known."""
+    facts, cluster, oldest_ms = context.facts, context.cluster, context.facts.now_ms - context.facts.validity_ms
+    for node, named in facts.taken:
+        if node.read_ms >= oldest_ms:
+            what = f"belongs to {named} alone, but {node.owner} owns it: {named} may fail at each start until it is "
+            what += f"unloaded at {node.owner}"
+            yield _report_bundle(context, TAKEN, Severity.WARNING, "other_owner", node.path, what, (node.read_id,))
+    for node in facts.not_ephemeral:
+        if node.read_ms >= oldest_ms:
+            yield _report_registration(context, node)
+    hidden = sorted(s.name for s in facts.sources.values() if is_hidden(s, facts.sources.values()))
+    if hidden:
+        what = (
+            f"it is not known which members of {cluster} own the bundles below {name_some(hidden, 3)}: ZooKeeper does "
+        )
+        what += (
+            "not show it, and no broker answers for it, or a record cannot hold them; these bundles get no decisions"
+        )
+        yield Condition(HIDDEN, cluster, Severity.WARNING, "unsupported", what, {"cluster": cluster})
+
+
+def _report_registration(context: AlertContext, node: NodeRecord) -> Condition:
+    name = node.path.removeprefix(f"{BROKERS}/")
+    member = context.facts.members.get(name)
+    role, health = (member.member.role, member.member.health) if member else ("broker", None)
+    what = (
+        "it is not asked for its health, so nothing shows whether it lives" if health is None else "its health decides"
+    )
+    if member is not None and member.liveness.is_dead:
+        what = "its process is gone, and clients are sent to it until the node is deleted"
+    summary = (
+        f"{role} {name} of {context.cluster} is registered by a node that is not ephemeral, so no session protects "
+    )
+    summary += f"it, and the node stays when its process ends: {what}"
+    labels = {"cluster": context.cluster, "member": name, "role": role}
+    evidence = unique_ids(node.read_id, health.id if health else "")
+    subject = f"{context.cluster}/{name}"
+    return Condition(REGISTRATION, subject, Severity.WARNING, "not_ephemeral", summary, labels, evidence)
+
+
 def _describe_instant(at_ms: int) -> str:
     """Word an instant. A summary with the time since then would be another one at each step."""
     return f"{from_millis(at_ms).isoformat(' ')[:19]} UTC"
@@ -402,6 +449,12 @@ def _find_unknown_bundles(context: AlertContext) -> set[tuple[str, str]]:
             found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _ABOUT_BUNDLES}
             if not node.exists or not node.ephemeral:
                 found |= {(alert, cluster) for alert in _ABOUT_BUNDLES}
+    found |= {(TAKEN, cluster) for node, _ in facts.taken if not _is_valid(node, facts)}
+    for node in facts.not_ephemeral:
+        if not _is_valid(node, facts):
+            found |= {(REGISTRATION, f"{cluster}/{node.path.removeprefix(f'{BROKERS}/')}"), (REGISTRATION, cluster)}
+    if not any(name.startswith(NAMESPACES) for name in facts.sources):
+        found.add((HIDDEN, cluster))
     return found
 
 

@@ -68,9 +68,12 @@ class SessionReason(ClosedEnum):
     UNSETTLED = "unsettled", "It loses its session again and again."
     ZOMBIE = "zombie", "Its health endpoint answers healthy, and it has had no registration for `zombie_after`."
     REGISTERED = "registered", "It was judged a zombie, and has registered itself."
-    UNREACHABLE = "unreachable", "Its session expired, and its own health endpoint refuses connections."
+    UNREACHABLE = (
+        "unreachable",
+        "Its session expired, or none protects it, and its own health endpoint refuses connections.",
+    )
     CLOSED = "closed", "The member ended its session in order."
-    JOINED = "joined", "It has joined again with a new session."
+    JOINED = "joined", "It has joined again: with a new session or, if no session protects it, by its health."
     LOAD_DATA_MISSING = "load_data_missing", "It has recovered, and has published no load data."
 
 

@@ -87,7 +87,6 @@ def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) ->
     if member.member in published.orders:
         member = update(member, last_published=published.orders[member.member], events=())
     if order is not None and order.verdict is SessionVerdict.GONE:
-        claims = []  # its bundles are free for others
         member = update(member, recovering=False, awaited_ms=None)
     elif order is not None and order.reason is SessionReason.RECOVERED:
         member = update(member, recovering=False, awaited_ms=now_ms)

@@ -24,7 +24,7 @@ from policies.sessions.fleet import (
 )
 from policies.sessions.fold.cluster import ClusterState
 from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
-from policies.sessions.readings import BROKERS, registration_path
+from policies.sessions.readings import BROKERS, is_bundle, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import (
     NEVER,
@@ -165,6 +165,25 @@ class Facts:
         return [node for node in self.bundles if not (node.exists and node.ephemeral)]
 
     @cached_property
+    def taken(self) -> Sequence[tuple[NodeRecord, str]]:
+        """The bundles that only one member may own and another owns, each with the member that may.
+
+        Names of one host with two ports may be names of one broker, unless both are members.
+        """
+        named = ((node, named_member(node.path)) for node in self.bundles if node.exists and node.owner is not None)
+        return [
+            (node, member)
+            for node, member in named
+            if member not in (None, node.owner)
+            and (member in self.members or _host(member) != _host(node.owner or ""))
+        ]  # fmt: skip
+
+    @cached_property
+    def not_ephemeral(self) -> Sequence[NodeRecord]:
+        """The registrations that outlive every session."""
+        return [n for n in self.nodes.values() if n.exists and not n.ephemeral and not is_bundle(n.path)]
+
+    @cached_property
     def orphans(self) -> Sequence[tuple[NodeRecord, int]]:
         """The absent bundles that have no owner, or soon count as such, each with its `orphan_ms`."""
         found = ((node, self.orphan_ms(node)) for node in self.odd_bundles)
@@ -176,8 +195,7 @@ class Facts:
         Args:
             is_open: whether an alert reports it. Then only an owner ends that, and not another loss of its last owner.
         """
-        # A broker's own heartbeat namespace has the broker's name in its path, and no other broker takes it.
-        is_own = node.prior in node.path.split("/")
+        is_own = named_member(node.path) is not None or node.prior in node.path.split("/")
         if node.exists or node.prior is None or is_own or node.path in self.replaced.covered:
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
@@ -246,6 +264,10 @@ def join_facts(
         replaced,
         has_ownership,
     )
+
+
+def _host(member: str) -> str:
+    return member.rpartition(":")[0]
 
 
 def unique_ids(*ids: str) -> tuple[str, ...]:

@@ -178,8 +178,13 @@ def is_relapsing(source: SourceRecord, settings: SessionsSettings) -> bool:
 
 def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:
     """Whether the last attempt on the bundles' tree found that ZooKeeper does not show their owners."""
-    hidden = (tree for tree in find_bundle_trees(sources) if tree.outcome == Outcome.UNSUPPORTED.value)
-    return any(not _has_read_part(tree, sources) for tree in hidden)
+    return any(is_hidden(tree, sources) for tree in find_bundle_trees(sources))
+
+
+def is_hidden(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
+    """Whether the last attempt on a tree found no owners there, or too many, and no part was read since."""
+    is_unsupported = source.name != SESSIONS and source.outcome == Outcome.UNSUPPORTED.value
+    return is_unsupported and not _has_read_part(source, sources)
 
 
 def find_bundle_trees(sources: Iterable[SourceRecord]) -> Iterator[SourceRecord]:

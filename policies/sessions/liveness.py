@@ -13,7 +13,7 @@ from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
-from policies.sessions.state import NEVER, Health, Member, NodeRecord
+from policies.sessions.state import NEVER, Member, NodeRecord
 from policies.units import millis_of
 
 INTERVALS = 2
@@ -72,7 +72,7 @@ class Liveness(Struct, frozen=True, gc=False):
     """The state of a member's process, by its health endpoint and its registration."""
 
     is_dead: bool
-    """Its session has expired, and its process has refused connections since it was last connected."""
+    """Its process has refused connections since it was last connected, and its session has expired, or it has none."""
     unregistered: Absence | None
     """Set if its health endpoint answers healthy and it has no registration; None if that is not known."""
     unlisted: Absence | None
@@ -90,12 +90,12 @@ class Liveness(Struct, frozen=True, gc=False):
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
     oldest_ms = now_ms - millis_of(settings.validity)
-    is_restless = _is_restless(member, settings)
-    is_dead = _is_dead(member, oldest_ms) and not is_restless
+    is_restless = _is_restless(member, node, settings)
+    is_dead = _is_dead(member, node, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
     health = member.health
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
-    refuses = health is not None and _has_refused_twice(health, 0)
+    refuses = health is not None and health.has_refused_twice()
     is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
     is_unstable = node is not None and is_registration_unstable(node, settings)
     return Liveness(
@@ -114,27 +114,31 @@ def is_registration_unstable(node: NodeRecord, settings: SessionsSettings) -> bo
     return len(node.changes) > MOST_CHANGES and node.read_ms < node.changes[-1] + millis_of(settings.settle)
 
 
-def _is_restless(member: Member, settings: SessionsSettings) -> bool:
+def _is_restless(member: Member, node: NodeRecord | None, settings: SessionsSettings) -> bool:
     """Whether a member without a session started more than `MOST_CHANGES` times, and not since `settle`."""
     health = member.health
-    if member.track is None or not member.track.is_lost or health is None:
+    is_lost = member.track is not None and member.track.is_lost
+    if health is None or not (is_lost or has_no_protection(member, node)):
         return False
     return len(health.starts) > MOST_CHANGES and health.at_ms < health.starts[-1] + millis_of(settings.settle)
 
 
-def _has_refused_twice(health: Health, since_ms: int) -> bool:
-    """Whether both of its last readings were taken since then and were refused a connection."""
-    return health.outcome == Outcome.UNREACHABLE.value and health.before_ms > max(health.answered_ms, since_ms - 1)
+def has_no_protection(member: Member, node: NodeRecord | None) -> bool:
+    """Whether a member is registered by a node that outlives every session, and is known to have no session."""
+    is_lasting, track = node is not None and node.exists and not node.ephemeral, member.track
+    return is_lasting and (track is None or track.status in (SessionStatus.CLOSED, SessionStatus.SESSION_LOST))
 
 
-def _is_dead(member: Member, oldest_ms: int) -> bool:
+def _is_dead(member: Member, node: NodeRecord | None, oldest_ms: int) -> bool:
     track, health, last = member.track, member.health, member.last_published
+    if has_no_protection(member, node):
+        return health is not None and health.at_ms >= oldest_ms and health.has_refused_twice()
     if track is None or health is None or not (track.is_lost and track.state is SessionState.EXPIRED):
         return False
     is_published = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
     if not is_published and health.at_ms < oldest_ms:
         return False
-    return _has_refused_twice(health, track.connected_ms or 0)
+    return health.has_refused_twice(track.connected_ms or 0)
 
 
 def _find_unregistered(

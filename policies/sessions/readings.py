@@ -3,8 +3,10 @@
 All fields but `cluster` and the name of the observed thing have defaults, so a source fills in only what it knows.
 """
 
+import re
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +21,10 @@ _BELOW_BROKERS = f"{BROKERS}/"
 LEADER = "/loadbalance/leader"
 NAMESPACES = "/namespace"
 """Each owned bundle has a node below this path."""
+
+_OWN_TENANTS = (f"{NAMESPACES}/pulsar/", f"{NAMESPACES}/sla-monitor/")
+_OWN_NAMESPACE = re.compile(rf"{NAMESPACES}/(?:pulsar|sla-monitor)/(?:[^/]+/)?([^/]+:[0-9]{{1,5}})/[^/]+")
+"""``tenant/host:port/range``, or with the cluster's name ``tenant/cluster/host:port/range``."""
 
 EXTENSIBLE_LOAD_MANAGER = "ExtensibleLoadManagerImpl"
 """With this load manager (Pulsar 3 and 4), ZooKeeper does not show which broker owns a bundle."""
@@ -214,6 +220,20 @@ def registration_path(member: str) -> str:
 def is_bundle(path: str) -> bool:
     """Whether a node stands for a bundle rather than a registration."""
     return not path.startswith(_BELOW_BROKERS)
+
+
+@lru_cache(maxsize=10_000)
+def _parse_own_namespace(path: str) -> str | None:
+    found = _OWN_NAMESPACE.fullmatch(path)
+    return None if found is None else found[1]
+
+
+def named_member(path: str) -> str | None:
+    """The member that a bundle of a heartbeat or SLA monitor namespace names; None for other bundles.
+
+    Only that member may own it, and takes it at each start: another owner keeps it from starting.
+    """
+    return _parse_own_namespace(path) if path.startswith(_OWN_TENANTS) else None
 
 
 def bundle_of(path: str) -> str:

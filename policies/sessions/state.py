@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from policies.alerts import AlertBook
 from policies.confirmation import MOST_CHANGES
+from policies.observations import Outcome
 from policies.sessions.decisions import (
     OwnershipReason,
     OwnershipVerdict,
@@ -105,6 +106,10 @@ class Health(Struct, array_like=True, frozen=True, gc=False):
     starts: tuple[InstantMs, ...] = ()
     """When it answered after it had refused connections, within `settle` before the last time."""
 
+    def has_refused_twice(self, since_ms: int = 0) -> bool:
+        """Whether both of its last readings were taken since then and were refused a connection."""
+        return self.outcome == Outcome.UNREACHABLE.value and self.before_ms > max(self.answered_ms, since_ms - 1)
+
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True, gc=False):
     """The last published order to a member."""
@@ -154,6 +159,9 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
     """The time of the last observation of it."""
     attempted_before_ms: InstantMs = NEVER
     """The time of its report before the last one."""
+    died_ms: InstantMs = NEVER
+    """When its process refused a second connection in a row, until its session shows a later sign of life, or a new one
+    begins. Its process claims nothing any more."""
 
     @property
     def timeout_ms(self) -> int:

@@ -9,7 +9,7 @@ from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold.nodes import OwnershipNodes
 from policies.sessions.fold.session_machine import Events
-from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult, is_bundle
+from policies.sessions.readings import Recovery, RecoveryAction, RecoveryResult, is_bundle, named_member
 from policies.sessions.state import Claim, Member, NodeRecord, SessionTrack
 
 
@@ -28,8 +28,12 @@ class Claims:
             if event is SessionEvent.SESSION_LOST and member.track is not None:
                 self._claim_owned(member.member, member.track, nodes, members)
             elif event in (SessionEvent.CLOSED, SessionEvent.JOINED):
-                for claim in [claim for claim in self.by_key.values() if claim.member == member.member]:
-                    self._drop(claim)
+                self.drop_of(member.member)
+
+    def drop_of(self, member: str) -> None:
+        """Drop the claims of a member whose process is gone."""
+        for claim in [claim for claim in self.by_key.values() if claim.member == member]:
+            self._drop(claim)
 
     def follow_node(self, path: str, owner: str | None, at_ms: int, members: Collection[str]) -> None:
         """If other members claim a bundle, the owner named by its node claims it, too."""
@@ -79,6 +83,8 @@ class Claims:
                     self.follow_node(node.path, node.owner, node.read_ms, members)
 
     def _add(self, claim: Claim) -> None:
+        if named_member(claim.path) is not None:
+            return  # a member takes its own at each start, and no other may
         self.by_key[claim.key] = claim
         self._claimants.setdefault(claim.path, set()).add(claim.member)
 

@@ -25,11 +25,13 @@ from policies.sessions.readings import (
     registration_path,
 )
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import SESSIONS, Member, SessionsState, SourceRecord
+from policies.sessions.state import NEVER, SESSIONS, Member, SessionsState, SourceRecord
 from policies.units import millis_of
 
 _BEGINS_LOSS = frozenset({SessionEvent.CONNECTION_LOST, SessionEvent.SESSION_LOST})
 _ENDS_LOSS = frozenset({SessionEvent.RECONNECTED, SessionEvent.CLOSED})
+
+_BEGINS_PROCESS = frozenset({SessionEvent.SESSION_REESTABLISHED, SessionEvent.JOINED})
 
 _KINDS = (MemberHealth, Ownership, Recovery, ZkSession, Ownerships)
 """The order in which readings of one instant are folded."""
@@ -77,6 +79,8 @@ class ClusterState:
                     self.members[health.member] = members.fold_health(member, seen, health, self.timeouts)
         self._pass_time(now_ms)
         self.claims.contest_by_session(self.members, self.nodes)
+        for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_key else ():
+            self.claims.drop_of(member.member)
 
     def _find_excess(self, reading: Reading) -> str | None:
         """The bound that the reading would exceed; None if there is room for it."""
@@ -149,6 +153,10 @@ class ClusterState:
         else:
             self._moving.discard(member.member)
         self.claims.follow_session(member, events, self.nodes, self.members)
+        if member.died_ms != NEVER:
+            self.claims.drop_of(member.member)
+            if not _BEGINS_PROCESS.isdisjoint(events):
+                self.members[member.member] = replace(member, died_ms=NEVER)
 
     def _mark_fleet_wide(self, at_ms: int) -> None:
         """Mark the members that are lost together before one of them comes back, however readings are batched."""

@@ -10,7 +10,7 @@ from policies.observations import Observation, Outcome
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fold import session_machine
 from policies.sessions.fold.session_machine import Events, SessionReading, Timeouts
-from policies.sessions.readings import MemberHealth, Recovery, RecoveryAction, RecoveryResult, ZkSession
+from policies.sessions.readings import MemberHealth, Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
 from policies.sessions.state import NEVER, Health, Member
 
 MOST_EVENTS = 8
@@ -34,6 +34,10 @@ def fold_session(member: Member, seen: Observation, reading: ZkSession, timeouts
     )
     if track is before:
         return member, ()
+    # A collector takes a silent session for connected until T/2 after its last sign of life.
+    is_same = before is not None and before.session == track.session and track.state is SessionState.CONNECTED
+    if member.died_ms != NEVER and is_same and seen.at_ms >= member.died_ms + track.timeout_ms // 2:
+        member = replace(member, died_ms=NEVER)
     return _add_events(replace(member, track=track, role=reading.role, read_id=seen.id), events), events
 
 
@@ -91,7 +95,8 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, timeou
         starts=starts,
     )
     attempts = 0 if has_started else member.attempts  # the attempts were those of the process before
-    return replace(member, health=health, attempts=attempts, seen_ms=max(member.seen_ms, at_ms))
+    died_ms = at_ms if member.died_ms == NEVER and health.has_refused_twice() else member.died_ms
+    return replace(member, health=health, attempts=attempts, seen_ms=max(member.seen_ms, at_ms), died_ms=died_ms)
 
 
 def fold_report(member: Member, seen: Observation, reading: Recovery) -> Member:

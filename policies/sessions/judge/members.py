@@ -11,6 +11,7 @@ from policies.sessions.facts import Facts, MemberFacts, unique_ids
 from policies.sessions.fold.session_machine import FLAPPING_LOSSES, MOST_LOSSES
 from policies.sessions.judge.orders import WAITING, MemberOrder, Proof, bring_down, explain_losses, guard_fleet
 from policies.sessions.judge.recovery import BundleVerdicts, judge_recovery
+from policies.sessions.liveness import has_no_protection
 from policies.sessions.readings import SessionState
 from policies.sessions.settings import (
     SHORTEST_DELAY_MS,
@@ -34,6 +35,8 @@ def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> 
     goes_down = track is not None and _goes_down(member, track)
     if (order := _judge_zombie(member, facts, goes_down=goes_down)) is not None:
         return order
+    if has_no_protection(member.member, member.registration):
+        return _judge_by_health(member)
     if track is None or not member.is_fresh or goes_down:
         return None
     if (order := _judge_gone(member, track)) is not None:
@@ -133,6 +136,21 @@ def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
     if member.liveness.is_dead and health is not None and not flaps_on:
         what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
+    return None
+
+
+def _judge_by_health(member: MemberFacts) -> MemberOrder | None:
+    """Return what follows from its health alone, for a member that no session protects."""
+    last, health, node = member.member.last_published, member.member.health, member.registration
+    if health is None or node is None:
+        return None
+    evidence = (health.id, node.read_id)
+    if member.liveness.is_dead:
+        what = "has refused two health checks in a row: its process is gone, but its registration is not ephemeral and "
+        what += f"stays, so clients are sent to it until {node.path} is deleted"
+        return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, evidence)
+    if health.healthy and last is not None and last.verdict is Verdict.GONE:
+        return MemberOrder(Verdict.RESUME, Reason.JOINED, "answers its health check again", evidence)
     return None
 
 

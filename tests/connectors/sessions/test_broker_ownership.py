@@ -130,6 +130,24 @@ def test_a_registration_names_the_load_manager(value: bytes, manager: str | None
             Outcome.ERROR,
             "zookeeperSessionExpiredPolicy is shutdown; ModularLoadManagerImpl, so ownership is read from ZooKeeper",
         ),
+        *(
+            (
+                {"zookeeperSessionExpiredPolicy": "reconnect", "metadataStoreUrl": url},
+                Outcome.UNSUPPORTED,
+                f"in {store} (",
+            )
+            for url, store in [
+                ("oxia://oxia:6648/broker", "Oxia"),
+                ("etcd:http://etcd:2379", "etcd"),
+                ("memory:local", "memory"),
+                ("ETCD:https://etcd:2379", "etcd"),
+                ("rocksdb:///data/metadata", "RocksDB"),
+            ]
+        ),
+        *(
+            ({"zookeeperSessionExpiredPolicy": "reconnect", "metadataStoreUrl": url}, Outcome.OK, "is reconnect")
+            for url in ("zk:zk-1:2181/pulsar", "zk-1:2181,zk-2:2181", "", "etcd-1:2181", "oxia.example.org:2181")
+        ),
         ({}, Outcome.ERROR, "zookeeperSessionExpiredPolicy is not set; an unknown load manager"),
     ],
 )

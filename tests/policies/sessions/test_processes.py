@@ -1,11 +1,12 @@
 """Deadlines, attempts and budgets belong to a process: one that appears new begins new."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from policies.observations import Observation
-from tests.policies.sessions.course import Run, health, recovery, session, unregistered
+from tests.policies.sessions.course import BUNDLE, Run, health, recovery, session, unregistered
 from tests.policies.sessions.world import World
 
 FLEET = ("b1", "b2", "b3", "b4")
@@ -119,3 +120,51 @@ def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> N
     world.run.together(*readings)
     world.until(300)
     assert [what for _, _, what in world.went_down()] == ["restart zombie", "restart zombie"]
+
+
+# --- a process that is gone claims nothing
+
+OTHER = "/namespace/t/ns/0x40000000_0x80000000"
+
+
+@pytest.mark.parametrize("shown", ["disconnected", "connected"])
+@pytest.mark.parametrize("answers_s", [115, 135, 150, 200])
+@pytest.mark.parametrize("registers_s", [140, 155, 205])
+@pytest.mark.parametrize("taken_s", [150, 210])
+def test_a_pod_that_is_back_under_its_name_within_t_claims_nothing(
+    shown: str, answers_s: int, registers_s: int, taken_s: int
+) -> None:
+    """It is killed at 95 s; until T/2 later a collector may show its session as connected; it expires at 130 s."""
+    world = World("b0", "b1", "b2").own("b0", BUNDLE, OTHER).until(94)
+    broker = world.brokers["b0"]
+    broker.well = "unreachable"
+    moments: dict[int, Callable[[], object]] = {
+        95: lambda: world.cut(*(["b0"] if shown == "disconnected" else [])),
+        110: lambda: world.cut("b0"),
+        130: lambda: world.lose("b0"),
+        answers_s: lambda: setattr(broker, "well", "ok"),
+        max(registers_s, answers_s + 5): lambda: world.back("b0"),
+        taken_s: lambda: world.own("b1", BUNDLE, OTHER),
+    }
+    for second in sorted(moments):
+        world.until(second - 0.5)
+        moments[second]()
+    world.until(600)
+    assert world.run.bundles == []
+    assert not any(a.alert == "double-ownership" for a in world.run.alerts)
+
+
+def test_a_process_whose_session_lives_on_claims_what_it_owns_though_its_endpoint_refused() -> None:
+    world = World("b0", "b1", "b2").own("b0", BUNDLE).until(20)
+    world.brokers["b0"].well = "unreachable"
+    world.until(60).brokers["b0"].well = "ok"
+    world.until(100).lose("b0").until(110).back("b0").until(125)
+    assert [what for _, what in world.run.ruled("b0")] == ["re-own absent"]
+
+
+def test_a_second_process_claims_what_it_owned_itself() -> None:
+    world = World("b0", "b1", "b2").own("b0", BUNDLE).until(94)
+    world.brokers["b0"].well = "unreachable"
+    world.cut("b0").until(120).lose("b0").brokers["b0"].well = "ok"
+    world.until(140).back("b0").until(150).own("b0", OTHER).until(300).lose("b0").until(320).back("b0").until(335)
+    assert {d.path for d in world.run.bundles} == {OTHER}
