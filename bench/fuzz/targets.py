@@ -26,7 +26,6 @@ from connectors.pulsar.outcomes import AdminError
 from connectors.switching.proposed_entries import ProposedEntry
 from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument, SwitchTarget
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
-from connectors.zookeeper.four_letter import parse_cons, parse_dump, parse_role
 from connectors.zookeeper.owners import owner_member
 from connectors.zookeeper.registrations import parse_groups
 from connectors.zookeeper.server_admin import AdminServer
@@ -201,17 +200,6 @@ def _rest(document: bytes) -> None:
             ask()
 
 
-def _words(document: bytes) -> None:
-    lines = document.decode(errors="replace").split("\n")
-    for parse in (parse_role, lambda each: parse_dump(each, lambda _: True), parse_cons):
-        with suppress(StatusError):
-            parse(iter(lines))
-
-
-def _captured(folder: str) -> list[bytes]:
-    return [file.read_bytes() for file in sorted((_TESTS / folder).iterdir()) if file.is_file()]
-
-
 _ANSWERS = [
     b'["a","b"]',
     b'{"bookies":[{"bookieId":"b1:3181"}]}',
@@ -247,5 +235,4 @@ TARGETS: Mapping[str, Target] = {
     "settings": Target(_settings, (UserError,), _settings_seeds()),
     "znodes": Target(_znode, (), _ANSWERS),
     "rest": Target(_rest, (), _ANSWERS),
-    "words": Target(_words, (), _captured("connectors/zookeeper/captured")),
 }

@@ -132,8 +132,12 @@ def check_brokers(admin: AdminApi) -> ProbeResult:
 
 
 def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
-    if isinstance(reading, ZkSession) and reading.outcome in (Outcome.UNAUTHORIZED, Outcome.UNSUPPORTED):
-        yield "zoo.cfg of every server: 4lw.commands.whitelist=srvr,dump,cons (or set sessions.admin_url)"
+    if isinstance(reading, ZkSession):
+        sessions = cluster.setting(WatchedSessions) or WatchedSessions()
+        yield (
+            f"zoo.cfg of every server: admin.enableServer=true, and admin.serverPort as in {sessions.admin_url} "
+            "(or set sessions.admin_url)"
+        )
     elif reading.outcome is not Outcome.UNAUTHORIZED:
         return
     elif isinstance(reading, MemberHealth) and cluster.pulsar is not None:

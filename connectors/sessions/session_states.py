@@ -28,7 +28,7 @@ _DOUBT_ENDS_AFTER = 5 / 6
 """Fractions of T. An expiry moves with every ping, but in steps of a tick, which is at most T/2."""
 
 _MOVED_MS = 1500
-"""Smallest move of an expiry that counts, because dates in four-letter words can be a second off."""
+"""Smallest move of an expiry that counts."""
 
 _FORWARDING_SECONDS = 2.5
 """Followers forward signs of life to the leader in intervals, so the sign that moves an expiry may be this old."""

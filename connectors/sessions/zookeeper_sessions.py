@@ -17,7 +17,6 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.sessions.ensemble import Ensemble
 from connectors.sessions.members import MemberTracker
 from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
-from connectors.zookeeper.four_letter import FourLetterWords
 from connectors.zookeeper.outcomes import detail_of
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError, StatusSource, outcome_of
@@ -66,8 +65,7 @@ class Registrations(BaseModel):
 class WatchedSessions(BaseModel):
     """Settings of the session collector.
 
-    It sends the four-letter words `srvr`, `dump` and `cons`, which the servers' `4lw.commands.whitelist` must allow, or
-    the same commands to their admin servers.
+    It sends `server_stats`, `dump` and `connections` to the servers' admin servers, which ZooKeeper has since 3.5.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,10 +82,10 @@ class WatchedSessions(BaseModel):
         description="All servers of the ensemble, as `host:port`, observers included: a session that is connected to a "
         "server not listed here looks disconnected at first. Default: the servers of the connection.",
     )
-    admin_url: Annotated[str, AfterValidator(_validate_admin_url)] | None = Field(
-        default=None,
-        description="Address of each server's admin server, such as `http://{host}:8080`; `{host}` is the host in "
-        "`servers`. Default: four-letter words are used instead.",
+    admin_url: Annotated[str, AfterValidator(_validate_admin_url)] = Field(
+        default="http://{host}:8080",
+        description="Address of each server's admin server; `{host}` is the host in `servers`. Its port is "
+        "`admin.serverPort` in `zoo.cfg`: 8080 by default, 9990 in Pulsar's own configuration.",
     )
     members: tuple[Registrations, ...] = Field(
         default=(Registrations(path=BROKERS, role="broker"),),
@@ -105,9 +103,6 @@ class WatchedSessions(BaseModel):
     def sources(self, connection: ZooKeeperConnection) -> dict[str, StatusSource]:
         """Return the status source of each server."""
         seconds = self.timeout.total_seconds()
-        if self.admin_url is None:
-            servers = self.servers or connection.hosts()
-            return {server: FourLetterWords(server, seconds, connection.tls) for server in servers}
         hosts = [server.rpartition(":")[0] for server in self.servers or connection.hosts()]
         urls = [self.admin_url.replace(_HOST, host) for host in hosts]
         tls = connection.tls if self.admin_url.startswith("https:") else None

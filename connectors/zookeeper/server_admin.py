@@ -1,4 +1,4 @@
-"""ZooKeeper's admin server: the same data as JSON over HTTP, for servers that do not allow four-letter words.
+"""ZooKeeper's admin server, which answers as JSON over HTTP.
 
 ZooKeeper 3.5 and later have the commands `server_stats`, `dump` and `connections` below `/commands/`.
 """

@@ -1,4 +1,4 @@
-"""A ZooKeeper server's report of itself and its sessions, by four-letter words or by its admin server."""
+"""A ZooKeeper server's report of itself and its sessions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,14 +49,14 @@ class SessionTable:
 
     expiries_ms: Mapping[int, int]
     """The time at which each live session expires if its client stays silent, in milliseconds of the server's clock.
-    Four-letter words round it to a second. Use it only to see whether it has moved."""
+    Use it only to see whether it has moved."""
     ephemerals: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The whole paths of the requested nodes that each session owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One line of a server's `cons`: a connected client."""
+    """A client that is connected to a server."""
 
     session: int
     timeout_ms: int

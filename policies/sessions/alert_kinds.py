@@ -125,7 +125,7 @@ ALERTS = (
         (Severity.WARNING,),
         "ZooKeeper cannot be read; that is no loss of sessions.",
         _DOCTOR,
-        "Repair what the check names: ZooKeeper's servers, the network, or the words that it may answer (`4lw`).",
+        "Repair what the check names: ZooKeeper's servers, the network, or their admin servers.",
         "Sessions and nodes are read again.",
     ),
 )

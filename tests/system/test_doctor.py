@@ -1,4 +1,4 @@
-"""The doctor at a real ZooKeeper: what ACLs and the whitelist of four-letter words let us do."""
+"""The doctor at a real ZooKeeper: what ACLs let us do, and whether its admin server answers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,10 +63,14 @@ def test_nothing_is_written_by_asking(zookeeper: ZooKeeper, chroot: str) -> None
         assert client.exists("/patient").pzxid <= zxid
 
 
-def test_four_letter_words_that_are_not_allowed_come_with_the_line_that_allows_them(
+def test_an_admin_server_that_is_off_comes_with_the_line_that_enables_it(
     bookkeeper_jars: tuple[Path, ...], tmp_path: Path
 ) -> None:
-    with ZooKeeper(tmp_path, bookkeeper_jars, properties={"4lw.commands.whitelist": "srvr"}) as closed:
-        answer = examined({"clusters": {"c": {"zookeeper": {"servers": closed.servers}, "sessions": {}}}})
-    (line,) = answer["c, session collector"].remedies
-    assert line.startswith("zoo.cfg of every server: 4lw.commands.whitelist=srvr,dump,cons")
+    with ZooKeeper(tmp_path, bookkeeper_jars, properties={"admin.enableServer": "false"}) as closed:
+        clusters = {"c": {"zookeeper": {"servers": closed.servers}, "sessions": {"admin_url": closed.admin_url}}}
+        answer = examined({"clusters": clusters})
+    assert (
+        answer["c, session collector"]
+        .remedies[0]
+        .startswith("zoo.cfg of every server: admin.enableServer=true, and admin.serverPort as in http://{host}")
+    )

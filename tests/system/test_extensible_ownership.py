@@ -87,7 +87,7 @@ def watching(cluster: PulsarCluster, admin: AdminApi | None) -> Iterator[Decided
     metrics = PollMetrics(CollectorRegistry())
     settings = WatchedOwnership(poll_interval="300ms", republish="500ms")
     owned = OwnershipCollector(CLUSTER, settings, session, decided.take, metrics, admin=admin)
-    watched = WatchedSessions(poll_interval="300ms")
+    watched = WatchedSessions(poll_interval="300ms", admin_url=cluster.zookeeper.admin_url)
     connection = ZooKeeperConnection(servers=servers)
     sessions = SessionCollector(CLUSTER, watched, connection, decided.take, PollMetrics(CollectorRegistry()))
     threads = [threading.Thread(target=each.run, args=(stop,)) for each in (owned, sessions)]

@@ -43,7 +43,8 @@ def test_a_volume_that_an_operator_cordons_is_named_no_more(kafka: EmbeddedKafka
 
     entry = ConfigEntry(CORDONED_KEY, str(dirs[0]), incremental_operation=AlterConfigOpType.APPEND)
     broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
-    AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).incremental_alter_configs([broker])[broker].result(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.incremental_alter_configs([broker])[broker].result(30)
     is_open = f"{dirs[1]} is at its limit"
     eventually("the broker shows it", lambda: is_open in check_cordons("payments", watched, settings).detail)
 

@@ -33,7 +33,7 @@ KEPT, STRICT = "kept", "strict"
 SHARED, OF_B1, OF_B2, *PRIVATE = (f"t/ns/0x{n:08x}_0x{n + 1:08x}" for n in range(13))
 B1, B2 = "b1:8080", "b2:8080"
 TEN = [f"s{number}:8080" for number in range(10)]
-WATCHED = {"sessions": {"poll_interval": "300ms"}, "ownership": {"poll_interval": "300ms", "republish": "1s"}}
+OWNERSHIP = {"poll_interval": "300ms", "republish": "1s"}
 
 
 POLICY: dict[str, Any] = {
@@ -113,7 +113,11 @@ def world(
         for cluster in (KEPT, STRICT):
             client.ensure_path(f"/{cluster}")
         clusters = {
-            name: {"zookeeper": {"servers": f"{zookeeper.servers}/{name}", **ZOOKEEPER}, **WATCHED}
+            name: {
+                "zookeeper": {"servers": f"{zookeeper.servers}/{name}", **ZOOKEEPER},
+                "sessions": {"poll_interval": "300ms", "admin_url": zookeeper.admin_url},
+                "ownership": OWNERSHIP,
+            }
             for name in (KEPT, STRICT)
         }
         loop = stack.enter_context(

@@ -45,10 +45,7 @@ SERVES_SECONDS = 30.0
 NODES_ONLY = "nodes-only"
 """The same cluster, watched without its health: a broker that does not answer is not given up."""
 TOPIC = "t/ns/topic"
-WATCHED: dict[str, Any] = {
-    "sessions": {"poll_interval": "500ms"},
-    "ownership": {"poll_interval": "500ms", "republish": "1s"},
-}
+OWNERSHIP = {"poll_interval": "500ms", "republish": "1s"}
 HEALTH = {"poll_interval": "1s", "timeout": "10s", "republish": "3s"}
 SESSIONS = {
     "ownership_rules": "current",
@@ -159,9 +156,14 @@ def running(
         create_namespace(pulsar, "t/ns")
         produce(pulsar, TOPIC, 1)
         zookeeper = {"servers": pulsar.zookeeper.servers, **ZOOKEEPER}
+        watched = {
+            "zookeeper": zookeeper,
+            "sessions": {"poll_interval": "500ms", "admin_url": pulsar.zookeeper.admin_url},
+            "ownership": OWNERSHIP,
+        }
         clusters = {
-            CLUSTER: {"zookeeper": zookeeper, "pulsar": {"admin_url": pulsar.admin_url}, **WATCHED, "health": HEALTH},
-            NODES_ONLY: {"zookeeper": zookeeper, **WATCHED},
+            CLUSTER: {**watched, "pulsar": {"admin_url": pulsar.admin_url}, "health": HEALTH},
+            NODES_ONLY: watched,
         }
         loop = stack.enter_context(
             sessions_loop(

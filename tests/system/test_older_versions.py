@@ -182,7 +182,13 @@ def test_an_older_zookeeper_tells_of_bookies_and_their_groups(zookeeper: tuple[Z
     note("readings of bookies and groups")
     answers = examined(
         {
-            "clusters": {"c": {"zookeeper": {"servers": server.servers}, "bookies": {}, "sessions": {}}},
+            "clusters": {
+                "c": {
+                    "zookeeper": {"servers": server.servers},
+                    "bookies": {},
+                    "sessions": {"admin_url": server.admin_url},
+                }
+            },
             "policies": {"isolation": {"quarantine": "on"}},
         }
     )
@@ -197,7 +203,9 @@ def test_an_older_zookeeper_tells_of_sessions_and_their_end(zookeeper: tuple[Zoo
     member.create("/loadbalance/brokers/broker-1:8080", ephemeral=True, makepath=True)
     readings: list[Reading] = []
     connection = ZooKeeperConnection(servers=server.servers)
-    collector = SessionCollector("c", WatchedSessions(), connection, readings.append, PollMetrics(CollectorRegistry()))
+    collector = SessionCollector(
+        "c", WatchedSessions(admin_url=server.admin_url), connection, readings.append, PollMetrics(CollectorRegistry())
+    )
 
     def state() -> SessionState | None:
         collector.poll_once()
@@ -264,7 +272,7 @@ def test_an_older_pulsar_tells_of_bookies_policies_and_bundles(pulsar: tuple[Pul
                     "zookeeper": connection,
                     "pulsar": admin_settings,
                     "bookies": {},
-                    "sessions": {},
+                    "sessions": {"admin_url": server.admin_url},
                     "ownership": {},
                     "health": {},
                     "unload": {},

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from connectors.sessions.owned_nodes import OwnedNodes
 from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
@@ -66,9 +67,9 @@ def chroot(zookeeper: ZooKeeper) -> str:
 class Watch:
     """A collector that runs, and what it published, each reading with its time."""
 
-    def __init__(self, servers: str, **settings: Any) -> None:
+    def __init__(self, server: ZooKeeper, servers: str, **settings: Any) -> None:
         self.readings: list[tuple[float, ZkSession]] = []
-        watched = WatchedSessions(poll_interval=f"{int(POLL * 1000)}ms", **settings)
+        watched = WatchedSessions(poll_interval=f"{int(POLL * 1000)}ms", admin_url=server.admin_url, **settings)
         connection = ZooKeeperConnection(servers=servers)
         metrics = PollMetrics(CollectorRegistry())
         self._collector = SessionCollector("payments", watched, connection, self._take, metrics)
@@ -140,7 +141,7 @@ class TestStates:
         self, zookeeper: ZooKeeper, chroot: str
     ) -> None:
         servers = zookeeper.servers + chroot
-        with Watch(servers) as watch, child(servers) as pid:
+        with Watch(zookeeper, servers) as watch, child(servers) as pid:
             watch.await_state(CONNECTED)
             asked_at = time.monotonic()
             freeze(pid)
@@ -153,7 +154,7 @@ class TestStates:
 
     def test_a_frozen_process_that_goes_on_in_time_is_connected_again(self, zookeeper: ZooKeeper, chroot: str) -> None:
         servers = zookeeper.servers + chroot
-        with Watch(servers) as watch, child(servers) as pid:
+        with Watch(zookeeper, servers) as watch, child(servers) as pid:
             watch.await_state(CONNECTED)
             freeze(pid)
             watch.await_state(DISCONNECTED)
@@ -163,7 +164,7 @@ class TestStates:
 
     def test_a_killed_process_is_disconnected_and_then_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
         servers = zookeeper.servers + chroot
-        with Watch(servers) as watch, child(servers) as pid:
+        with Watch(zookeeper, servers) as watch, child(servers) as pid:
             watch.await_state(CONNECTED)
             os.kill(pid, signal.SIGKILL)
             watch.await_state(DISCONNECTED)
@@ -173,7 +174,7 @@ class TestStates:
     def test_a_cut_connection_is_seen_and_its_healing_too(self, zookeeper: ZooKeeper, chroot: str) -> None:
         with (
             TcpProxy(zookeeper.servers) as proxy,
-            Watch(zookeeper.servers + chroot) as watch,
+            Watch(zookeeper, zookeeper.servers + chroot) as watch,
             KazooSession(proxy.address + chroot) as client,
         ):
             session = register(client)
@@ -187,7 +188,7 @@ class TestStates:
             assert watch.states() == [CONNECTED, DISCONNECTED, CONNECTED, DISCONNECTED, EXPIRED]
 
     def test_an_orderly_shutdown_is_told_from_an_expiry(self, zookeeper: ZooKeeper, chroot: str) -> None:
-        with Watch(zookeeper.servers + chroot) as watch:
+        with Watch(zookeeper, zookeeper.servers + chroot) as watch:
             # The collector has to have looked before the session began, or to have seen a sign of life of it.
             watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
             with KazooSession(zookeeper.servers + chroot) as client:
@@ -202,7 +203,7 @@ class TestStates:
     def test_a_session_ended_from_elsewhere_counts_as_closed_and_its_successor_as_the_members(
         self, zookeeper: ZooKeeper, chroot: str
     ) -> None:
-        with Watch(zookeeper.servers + chroot) as watch:
+        with Watch(zookeeper, zookeeper.servers + chroot) as watch:
             watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
             with KazooSession(zookeeper.servers + chroot) as client:
                 first = register(client)
@@ -215,7 +216,7 @@ class TestStates:
 
     def test_a_session_outlives_its_registration(self, zookeeper: ZooKeeper, chroot: str) -> None:
         with (
-            Watch(zookeeper.servers + chroot, republish="1s") as watch,
+            Watch(zookeeper, zookeeper.servers + chroot, republish="1s") as watch,
             KazooSession(zookeeper.servers + chroot) as client,
         ):
             session = register(client)
@@ -229,7 +230,7 @@ class TestStates:
 def test_a_server_that_was_restarted_is_unreachable_and_then_all_sessions_are_seen_again(
     bookkeeper_jars: tuple[Path, ...], tmp_path: Path
 ) -> None:
-    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server.servers) as watch:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server, server.servers) as watch:
         with KazooSession(server.servers, timeout=20.0) as client:
             session = register(client)
             watch.await_state(CONNECTED)
@@ -245,23 +246,13 @@ def test_a_server_that_was_restarted_is_unreachable_and_then_all_sessions_are_se
 
 
 def test_a_server_that_hangs_is_a_timeout(bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> None:
-    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server.servers, timeout="500ms") as watch:
+    with ZooKeeper(tmp_path, bookkeeper_jars) as server, Watch(server, server.servers, timeout="500ms") as watch:
         watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
         with server.frozen():
             reading = watch.await_reading(lambda each: each.outcome is Outcome.TIMEOUT, member=None)[1]
             assert reading.detail is not None
-            assert reading.detail.startswith(server.servers)
+            assert reading.detail.startswith(server.admin_url.format(host=server.host))
         watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
-
-
-def test_words_that_are_not_allowed_are_unsupported_with_the_remedy(
-    bookkeeper_jars: tuple[Path, ...], tmp_path: Path
-) -> None:
-    properties = {"4lw.commands.whitelist": "srvr"}
-    with ZooKeeper(tmp_path, bookkeeper_jars, properties=properties) as server, Watch(server.servers) as watch:
-        reading = watch.await_reading(lambda each: each.outcome is Outcome.UNSUPPORTED, member=None)[1]
-        assert reading.detail is not None
-        assert "4lw.commands.whitelist" in reading.detail
 
 
 class KazooSession:
@@ -284,9 +275,13 @@ def ensemble(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("ensemble")
     peers = {f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in (1, 2, 3)}
     properties: dict[str, str | int] = {**peers, "initLimit": 40, "syncLimit": 20}
-    servers = []
+    servers, admin_port = [], free_port()
     for number in (1, 2, 3):
-        server = ZooKeeper(folder / str(number), bookkeeper_jars, properties=properties)
+        # Addresses of their own, because all have one port for the admin server.
+        host = f"127.0.0.{number}"
+        server = ZooKeeper(
+            folder / str(number), bookkeeper_jars, host=host, admin_port=admin_port, properties=properties
+        )
         (server.folder / "data").mkdir(parents=True)
         (server.folder / "data" / "myid").write_text(str(number))
         servers.append(server)
@@ -303,9 +298,8 @@ def ensemble(bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPat
 
 class TestEnsemble:
     def mode(self, server: ZooKeeper) -> str:
-        with KazooSession(server.servers) as client:
-            answer = str(client.command(b"srvr"))
-        return answer.partition("Mode: ")[2].split()[0]
+        with closing(AdminServer(server.admin_url.format(host=server.host), 5.0)) as admin:
+            return admin.role().mode
 
     def split(self, ensemble: Sequence[ZooKeeper]) -> tuple[ZooKeeper, list[ZooKeeper]]:
         """The leader and the followers."""
@@ -319,7 +313,7 @@ class TestEnsemble:
     ) -> None:
         _, followers = self.split(ensemble)
         servers = ",".join(server.servers for server in ensemble)
-        with TcpProxy(followers[0].servers) as proxy, Watch(servers) as watch:
+        with TcpProxy(followers[0].servers) as proxy, Watch(ensemble[0], servers) as watch:
             watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
             with KazooSession(proxy.address) as client:
                 register(client)
@@ -335,7 +329,10 @@ class TestEnsemble:
         self, ensemble: list[ZooKeeper]
     ) -> None:
         leader, followers = self.split(ensemble)
-        with Watch(f"{leader.servers},{followers[0].servers}") as watch, KazooSession(followers[1].servers) as client:
+        with (
+            Watch(leader, f"{leader.servers},{followers[0].servers}") as watch,
+            KazooSession(followers[1].servers) as client,
+        ):
             register(client)
             watch.await_state(CONNECTED)
             known_at = time.monotonic()
@@ -346,7 +343,7 @@ class TestEnsemble:
     def test_without_the_leader_nobody_is_judged_until_there_is_another(self, ensemble: list[ZooKeeper]) -> None:
         leader, followers = self.split(ensemble)
         servers = ",".join(server.servers for server in ensemble)
-        with Watch(servers) as watch, KazooSession(followers[0].servers, timeout=20.0) as client:
+        with Watch(ensemble[0], servers) as watch, KazooSession(followers[0].servers, timeout=20.0) as client:
             session = register(client)
             watch.await_state(CONNECTED)
             leader.kill()
@@ -554,7 +551,7 @@ def test_a_real_brokers_session_ownership_and_health_are_read(pulsar: PulsarClus
         assert reading.member == member
         return reading.outcome, reading.healthy, reading.listed
 
-    with Watch(pulsar.zookeeper.servers) as watch:
+    with Watch(pulsar.zookeeper, pulsar.zookeeper.servers) as watch:
         watch.await_state(CONNECTED, member=member)
         session = watch.await_reading(lambda _: True, member)[1].session
         # At first the broker makes the topic that it writes and reads to find out.

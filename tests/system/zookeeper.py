@@ -38,6 +38,8 @@ class ZooKeeper(JvmServer):
         jars: `ensure_jars("bookkeeper", …)`.
         tick_ms: its unit of time; sessions expire on multiples of it.
         port: 0 for one that is free.
+        host: its address.
+        admin_port: of its admin server; 0 for one that is free.
         properties: further lines of `zoo.cfg`.
         flags: further flags of the JVM.
     """
@@ -49,11 +51,15 @@ class ZooKeeper(JvmServer):
         *,
         tick_ms: int = 500,
         port: int = 0,
+        host: str = LOOPBACK,
+        admin_port: int = 0,
         properties: Mapping[str, str | int] | None = None,
         flags: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
         self.port = port or free_port()
+        self.host = host
+        self._admin_port = admin_port or free_port()
         self._jars = tuple(jars)
         self._tick_ms = tick_ms
         self._properties = dict(properties or {})
@@ -61,7 +67,12 @@ class ZooKeeper(JvmServer):
 
     @property
     def servers(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """The address of its admin server, as in settings."""
+        return f"http://{{host}}:{self._admin_port}"
 
     @contextmanager
     def client(self, *, chroot: str = "", **options: Any) -> Iterator[KazooClient]:
@@ -84,9 +95,9 @@ class ZooKeeper(JvmServer):
                 "maxSessionTimeout": 600_000,
                 "dataDir": self.folder / "data",
                 "clientPort": self.port,
-                "clientPortAddress": LOOPBACK,
-                "admin.enableServer": "false",
-                "4lw.commands.whitelist": "*",
+                "clientPortAddress": self.host,
+                "admin.serverAddress": self.host,
+                "admin.serverPort": self._admin_port,
                 "maxClientCnxns": 0,
                 **self._properties,
             },

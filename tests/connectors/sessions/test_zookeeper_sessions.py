@@ -15,7 +15,6 @@ from connectors.collection.poll_metrics import PollMetrics
 from connectors.sessions.ensemble import Ensemble
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.four_letter import FourLetterWords
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import Connection, KeepPath, ServerRole, SessionTable, StatusError, StatusSource
 from policies.observations import Outcome, Reading
@@ -360,20 +359,19 @@ def test_polling_outlives_errors_ends_at_once_and_closes_the_sources(watch: Watc
 
 
 class TestSettings:
-    def test_the_servers_of_the_connection_are_asked_by_four_letter_words(self) -> None:
+    def test_the_servers_of_the_connection_are_asked(self) -> None:
         connection = ZooKeeperConnection(servers="zk-1:2181, zk-2:2182/chroot")
-        sources = WatchedSessions().sources(connection)
-        assert list(sources) == ["zk-1:2181", "zk-2:2182"]
-        assert all(isinstance(source, FourLetterWords) for source in sources.values())
+        assert list(WatchedSessions().sources(connection)) == ["http://zk-1:8080", "http://zk-2:8080"]
 
     def test_other_servers_may_be_named(self) -> None:
         connection = ZooKeeperConnection(servers="zk:2181")
-        assert list(WatchedSessions(servers=("[::1]:1", "o-1:2181")).sources(connection)) == ["[::1]:1", "o-1:2181"]
+        sources = WatchedSessions(servers=("[::1]:1", "o-1:2181")).sources(connection)
+        assert list(sources) == ["http://[::1]:8080", "http://o-1:8080"]
 
-    def test_admin_servers_are_asked_where_their_address_is_given(self) -> None:
+    def test_their_address_may_be_given(self) -> None:
         connection = ZooKeeperConnection(servers="zk-1:2181,[::1]:2182")
-        sources = WatchedSessions(admin_url="http://{host}:8080").sources(connection)
-        assert list(sources) == ["http://zk-1:8080", "http://[::1]:8080"]
+        sources = WatchedSessions(admin_url="http://{host}:9990").sources(connection)
+        assert list(sources) == ["http://zk-1:9990", "http://[::1]:9990"]
         assert all(isinstance(source, AdminServer) for source in sources.values())
 
     @pytest.mark.parametrize(
