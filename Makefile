@@ -40,8 +40,8 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || { unshare -rm true 2>/dev/null && echo
 SYSTEM := $(AS_ROOT) $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
-ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/monitoring tests/deploy/whatif $(addprefix tests/deploy/test_, \
-	ci.py cli.py distributions.py generate.py kubernetes.py make.py mistakes.py supply_chain.py systemd.py wheel.py) \
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif $(addprefix tests/deploy/test_, \
+	ci.py cli.py distributions.py make.py mistakes.py supply_chain.py systemd.py wheel.py) \
 	tests/deploy/commands/test_root.py tests/streaming/test_shipped.py tests/connectors/exporter/page/test_in_chromium.py)
 
 # `--ignore` saves each worker the collection of these tests. An idle worker takes half of the other's tests.
@@ -96,12 +96,12 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 generated: $(VENV)/.dev
-	$(BIN)/python -m deploy.generate --check
+	$(BIN)/python -m tools.generate --check
 
 generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards
-	$(BIN)/python -m deploy.generate
-	$(BIN)/python -m deploy.monitoring.dashboards
-	$(BIN)/python -m deploy.reference.kubernetes
+	$(BIN)/python -m tools.generate
+	$(BIN)/python -m tools.monitoring.dashboards
+	$(BIN)/python -m tools.reference.kubernetes
 
 pictures: $(VENV)/.dev ## The pictures of demo and status page in docs/, from a real run (needs Chromium)
 	$(BIN)/python -m docs.draw_screens demo docs/demo.svg

@@ -7,7 +7,8 @@ draws hundreds of random ones.
 import gc
 import os
 import random
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -82,3 +83,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.nodeid.startswith(_SHARING))
     if (seed := config.getoption("--shuffle")) is not None:
         random.Random(seed).shuffle(items)
+
+
+@pytest.fixture
+def in_kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process's local time is 5:45 h ahead of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    assert time.timezone == -(5 * 60 + 45) * 60
+    yield
+    monkeypatch.undo()
+    time.tzset()

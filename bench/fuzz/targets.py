@@ -32,7 +32,6 @@ from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.server_status import StatusError
 from deploy.checking.effective import effective_settings
 from deploy.checking.warnings import settings_warnings, text_warnings
-from deploy.reference.examples import examples
 from deploy.settings.file import read_file, settings_of
 from policies.errors import UserError
 from policies.records import ObservedRecord
@@ -43,6 +42,7 @@ from streaming.host import PolicyHost
 from streaming.intake import reading_reader
 from streaming.key_state import KeyState
 from streaming.transition import reconcile
+from tools.reference.examples import examples
 
 _NOW_MS = 1_795_248_000_000
 _TESTS = Path(__file__).parents[2] / "tests"

@@ -19,8 +19,8 @@ from deploy.commands.lazy_imports import load_asked, load_settings, print_senten
 from deploy.commands.options import AsJson, ClusterFilter, PolicyFilter, Reason, SettingsFile, Timeout, Verbose, Watch
 from deploy.commands.times import read_instant
 from deploy.commands.topics import topics_app
+from deploy.pages import Page
 from deploy.policy_commands import command_apps
-from deploy.reference.pages import Page
 from policies.errors import UserError
 
 if TYPE_CHECKING:

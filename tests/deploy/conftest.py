@@ -1,6 +1,5 @@
 """What tests of the command share."""
 
-import time
 from collections.abc import Iterator
 from functools import cache
 
@@ -9,17 +8,6 @@ import typer.main
 import typer.testing
 
 build_command = cache(typer.main.get_command)
-
-
-@pytest.fixture
-def in_kathmandu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The process's local time is 5:45 h ahead of UTC."""
-    monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    time.tzset()
-    assert time.timezone == -(5 * 60 + 45) * 60
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from deploy.reference.pages import Page
+from deploy.pages import Page
 from deploy.settings.file import load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.commands.root import app
-from deploy.generate import REFERENCE
 from tests.deploy.whatif.test_replaying import EVENING, LIMITS, recorded
 from tests.wheels import install
+from tools.generate import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from connectors.exporter.http import _INDEX, _OPEN
-from deploy.reference.asyncapi import document
 from policies.registry import CORE_TOPICS
+from tools.reference.asyncapi import document
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/design/threats.md").read_text(encoding="utf-8")

@@ -23,9 +23,9 @@ from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.server import HttpServer
 from connectors.kafka.connection import KafkaConnection
-from deploy.generate import REFERENCE
 from tests.connectors.exporter.loop import ALERTS, Loop, log_dirs, members
 from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tools.generate import REFERENCE
 
 RUNNING = shutil.which("prometheus-alertmanager")
 pytestmark = pytest.mark.skipif(RUNNING is None, reason="Debian's prometheus-alertmanager is not installed")

@@ -18,7 +18,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from connectors.exporter.effect_samples import MOST_TARGETS
-from deploy.reference.examples import examples
 from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,
@@ -49,6 +48,7 @@ from tests.system.loop import (
 from tests.system.processes import listening_ports
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
+from tools.reference.examples import examples
 
 HIT, OTHER = "hit", "other"
 """The cluster that the attacker's readings name, and one that it has nothing to do with."""

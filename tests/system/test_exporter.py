@@ -29,9 +29,6 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.embedded.small_servers import LOOPBACK
-from deploy.monitoring.dashboards import FOLDER
-from deploy.monitoring.panels import BOARDS, Panel
-from deploy.reference.metrics_page import other_parts
 from policies.bookie_disks.readings import BookieDir, BookieDisks
 from policies.observations import Observation, Outcome
 from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topic, observed_topics
@@ -43,6 +40,9 @@ from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
 from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
+from tools.monitoring.dashboards import FOLDER
+from tools.monitoring.panels import BOARDS, Panel
+from tools.reference.metrics_page import other_parts
 
 Samples = dict[tuple[str, ...], float]
 

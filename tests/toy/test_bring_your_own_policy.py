@@ -47,7 +47,7 @@ def ended(folder: Path) -> dict[str, Ended]:
     installed = [install(TOY, folder)]
     hosted = (Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider", "--assert=plain")
     commands = {
-        "generate": Command(("--folder", folder / "references"), installed, module="deploy.generate"),
+        "generate": Command(("--folder", folder / "references"), installed, module="tools.generate"),
         "replay": Command(("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"), installed),
         "check good": Command(("check", write(folder / "good.yaml", GOOD)), installed),
         "check bad": Command(("check", write(folder / "bad.yaml", BAD)), installed),

@@ -17,11 +17,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from deploy.reference.catalogue import schema_of
-from deploy.reference.shapes import Row, classes_in, rows
 from deploy.settings.application import Settings
 from policies.registry import POLICIES
 from policies.units import format_duration
+from tools.reference.catalogue import schema_of
+from tools.reference.shapes import Row, classes_in, rows
 
 _INTRODUCTION = """\
 # Every setting of Headgate. `make generate` writes it from the models in the code; `make check` fails when it is stale.
@@ -187,7 +187,7 @@ def _example_by_type(kind: str) -> Any:
     first = re.match(r"(?:one of )?`([^`]+)`", kind)
     bare = kind.removesuffix(" or null")
     if first is None and bare not in _STAND_INS:
-        raise LookupError(f"deploy/reference/settings_page.py: give an example of a setting that is: {bare}")
+        raise LookupError(f"tools/reference/settings_page.py: give an example of a setting that is: {bare}")
     return first[1] if first else _STAND_INS[bare]
 
 

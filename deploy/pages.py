@@ -3,8 +3,8 @@
 from enum import StrEnum
 from pathlib import Path
 
-_INSTALLED = Path(__file__).parents[1] / "published"
-_CHECKOUT = Path(__file__).parents[2] / "docs" / "reference"
+_INSTALLED = Path(__file__).parent / "published"
+_CHECKOUT = Path(__file__).parents[1] / "docs" / "reference"
 
 
 class Page(StrEnum):

@@ -1,6 +1,6 @@
 """Generated files of docker/: Prometheus rules, each part's rights as Strimzi users, and the schema of the Helm chart.
 
-``python -m deploy.reference.kubernetes`` writes the files; a test compares them.
+``python -m tools.reference.kubernetes`` writes the files; a test compares them.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from connectors.kafka.rights import Grant, rights
-from deploy.reference.catalogue import schema_of
 from deploy.settings.application import Settings
+from tools.reference.catalogue import schema_of
 
 FOLDER = Path(__file__).parents[2] / "docker"
-_RULES = Path(__file__).parents[1] / "monitoring" / "prometheus" / "headgate.rules.yaml"
+_RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "prometheus" / "headgate.rules.yaml"
 _PREFIX = "headgate"
 
 _TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}

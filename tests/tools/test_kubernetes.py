@@ -5,9 +5,9 @@ from pathlib import Path
 import yaml
 
 from connectors.kafka.rights import rights
-from deploy.monitoring import dashboards
-from deploy.reference import kubernetes
 from deploy.settings.file import load_settings
+from tools.monitoring import dashboards
+from tools.reference import kubernetes
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import yaml
 
-from deploy.reference.markdown import code, table
 from policies.decisions import Severity
 from policies.host_alerts import HOST_ALERT_KINDS
 from policies.registry import POLICIES
+from tools.reference.markdown import code, table
 
 _ALERTS = """\
 # Alerts

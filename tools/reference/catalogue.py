@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
-from deploy.reference.shapes import first_paragraph
 from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision, Otherwise
 from policies.observations import Reading
@@ -19,6 +18,7 @@ from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
 from streaming.dead_letters import DeadLetter, DeadLettersCounted
+from tools.reference.shapes import first_paragraph
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
-from deploy.reference.catalogue import EventKind, catalogue
-from deploy.reference.examples import Example, examples
 from policies.actuator_events import ActuatorEvent
 from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
+from tools.reference.catalogue import EventKind, catalogue
+from tools.reference.examples import Example, examples
 
 _HEAD = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
 _BINDING = "0.5.0"

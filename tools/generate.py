@@ -1,6 +1,6 @@
 """Writes docs/reference: schemas, AsyncAPI, and pages on settings, events, metrics and alerts.
 
-``python -m deploy.generate`` writes them, ``--check`` only compares: status 1 if a file is stale, missing or left over.
+``python -m tools.generate`` writes them, ``--check`` only compares: status 1 if a file is stale, missing or left over.
 """
 
 import argparse
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from deploy.reference.alerts_page import alertmanager_page, alerts_page
-from deploy.reference.asyncapi import asyncapi
-from deploy.reference.catalogue import catalogue
-from deploy.reference.events_page import events_page
-from deploy.reference.metrics_page import metrics_page
-from deploy.reference.settings_page import settings_page
+from tools.reference.alerts_page import alertmanager_page, alerts_page
+from tools.reference.asyncapi import asyncapi
+from tools.reference.catalogue import catalogue
+from tools.reference.events_page import events_page
+from tools.reference.metrics_page import metrics_page
+from tools.reference.settings_page import settings_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -64,7 +64,7 @@ def _content(file: Path) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the files; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m deploy.generate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is stale")
     parser.add_argument("--folder", type=Path, default=REFERENCE, help="default: docs/reference")
     given = parser.parse_args(arguments)

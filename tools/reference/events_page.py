@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from deploy.reference.catalogue import EventKind, catalogue
-from deploy.reference.examples import Example, examples
-from deploy.reference.markdown import table
-from deploy.reference.shapes import models_in, rows
 from policies.closed_enum import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
+from tools.reference.catalogue import EventKind, catalogue
+from tools.reference.examples import Example, examples
+from tools.reference.markdown import table
+from tools.reference.shapes import models_in, rows
 
 _INTRODUCTION = f"""\
 # Events

@@ -1,4 +1,4 @@
-"""Generates the Grafana dashboards from `deploy.monitoring.panels`: ``python -m deploy.monitoring.dashboards``."""
+"""Generates the Grafana dashboards from `tools.monitoring.panels`: ``python -m tools.monitoring.dashboards``."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import DashboardLinkType, DataSourceRef
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.monitoring.panels import BOARDS, Board, Panel
+from tools.monitoring.panels import BOARDS, Board, Panel
 
-FOLDER = Path(__file__).parent / "grafana"
+FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring" / "grafana"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
 _BUILDERS: dict[str, Any] = {"number": stat.Panel, "course": timeseries.Panel, "table": table.Panel}
 _WIDTH, _HEIGHT = 24, 8

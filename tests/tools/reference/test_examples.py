@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.reference import examples
 from policies.errors import UserError
 from policies.examples import Examples
 from policies.policy import PolicyKind
 from policies.registry import POLICIES
+from tools.reference import examples
 
 THROTTLE = POLICIES["throttle"]
 SCENARIO = THROTTLE.examples()

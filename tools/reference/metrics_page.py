@@ -15,9 +15,9 @@ from connectors.kafka.publisher import PublisherMetrics
 from connectors.partitions.metrics import PartitionMetrics
 from connectors.registration import connectors_of
 from deploy.query.health import QueryHealth
-from deploy.reference.markdown import code, table
 from deploy.settings.reload import reload_gauge
 from policies.registry import POLICIES
+from tools.reference.markdown import code, table
 
 _INTRODUCTION = """\
 # Metrics

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.monitoring import dashboards
-from deploy.monitoring.panels import BOARDS, Board
-from deploy.reference.metrics_page import parts
 from policies.registry import POLICIES
+from tools.monitoring import dashboards
+from tools.monitoring.panels import BOARDS, Board
+from tools.reference.metrics_page import parts
 
-RULES = Path(dashboards.__file__).parent / "prometheus" / "headgate.rules.yaml"
+RULES = dashboards.FOLDER.parent / "prometheus" / "headgate.rules.yaml"
 TESTS = Path(__file__).parent / "headgate.rules.test.yaml"
 KNOWN = {row.name for rows in parts().values() for row in rows} | {"up"}
 RECORDED = set(re.findall(r"record: (\S+)", RULES.read_text()))

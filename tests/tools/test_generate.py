@@ -15,14 +15,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from connectors.kafka.topics import TopicSettings, is_shared, plan
-from deploy import generate
 from deploy.query.health import QueryHealth
-from deploy.reference.asyncapi import document
-from deploy.reference.catalogue import DIALECT, EventKind, catalogue
-from deploy.reference.events_page import explained, heading_of
-from deploy.reference.examples import examples
-from deploy.reference.metrics_page import parts
-from deploy.reference.shapes import classes_in, rows
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.batches import Batch
@@ -34,6 +27,13 @@ from policies.switching.decisions import SwitchVerdict
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.timers import Tick, Timer
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
+from tools import generate
+from tools.reference.asyncapi import document
+from tools.reference.catalogue import DIALECT, EventKind, catalogue
+from tools.reference.events_page import explained, heading_of
+from tools.reference.examples import examples
+from tools.reference.metrics_page import parts
+from tools.reference.shapes import classes_in, rows
 
 ROOT = Path(__file__).parents[2]
 KINDS = catalogue()

@@ -1,0 +1,1 @@
+"""Dashboards for Grafana, which the package ships as files."""
