@@ -66,6 +66,9 @@ class ClusterClient:
         UserError: a file of the connection cannot be used.
     """
 
+    cluster_id: str | None = None
+    """Kafka's id of the cluster, from its last description."""
+
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         options, self._handshakes = with_sockets(connection.for_kafka_python())
         self._timeout_seconds = timeout_seconds
@@ -102,7 +105,7 @@ class ClusterClient:
         node, response = self._first_answer(self._candidates())
         if (error := error_in(response)) is not None:
             raise error
-        self._preferred = node if node not in self._bootstrap else None
+        self._preferred, self.cluster_id = node if node not in self._bootstrap else None, response.cluster_id
         if not response.brokers:
             raise errors.MetadataEmptyBrokerList("the cluster names no brokers")
         brokers = sorted(

@@ -111,7 +111,7 @@ class LogDirsCollector(Collector):
             # The next poll starts again from the bootstrap servers, with the present credentials.
             self.close()
         else:
-            self._announce(None, cluster_reading(self._cluster, brokers))
+            self._announce(None, cluster_reading(self._cluster, brokers, client.cluster_id))
             self._brokers = {broker.broker: broker for broker in brokers}
             self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
             self._outcome_log.keep_only([None, *self._brokers])
@@ -166,7 +166,7 @@ class LogDirsCollector(Collector):
     def _read(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
         outcomes = set()
         for broker, answer in client.log_dirs(brokers):
-            reading = log_dirs_reading(self._cluster, broker, answer)
+            reading = log_dirs_reading(self._cluster, broker, answer, client.cluster_id)
             outcomes.add(reading.outcome)
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
@@ -193,7 +193,8 @@ class LogDirsCollector(Collector):
                 detail = detail_of(error)
                 _log.warning("replica sizes were not read", cluster=self._cluster, broker=broker, detail=detail)
             else:
-                self._publish(reader.read(self._cluster, broker, answer, time.monotonic()))
+                reading = reader.read(self._cluster, broker, answer, time.monotonic())
+                self._publish(reading.model_copy(update={"cluster_id": client.cluster_id}))
 
     def _announce(self, broker: int | None, reading: Reading) -> None:
         """Publish a reading, and log it if its outcome differs from the one before."""
@@ -201,10 +202,10 @@ class LogDirsCollector(Collector):
         self._outcome_log.note(broker, reading, **({} if broker is None else {"broker": broker}))
 
 
-def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...]) -> KafkaCluster:
+def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...], cluster_id: str | None = None) -> KafkaCluster:
     """Make the reading of a cluster that answered."""
     members = tuple(BrokerMember(broker=b.broker, rack=b.rack, fenced=b.fenced) for b in brokers)
-    return KafkaCluster(cluster=cluster, outcome=Outcome.OK, brokers=members)
+    return KafkaCluster(cluster=cluster, outcome=Outcome.OK, cluster_id=cluster_id, brokers=members)
 
 
 def cluster_failure(cluster: str, error: BaseException) -> KafkaCluster:
@@ -212,7 +213,7 @@ def cluster_failure(cluster: str, error: BaseException) -> KafkaCluster:
     return KafkaCluster(cluster=cluster, outcome=outcome_of(error), detail=detail_of(error))
 
 
-def log_dirs_reading(cluster: str, broker: int, answer: Any) -> LogDirs:
+def log_dirs_reading(cluster: str, broker: int, answer: Any, cluster_id: str | None = None) -> LogDirs:
     """Make the reading of one broker from its DescribeLogDirs response or its error."""
     if (error := error_in(answer)) is not None:
         return LogDirs(cluster=cluster, broker=broker, outcome=outcome_of(error), detail=detail_of(error))
@@ -221,7 +222,7 @@ def log_dirs_reading(cluster: str, broker: int, answer: Any) -> LogDirs:
         return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.UNSUPPORTED, detail=detail)
     try:
         volumes = tuple(_volume(result) for result in answer.results)
-        return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.OK, volumes=volumes)
+        return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.OK, cluster_id=cluster_id, volumes=volumes)
     except ValidationError as odd:  # it takes nothing from the other brokers
         return LogDirs(cluster=cluster, broker=broker, outcome=Outcome.ERROR, detail=detail_of(odd))
 

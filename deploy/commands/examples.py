@@ -40,6 +40,7 @@ EXAMPLES = {
     "docs": ("headgate docs alerts",),
     "demo": ("headgate demo",),
     "import-strimzi": ("headgate import-strimzi /etc/kafka/server.properties",),
+    "adopt": ("headgate adopt --cluster payments --reason 'set up again'",),
     "forget": ("headgate forget --cluster payments --broker 7 --log-dir /disk2",),
     "placement": (
         "headgate placement --cluster messaging",

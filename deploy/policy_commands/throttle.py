@@ -1,4 +1,4 @@
-"""The throttle policy's commands: `headgate import-strimzi` and `headgate forget`."""
+"""The throttle policy's commands: `headgate import-strimzi`, `forget` and `adopt`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +41,22 @@ def forget(
 
     The log dir counts again once its broker reads it. The audit has the command, and the decision that answers it.
     """
-    from deploy.policy_commands.forget import forget_log_dir
+    from deploy.policy_commands.throttle_commands import forget_log_dir
 
     print_sentence(forget_log_dir(load_asked(settings), cluster, broker, log_dir, reason, timeout).explanation)
+
+
+@app.command("adopt", epilog=show_examples("adopt"))
+def adopt(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Adopt another Kafka cluster behind the same address. Its state begins empty.
+
+    Until then the alert `cluster-replaced` fires, its readings do not count, and nothing is set on it.
+    """
+    from deploy.policy_commands.throttle_commands import adopt_cluster
+
+    print_sentence(adopt_cluster(load_asked(settings), cluster, reason, timeout).explanation)

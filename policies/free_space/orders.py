@@ -67,6 +67,8 @@ class FactorOrder:
     """None: the last decision about its subject."""
     frozen_until: datetime | None = None
     """The end of a pause that keeps the limits as they are set; None: it is not paused, or only watches anyway."""
+    cluster_id: str | None = None
+    """The system's own id of the cluster that was decided on; None if it has none, or it is not known."""
 
     @classmethod
     def build(cls, decision: Decision, factor: float, expires_at: datetime | None) -> "FactorOrder":

@@ -57,6 +57,16 @@ ALERTS = (
         "The broker reads the log dir again, or no longer lists it.",
     ),
     AlertKind(
+        REPLACED := "cluster-replaced",
+        (Severity.CRITICAL,),
+        "Another Kafka cluster, with an id of its own, answers at the address of a watched one.",
+        "headgate doctor --part collect-throttle",
+        "If the cluster was replaced on purpose, run `headgate adopt --cluster …`: its state begins empty. Else mend "
+        "the address (`clusters.<name>.kafka.bootstrap_servers`, or what it resolves to). Until then the readings of "
+        "the cluster before count as silence does, and nothing is set on the new one.",
+        "The cluster before answers again, or the new one is adopted.",
+    ),
+    AlertKind(
         LIMITS_CROSS := "limits-cross",
         (Severity.WARNING,),
         "On a volume the soft limit is not above the hard one: producers would be stopped without being slowed first.",

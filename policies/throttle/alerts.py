@@ -1,6 +1,7 @@
 """Alert conditions of the throttle policy, in addition to those of `policies.free_space.alerts`."""
 
 from collections.abc import Container, Iterable, Iterator
+from shlex import join
 
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
@@ -15,12 +16,20 @@ from policies.throttle.alert_kinds import (
     FORGOTTEN,
     LIMITS_CROSS,
     OFFLINE,
+    REPLACED,
     UNREAD,
 )
 from policies.throttle.facts import BrokerFacts
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import BrokerState, ForgottenVolume, VolumeKey, describe_departure, name_volume
+from policies.throttle.state import (
+    BrokerState,
+    ForgottenVolume,
+    KafkaClusterState,
+    VolumeKey,
+    describe_departure,
+    name_volume,
+)
 from policies.throttle.usage import describe_growth, find_usage
 from policies.units import format_duration, format_second, from_millis, human_bytes, millis_of
 
@@ -67,6 +76,7 @@ def find_broker_conditions(
 
 def find_cluster_conditions(
     cluster: str,
+    known: KafkaClusterState,
     forgotten: Iterable[ForgottenVolume],
     *,
     is_nothing_known: bool,
@@ -78,6 +88,14 @@ def find_cluster_conditions(
         forgotten: departed volumes to be named.
         unread: its brokers that are unread for `validity`.
     """
+    if known.other_id is not None:
+        summary = (
+            f"another Kafka cluster answers for {cluster}: its id is {known.other_id}, before it was "
+            f"{known.cluster_id}; its readings do not count, and nothing is set on it until somebody runs "
+            f"{join(['headgate', 'adopt', '--cluster', cluster])}"
+        )
+        labels = {"cluster": cluster, "cluster_id": known.other_id}
+        yield Condition(REPLACED, cluster, Severity.CRITICAL, "replaced", summary, labels)
     for volume in forgotten:
         how = describe_departure(volume.key, was_taken_out=volume.was_taken_out)
         summary = f"{cluster}: {how}, and no longer counts"

@@ -35,6 +35,14 @@ class ForgetCommand(ThrottleCommand):
         return f"{self.cluster}/{self.broker}/{self.log_dir.lstrip('/')}"
 
 
+class AdoptCommand(ThrottleCommand):
+    """A command that the Kafka cluster that answers now takes the place of the one before; its state begins empty."""
+
+    event_type: ClassVar[str] = "headgate.adopt-command.v1"
+
+    cluster_id: str = Field(min_length=1, max_length=LONGEST_NAME, description="Kafka's id of the new cluster.")
+
+
 def may_forget(broker: BrokerState, log_dir: str) -> bool:
     """Return whether a log dir is gone, failed or silent. One that is read would count again with the next reading."""
     is_missing = any(v.log_dir == log_dir and v.missing_ms is not None for v in broker.volumes)
@@ -42,8 +50,15 @@ def may_forget(broker: BrokerState, log_dir: str) -> bool:
     return is_missing or is_silent or broker.find_error(log_dir) is not None
 
 
-def describe_result(command: ForgetCommand, before: KafkaClusterState, after: KafkaClusterState) -> str:
+def describe_result(command: ThrottleCommand, before: KafkaClusterState, after: KafkaClusterState) -> str:
     """Write the answer to a command, from the states before and after its step."""
+    if isinstance(command, AdoptCommand):
+        did = "is" if after.cluster_id == command.cluster_id else "is not what answers, so it was not"
+        return f"the Kafka cluster {command.cluster_id} {did} adopted, {command.describe_actor()}"
+    return _describe_forgetting(command, before, after) if isinstance(command, ForgetCommand) else ""
+
+
+def _describe_forgetting(command: ForgetCommand, before: KafkaClusterState, after: KafkaClusterState) -> str:
     volume = (command.broker, command.log_dir)
     was_known, is_known = (volume in _list_volumes(state) for state in (before, after))
     if is_known:

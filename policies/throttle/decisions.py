@@ -121,6 +121,9 @@ class ThrottleFactor(Decision):
         default=None,
         description="The topics that fill the volume that decided; null if none did, or its replica sizes are unknown.",
     )
+    cluster_id: str | None = Field(
+        default=None, description="Kafka's id of the cluster that it is about; null if it is not known."
+    )
     valid_until: Instant = Field(
         description="Without a newer decision by then, consumers apply the lesser of its factor and their fallback."
     )

@@ -71,6 +71,7 @@ def _make_decision(
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         filled_by=filled_by,
+        cluster_id=brokers.known.cluster_id,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
         otherwise=counterfactuals(verdict),
     )

@@ -8,7 +8,7 @@ from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.free_space.orders import FactorOrder
 from policies.observations import Outcome, Reading
-from policies.throttle.commands import ForgetCommand
+from policies.throttle.commands import AdoptCommand, ForgetCommand
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
@@ -34,7 +34,7 @@ def examples() -> Examples:
     return Examples(
         settings=ThrottleSettings.model_validate(limits),
         batches=(make_readings("headgate/collector/kafka", *_readings()),),
-        later=make_readings("headgate/cli", ("forget-1", minutes(4), _forget())),
+        later=make_readings("headgate/cli", *_commands()),
         reports=_quotas_set(),
         block={
             "preset": "strimzi",
@@ -70,9 +70,14 @@ def _readings() -> Sequence[tuple[str, datetime, Reading]]:
     )
 
 
-def _forget() -> ForgetCommand:
-    who = {"actor": "alice@bastion-1", "reason": "the disk is taken out"}
-    return ForgetCommand(cluster=_CLUSTER, broker=3, log_dir="/data/a", **who)
+def _commands() -> Sequence[tuple[str, datetime, Reading]]:
+    forget = ForgetCommand(
+        cluster=_CLUSTER, broker=3, log_dir="/data/a", actor="alice@bastion-1", reason="the disk is taken out"
+    )
+    adopt = AdoptCommand(
+        cluster=_CLUSTER, cluster_id="Zt5mX0bUQ2q6mYk3Tn1w0A", actor="alice@bastion-1", reason="set up again"
+    )
+    return (("forget-1", minutes(4), forget), ("adopt-1", minutes(4), adopt))
 
 
 def _quota_state() -> QuotaState:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from policies.free_space.volumes import fold_volumes
 from policies.observations import Observation, Outcome, sort_observations
-from policies.throttle.commands import ForgetCommand, may_forget
-from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
+from policies.throttle.commands import AdoptCommand, ForgetCommand, may_forget
+from policies.throttle.readings import KafkaCluster, KafkaReading, LogDirs, ReplicaSizes
 from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
 
 _LONGEST_ERROR = 200
@@ -20,9 +20,10 @@ _LONGEST_ERROR = 200
 
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
     """Return the cluster after some readings; readings older than the last one change nothing."""
+    cluster, own = _select_own(cluster, sort_observations(tuple(observations)))
     brokers = {b.broker: b for b in cluster.brokers}
     membership, ever_read = cluster.membership, cluster.ever_read
-    for seen in sort_observations(tuple(observations)):
+    for seen in own:
         match seen.reading:
             case KafkaCluster():
                 before, membership = membership, _fold_membership(membership, seen, seen.reading)
@@ -39,7 +40,27 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                 brokers[number] = _fold_replica_sizes(brokers[number], seen, seen.reading)
             case ForgetCommand(broker=number, log_dir=log_dir) if number in brokers:
                 brokers[number] = _forget(brokers[number], log_dir)
-    return KafkaClusterState(membership, tuple(brokers[number] for number in sorted(brokers)), ever_read)
+    ordered = tuple(brokers[number] for number in sorted(brokers))
+    return replace(cluster, membership=membership, brokers=ordered, ever_read=ever_read)
+
+
+def _select_own(
+    cluster: KafkaClusterState, ordered: Sequence[Observation]
+) -> tuple[KafkaClusterState, list[Observation]]:
+    """Leave out the readings of another cluster behind the same address. An adopted cluster begins without a state."""
+    own: list[Observation] = []
+    for seen in ordered:
+        reading, found = seen.reading, None
+        if isinstance(reading, AdoptCommand) and reading.cluster_id == cluster.other_id:
+            cluster, own = KafkaClusterState(cluster_id=reading.cluster_id), []
+        elif isinstance(reading, KafkaReading) and (found := reading.cluster_id) is not None:
+            known = cluster.cluster_id or found
+            ids = (known, None if found == known else found)
+            if ids != (cluster.cluster_id, cluster.other_id):
+                cluster = replace(cluster, cluster_id=ids[0], other_id=ids[1])
+        if found in (None, cluster.cluster_id):
+            own.append(seen)
+    return cluster, own
 
 
 def _fold_membership(

@@ -27,7 +27,10 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable
     reason = _explain_reason(decision, about, settings)
     if verdict.move.hold is None and decision.factor != decision.raw_factor:
         reason += ", which is too small a change to follow"
-    why = "; ".join((reason, *_explain_details(decision, about), *_explain_failure(verdict, about), *answers))
+    details = (*_explain_details(decision, about), *_explain_failure(verdict, about))
+    if (other_id := verdict.brokers.known.other_id) is not None:
+        details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
+    why = "; ".join((reason, *details, *answers))
     writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
     return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from weakref import ref
 
+from msgspec.structs import replace
+
 from policies.alerts import Sender, review
 from policies.free_space.effect import follow_actuator
 from policies.free_space.gate import Gate
@@ -16,7 +18,7 @@ from policies.observations import Observation
 from policies.policy import Step
 from policies.throttle.alerts import find_cluster_conditions, list_firing
 from policies.throttle.bounds import keep_within_bounds
-from policies.throttle.commands import ForgetCommand, describe_result
+from policies.throttle.commands import ThrottleCommand, describe_result
 from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_growth_before, follow_volumes
 from policies.throttle.emit import emit
 from policies.throttle.fold import fold
@@ -57,9 +59,12 @@ class ThrottlePolicy:
         """Fold the observations, judge brokers and cluster, and publish a decision that has changed."""
         before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
+        known, known_before = fold(before.cluster, kept), before.cluster
+        if known_before.cluster_id not in (None, known.cluster_id):  # adopted: of the one before only alerts are known
+            before = replace(self.begin(now), alerts=before.alerts)
         brokers = judge_brokers(
             self._cluster,
-            fold(before.cluster, kept),
+            known,
             self._settings,
             now,
             stopped_by=before.gate.stopped_by,
@@ -68,13 +73,17 @@ class ThrottlePolicy:
         )
         verdict = judge_cluster(brokers, before)
         answers = {
-            seen.id: describe_result(seen.reading, before.cluster, brokers.known)
+            seen.id: describe_result(seen.reading, known_before, brokers.known)
             for seen in kept
-            if isinstance(seen.reading, ForgetCommand)
+            if isinstance(seen.reading, ThrottleCommand)
         }
         emitted = emit(verdict, before.last_published, self._sender.issuer, answers)
         of_cluster = find_cluster_conditions(
-            self._cluster, verdict.forgotten, is_nothing_known=verdict.is_nothing_known, unread=brokers.unread()
+            self._cluster,
+            brokers.known,
+            verdict.forgotten,
+            is_nothing_known=verdict.is_nothing_known,
+            unread=brokers.unread(),
         )
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         limiting = verdict.limiting()

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.observations import Reading
+from policies.observations import LONGEST_NAME, Reading
 from policies.units import MAX_INT64
 
 _MAX_NODE_ID = 2**31 - 1
@@ -31,7 +31,15 @@ class VolumeReading(BaseModel):
         return self.error is None and self.total_bytes >= 0 and self.usable_bytes >= 0
 
 
-class LogDirs(Reading):
+class KafkaReading(Reading):
+    """A reading of a Kafka cluster, with the id by which it is recognised behind its address."""
+
+    cluster_id: str | None = Field(
+        default=None, max_length=LONGEST_NAME, description="Kafka's own id of the cluster; null if it is not known."
+    )
+
+
+class LogDirs(KafkaReading):
     """All log dirs of one broker, read in one request."""
 
     event_type: ClassVar[str] = "headgate.log-dirs.v1"
@@ -77,7 +85,7 @@ class VolumeUsage(BaseModel):
     )
 
 
-class ReplicaSizes(Reading):
+class ReplicaSizes(KafkaReading):
     """The topics on a broker's volumes that are at a limit or full soon; at most one reading a minute and broker."""
 
     event_type: ClassVar[str] = "headgate.replica-sizes.v1"
@@ -100,7 +108,7 @@ class BrokerMember(BaseModel):
     fenced: bool = Field(default=False, description="Registered but out of service, as a dead broker is.")
 
 
-class KafkaCluster(Reading):
+class KafkaCluster(KafkaReading):
     """The brokers that belong to a cluster, and so should have readings."""
 
     event_type: ClassVar[str] = "headgate.kafka-cluster.v1"

@@ -12,7 +12,7 @@ from policies.throttle import (
     ThrottleState,
 )
 from policies.throttle import alert_kinds as kinds
-from policies.throttle.commands import ForgetCommand
+from policies.throttle.commands import AdoptCommand, ForgetCommand
 from policies.throttle.examples import examples
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_state import QuotaState
@@ -22,13 +22,14 @@ _INHIBITIONS = (
     Inhibition(kinds.BELOW_HARD, (kinds.BELOW_SOFT, kinds.FILLS_SOON, kinds.LIMITS_CROSS), _ONE_VOLUME),
     Inhibition(kinds.BELOW_SOFT, (kinds.FILLS_SOON,), _ONE_VOLUME),
     Inhibition(kinds.OFFLINE, (kinds.FILLS_SOON,), _ONE_VOLUME),
+    Inhibition(kinds.REPLACED, (kinds.UNREAD,)),
 )
 
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster), "observed.quotas": (QuotaState,)},
-    commands=(ForgetCommand,),
-    written_by={QuotaState: "the quota actuator", ForgetCommand: "`headgate forget`"},
+    commands=(ForgetCommand, AdoptCommand),
+    written_by={QuotaState: "the quota actuator", ForgetCommand: "`headgate forget`", AdoptCommand: "`headgate adopt`"},
     decisions=(ThrottleFactor,),
     alerts=kinds.ALERTS,
     inhibitions=_INHIBITIONS,

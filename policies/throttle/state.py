@@ -88,6 +88,10 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
     membership: BrokerMembership | None = None
     brokers: tuple[BrokerState, ...] = ()
     ever_read: bool = False
+    cluster_id: str | None = None
+    """Kafka's id of the cluster that is read, decided on and throttled; None if it is not known."""
+    other_id: str | None = None
+    """The id of another cluster that answers at the address now; its readings do not count until it is adopted."""
 
 
 class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
@@ -128,6 +132,7 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
     """Encode a state whose brokers are encoded already."""
-    cluster = (state.cluster.membership, tuple(brokers), state.cluster.ever_read)
+    known = state.cluster
+    cluster = (known.membership, tuple(brokers), known.ever_read, known.cluster_id, known.other_id)
     rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths, state.growths_before)
     return encode((state.started_ms, state.gate, cluster, *rest))

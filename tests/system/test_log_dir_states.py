@@ -13,6 +13,7 @@ from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.throttle.cordons import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.observations import Observation, Outcome, Reading
+from policies.throttle.readings import KafkaReading
 from tests.policies.scenario import Run, at, throttle
 from tests.system.brokers import kill_broker
 from tests.system.waiting import eventually
@@ -67,6 +68,10 @@ def test_a_disk_that_failed_before_the_start_counts_as_the_fallback(
     for second in range(0, 400, 10):
         run.see(*(Observation(f"{n}@{second}", at(second), each) for n, each in enumerate(readings)), seconds=second)
     assert run.changes() == [(0, 1.0), (300, 0.0)]
-    assert run.firing() == {("log-dirs-unread", f"payments/1{dirs[1]}")}
+    assert run.firing() == {("log-dir-offline", f"payments/1{dirs[1]}")}
+    assert run.said("log-dir-offline")[0] == (0, "firing", "critical")
+    assert f"reports its log dir {dirs[1]} as failed (KAFKA_STORAGE_ERROR)" in run.alerts[0].summary
+    described = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).describe_cluster().result(30)
+    assert {each.cluster_id for each in readings if isinstance(each, KafkaReading)} == {described.cluster_id}
     assert run.last.volumes.model_dump() == {"counted": 1, "stale": 0, "departed": 0, "never_read": 1}
     assert f"broker 1 {dirs[1]} was never readable" in run.last.explanation

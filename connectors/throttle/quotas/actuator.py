@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from threading import Event
 
@@ -50,7 +51,10 @@ class QuotaActuator(Actuator[FactorOrder]):
 
     def _read_decision(self, record: Record) -> FactorOrder | None:
         decision = read_data(self._decisions, record)
-        return None if decision is None else FactorOrder.build(decision, decision.factor, decision.valid_until)
+        if decision is None:
+            return None
+        order = FactorOrder.build(decision, decision.factor, decision.valid_until)
+        return replace(order, cluster_id=decision.cluster_id)
 
     def _histories(self) -> dict[str, timedelta | None]:
         return {**super()._histories(), self._applied: None}

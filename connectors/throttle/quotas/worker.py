@@ -108,6 +108,8 @@ class QuotaWorker(Worker[FactorOrder]):
         self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
         self._releasing = False
+        self._cluster_id: str | None = None
+        """Kafka's id of the cluster, as last seen."""
         self._carried_out: WantedQuota | None = None
         self._look_at = 0.0
         self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
@@ -269,6 +271,7 @@ class QuotaWorker(Worker[FactorOrder]):
         wanted = self._wanted()
         try:
             client = self._connection.client()
+            self._require_decided_cluster(client.cluster_id)
             if self._must_read_brokers(wanted):
                 self._read_brokers(client)
             seen = client.read()
@@ -305,6 +308,24 @@ class QuotaWorker(Worker[FactorOrder]):
             callback_brokers=self._callbacks,
             excluded_users=self._settings.exclude if self._settings is not None else (),
         )
+
+    def _require_decided_cluster(self, found: str | None) -> None:
+        """Refuse to act on another cluster than the one that was decided on; nothing of ours is known there.
+
+        Raises:
+            UserError: another cluster answers at the address.
+        """
+        if found is None:
+            return
+        if self._cluster_id not in (None, found):
+            self._own, self._brokers = OwnQuotas(self._cluster, self._settings), None
+        self._cluster_id = found
+        decided = self._order.cluster_id if self._order is not None else None
+        if decided not in (None, found):
+            raise UserError(
+                f"another Kafka cluster answers: its id is {found}, and the decision is about {decided}; nothing is "
+                f"set on it until somebody runs headgate adopt --cluster {self._cluster}"
+            )
 
     def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""

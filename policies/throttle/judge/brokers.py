@@ -193,7 +193,7 @@ def judge_brokers(
         now=now,
         now_ms=now_ms,
         settings=settings,
-        known=KafkaClusterState(known.membership, tuple(kept), known.ever_read),
+        known=replace(known, brokers=tuple(kept)),
         brokers=verdicts,
         limiting=limiting,
         ended=ended,

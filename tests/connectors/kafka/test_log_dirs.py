@@ -21,7 +21,7 @@ from connectors.kafka.outcomes import most_telling
 from policies.errors import UserError
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
-from policies.throttle.readings import BrokerMember, LogDirs, VolumeReading
+from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -59,6 +59,14 @@ def test_a_failed_disk_is_a_volume_with_its_error_and_without_sizes() -> None:
     assert reading.outcome is Outcome.OK
     assert reading.volumes[0] == VolumeReading(log_dir="/a", error="KAFKA_STORAGE_ERROR")
     assert reading.volumes[1].readable
+
+
+def test_an_odd_answer_of_one_broker_loses_no_other_reading() -> None:
+    negative = response(5, {"log_dir": "/a", "total_bytes": -(2**62), "usable_bytes": -5})
+    assert log_dirs_reading("payments", 3, negative).volumes == (VolumeReading(log_dir="/a"),)
+    nameless = log_dirs_reading("payments", 3, response(5, {"log_dir": "", "total_bytes": 9, "usable_bytes": 5}))
+    assert (nameless.outcome, nameless.volumes) == (Outcome.ERROR, ())
+    assert "log_dir" in (nameless.detail or "")
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -127,7 +135,7 @@ class Kafka:
     """Two brokers, of which the second fills; and the time, which passes only while somebody waits."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now, self.cluster_id = 0.0, "id-1"
         self.looked: list[tuple[float, tuple[int, ...]]] = []
         self.described: list[float] = []
 
@@ -173,6 +181,7 @@ def test_a_broker_near_a_limit_is_read_between_the_polls_and_no_other(
     between = [(at, brokers) for at, brokers in kafka.looked if at % 10]
     assert {brokers for _, brokers in between} == ({(2,)} if closer else set())
     assert [r.broker for r in readings if isinstance(r, LogDirs)].count(1) == 13
+    assert {r.cluster_id for r in readings if isinstance(r, KafkaReading)} == {"id-1"}
     shown = registry.get_sample_value("headgate_poll_interval_seconds", {"cluster": "payments"})
     assert shown is not None
     if closer:

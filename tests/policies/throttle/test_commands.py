@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from policies.throttle.commands import ForgetCommand
+from policies.throttle.commands import AdoptCommand, ForgetCommand
 from tests.policies.scenario import CLUSTER, GB, HARD, Run, at, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 
@@ -70,3 +70,62 @@ def test_the_way_out_is_named_where_a_departed_volume_holds_producers_back() -> 
     run = Run(throttle(HARD)).feed([*STOPPED, log_dirs(60, 1, {B: 9 * GB})])
     ways = " ".join(each.when for each in run.last.otherwise)
     assert "somebody runs `headgate forget --cluster payments --broker 1 --log-dir /data/a`" in ways
+
+
+def of(cluster_id: str, observed: Observation) -> Observation:
+    """The reading of a Kafka cluster with this id."""
+    reading = observed.reading.model_copy(update={"cluster_id": cluster_id})
+    return Observation(f"{cluster_id}/{observed.id}", observed.at, reading)
+
+
+def adopt(seconds: float, cluster_id: str) -> Observation:
+    command = AdoptCommand(cluster=CLUSTER, cluster_id=cluster_id, actor="alice@host")
+    return Observation(f"adopt@{seconds:g}", at(seconds), command)
+
+
+def replaced() -> Run:
+    """A cluster is stopped; from second 60 on another one with empty disks answers at its address."""
+    old = [of("old", each) for each in (members(0, 1), log_dirs(0, 1, 0), members(30, 1), log_dirs(30, 1, 0))]
+    new = [of("new", each) for t in range(60, 600, 30) for each in (members(t, 1), log_dirs(t, 1, 90 * GB))]
+    return Run(throttle(HARD, fallback_factor=0.5)).feed([*old, *new])
+
+
+def test_a_cluster_that_was_replaced_is_an_alert_and_its_readings_do_not_count() -> None:
+    run = replaced()
+    assert run.said("cluster-replaced") == [(60, "firing", "critical")]
+    (alert,) = (a for a in run.alerts if a.alert == "cluster-replaced")
+    assert alert.labels == {"cluster": CLUSTER, "cluster_id": "new"}
+    assert "its id is new, before it was old" in alert.summary
+    assert "until somebody runs headgate adopt --cluster payments" in alert.summary
+    assert (run.factor, run.last.cluster_id) == (0.0, "old")
+    assert "another Kafka cluster answers now (new), and its readings do not count" in run.last.explanation
+
+
+def test_an_adopted_cluster_begins_without_a_state() -> None:
+    run = replaced().feed([adopt(600, "new")])
+    assert run.said("cluster-replaced")[-1] == (600, "resolved", "critical")
+    assert run.state is not None
+    assert (run.state.cluster.brokers, run.state.gate.stopped_by, run.last.cluster_id) == ((), (), "new")
+    assert "the Kafka cluster new is adopted, as alice@host asked" in run.last.explanation
+    assert (run.last.evidence, run.last.previous_factor) == (("adopt@600",), None)
+    run.feed([of("new", members(610, 1)), of("new", log_dirs(610, 1, 90 * GB))]).until(700)
+    assert (run.factor, run.firing()) == (1.0, set())
+    assert [d.sequence for d in run.decisions] == sorted({d.sequence for d in run.decisions})
+
+
+def test_only_the_cluster_that_answers_is_adopted() -> None:
+    run = replaced().feed([adopt(600, "another")])
+    assert run.last.cluster_id == "old"
+    assert "the Kafka cluster another is not what answers, so it was not adopted" in run.last.explanation
+
+
+def test_the_cluster_from_before_ends_the_alert_when_it_answers_again() -> None:
+    run = replaced().feed([of("old", log_dirs(600, 1, 90 * GB))])
+    assert run.said("cluster-replaced")[-1] == (600, "resolved", "critical")
+    assert run.factor == 1.0
+
+
+def test_readings_without_an_id_count_as_before() -> None:
+    """An older collector publishes none."""
+    run = Run(throttle(HARD)).feed([of("old", log_dirs(0, 1, 90 * GB)), log_dirs(60, 1, 0)])
+    assert (run.factor, run.last.cluster_id) == (0.0, "old")

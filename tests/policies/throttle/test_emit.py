@@ -59,6 +59,7 @@ def test_what_a_decision_carries() -> None:
         "seconds_to_full": None,
         "filled_by": None,
         "soonest_full": None,
+        "cluster_id": None,
         "valid_until": "2026-11-21T08:03:00.000Z",
     }
     assert decided.record_key() == CLUSTER

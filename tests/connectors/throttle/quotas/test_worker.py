@@ -67,6 +67,7 @@ class Kafka:
     late_seconds: dict[int, float] = field(default_factory=dict)
     """By broker, how old its answers are."""
     now: Callable[[], float] = lambda: 0.0
+    cluster_id: str | None = None
     looks: int = 0
     asked: list[int] = field(default_factory=list)
     """The broker of each reading."""
@@ -103,6 +104,7 @@ class KafkaClient(QuotaClient):
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
+        self.cluster_id = kafka.cluster_id
 
     def describe(self) -> tuple[KafkaBroker, ...]:
         return tuple(KafkaBroker(number, "h", 9092, None, fenced=False) for number in sorted(self._kafka.brokers))
@@ -877,6 +879,26 @@ def test_a_change_by_hand_is_overruled_and_put_back_in_the_end(bench: Bench) -> 
     assert bench.reconcile(after=5) == [("applied", "changed_by_hand")]
     bench.reconcile(order(1.0, 2))
     assert bench.kafka.rates == {ANY: 700_000}
+
+
+def test_nothing_is_set_on_another_cluster_behind_the_address_until_it_is_decided_on(bench: Bench) -> None:
+    bench.kafka.cluster_id = "old"
+    bench.reconcile(replace(order(0.5, 1), cluster_id="old"))
+    assert bench.kafka.rates == {ANY: 500_000}
+    bench.kafka.rates, bench.kafka.originals, bench.kafka.cluster_id = {}, {}, "new"
+    bench.kafka.fails = [KafkaTimeoutError("gone")]  # its connections end with the cluster
+    bench.look(60)
+    bench.reconcile(replace(order(0.0, 2), cluster_id="old"), after=1)
+    assert bench.kafka.rates == {}
+    assert bench.metric("failing") == 1
+    detail = bench.events[-1]["detail"]
+    assert "another Kafka cluster answers: its id is new, and the decision is about old" in detail
+    assert "headgate adopt --cluster" in detail
+    bench.reconcile(replace(order(0.5, 3), cluster_id="new"), after=1)
+    assert bench.kafka.rates == {ANY: 500_000}
+    assert bench.kafka.originals[ANY].baseline is None
+    bench.reconcile(replace(order(1.0, 4), cluster_id="new"), after=1)
+    assert bench.kafka.rates == {}
 
 
 def test_nothing_is_done_without_a_decision(bench: Bench) -> None:

@@ -1,13 +1,15 @@
-"""The command `headgate forget`: the last reading of a log dir that is gone or has failed counts no more."""
+"""The commands `headgate forget`, for a log dir that is gone or has failed, and `headgate adopt`, for a new cluster."""
 
 from pydantic import ValidationError
 
 from deploy.commands.asking import ask
 from deploy.commands.sending import actor, option_error
+from deploy.inspection.in_force import InForceReader
 from deploy.settings.application import Settings
 from policies.decisions import Decision
 from policies.errors import UserError
-from policies.throttle.commands import ForgetCommand, ThrottleCommand
+from policies.throttle.alert_kinds import REPLACED
+from policies.throttle.commands import AdoptCommand, ForgetCommand, ThrottleCommand
 from policies.throttle.decisions import ThrottleFactor
 
 
@@ -22,6 +24,25 @@ def forget_log_dir(
     settings.watched(cluster)
     try:
         command = ForgetCommand(cluster=cluster, broker=broker, log_dir=log_dir, actor=actor(), reason=reason)
+    except ValidationError as error:
+        raise option_error(error) from None
+    return command_throttle(settings, command, timeout_seconds)
+
+
+def adopt_cluster(settings: Settings, cluster: str, reason: str, timeout_seconds: float) -> ThrottleFactor:
+    """Adopt the Kafka cluster that the alert about a replaced one names, and return the factor that is decided.
+
+    Raises:
+        UserError: the settings do not name the cluster, no other cluster answers, or the loop does not answer in time.
+    """
+    settings.watched(cluster)
+    with InForceReader(settings.loop_kafka(), settings.topics.prefix) as reader:
+        alerts = [a for a in reader.now().alerts() if a.alert == REPLACED and a.cluster == cluster]
+    if not alerts:
+        raise UserError(f"the alert {REPLACED} does not fire for {cluster}: there is no other cluster to adopt")
+    try:
+        found = alerts[0].labels["cluster_id"]
+        command = AdoptCommand(cluster=cluster, cluster_id=found, actor=actor(), reason=reason)
     except ValidationError as error:
         raise option_error(error) from None
     return command_throttle(settings, command, timeout_seconds)
