@@ -130,13 +130,15 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         broker, name = next(iter(deaf.items()))
         remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
         return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
+    before = {**seen.rates, **{entity: each.baseline for entity, each in seen.originals.items() if each.is_held}}
+    rates = {entity: rate for entity, rate in before.items() if rate is not None}
     known = seen.rates.keys() | seen.originals.keys()
     if baseless := [str(spec.entity) for spec in quotas.entities if spec.base is None and spec.entity not in known]:
         detail = f"`act` does not start: neither a `base` nor a quota in Kafka: {', '.join(baseless)}"
         return ProbeResult(Outcome.ERROR, detail, ("clusters.<name>.quotas.entities: add base: 10MB, for example",))
-    coverage = find_coverage(quotas, seen.rates)
+    coverage = find_coverage(quotas, rates)
     if coverage.escaping:
-        shown = [f"{e} ({human_bytes(seen.rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
+        shown = [f"{e} ({human_bytes(rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
         more = f" and {len(coverage.escaping) - _MOST_NAMED} more" if len(coverage.escaping) > _MOST_NAMED else ""
         detail = f"{counted(len(coverage.escaping), 'quota')} more specific than `entities` escape: {', '.join(shown)}"
         return ProbeResult(Outcome.ERROR, detail + more, ("clusters.<name>.quotas.cover: all",))
@@ -150,7 +152,7 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     scaled = (
         f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
     )
-    escape = f"; {_WITHOUT_ID[quotas.cover]}" if misses_empty_ids(quotas, {*known, *coverage.scaled}) else ""
+    escape = f"; {_WITHOUT_ID[quotas.cover]}" if misses_empty_ids(quotas, coverage.scaled) else ""
     detail = f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}{escape}"
     return ProbeResult(Outcome.OK, detail)
 

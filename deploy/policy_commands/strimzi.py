@@ -268,7 +268,8 @@ def _notes(properties: Mapping[str, str], plugin: Mapping[str, str]) -> Iterator
     if _list_excluded(plugin):
         yield (
             f"{_EXCLUDED} became `quotas.exclude`, so Headgate carries decisions out with Kafka's quotas. Give each of "
-            "these users a quota of its own first, and each of the other clients a `base` that holds at factor 1.0."
+            "these users a quota of its own (without one it has no limit during a throttle), and each of the other "
+            "clients a `base` that holds at factor 1.0."
         )
     else:
         yield f"Headgate publishes decisions only: add `quotas` to clusters.{_CLUSTER} to have them carried out."

@@ -85,8 +85,9 @@ def find_additions(
 
 
 def misses_empty_ids(settings: QuotaSettings, quotas: Collection[Entity]) -> bool:
-    """Whether client ids are slowed down by default, and clients without an id have no quota."""
-    return any(spec.entity in _BY_CLIENT_ID for spec in settings.entities) and _ANY_USER not in quotas
+    """Whether client ids are slowed down by default, and clients without an id by neither an entity nor `quotas`."""
+    listed = {spec.entity for spec in settings.entities}
+    return not listed.isdisjoint(_BY_CLIENT_ID) and _ANY_USER not in listed and _ANY_USER not in quotas
 
 
 def takes_precedence(entity: Entity, other: Entity) -> bool:

@@ -101,8 +101,8 @@ class QuotaSettings(BaseModel):
     )
     exclude: tuple[Excluded, ...] = Field(
         default=(),
-        description="Users whose quotas are never changed. If an entity would slow such a user down, the user needs a "
-        "quota of their own in Kafka; otherwise throttling does not begin.",
+        description="Users that are never slowed down. Give each a quota of their own in Kafka, which is never "
+        "changed; one without gets a huge one while an entity would slow it down.",
     )
     floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
         default=ByteSize(DEFAULT_FLOOR),

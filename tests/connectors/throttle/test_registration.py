@@ -13,22 +13,27 @@ from connectors.throttle.quotas.worker import Released
 from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.quota_entities import DEFAULT, Entity
+from policies.throttle.quota_originals import Original
 from policies.throttle.quota_settings import QuotaSettings
 
 MB = 1_000_000
+STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)
+"""What a stop sets where no quota was."""
 
 
 class Client:
     """A cluster with these quotas, whose brokers heed them."""
 
     def __init__(self, rates: Mapping[Entity, int]) -> None:
-        self._rates = rates
+        self._rates, self._originals = rates, dict[Entity, Original]()
+        if rates == STOPPED:
+            self._originals = {entity: Original(None, 65_536) for entity in STOPPED}
 
     def describe(self) -> None:
         """It answers."""
 
     def read(self) -> BrokerQuotas:
-        return BrokerQuotas(1, self._rates)
+        return BrokerQuotas(1, self._rates, self._originals)
 
     def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
         return {1: BrokerQuotaSettings()}
@@ -50,6 +55,9 @@ def check(monkeypatch: pytest.MonkeyPatch, rates: Mapping[Entity, int], **settin
         pytest.param({}, {}, "without a client id escape above factor 0, a stop reaches them", id="a stop"),
         pytest.param({"cover": "listed"}, {}, "without a client id escape, which {user: default}", id="listed"),
         pytest.param({}, {Entity(DEFAULT): MB}, "1 of them more specific than `entities` and scaled, too", id="none"),
+        pytest.param(
+            {}, STOPPED, "heeded by every broker; clients without a client id escape above", id="while stopped"
+        ),
         pytest.param({"exclude": ["bob"]}, {}, "heeded by every broker", id="an excluded user without a quota"),
     ],
 )
@@ -58,7 +66,7 @@ def test_the_doctor_names_the_clients_that_may_escape(
 ) -> None:
     outcome, detail, _ = check(monkeypatch, rates, entities=[{"client_id": "default", "base": "10MB"}], **settings)
     assert (outcome, words in detail) == (Outcome.OK, True), detail
-    assert ("without a client id" in detail) is (Entity(DEFAULT) not in rates)
+    assert ("without a client id" in detail) is (rates in ({}, STOPPED))
 
 
 def test_entities_without_a_rate_at_factor_one_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
