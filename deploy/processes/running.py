@@ -19,6 +19,7 @@ from prometheus_client import (
 from connectors.component import Check, Component
 from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
+from connectors.http.certificates import Certificates
 from connectors.http.server import require_free_port
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from deploy.settings.application import Settings
@@ -49,6 +50,7 @@ def serving(
 ) -> Iterator[MetricsServer]:
     """Serve /metrics, /-/healthy and /-/ready for these components, and the status page if there is one."""
     http = settings.http
+    registry.register(Certificates(settings))
     healthy = _checks(components, lambda component: component.healthy)
     ready = _checks(components, lambda component: component.ready)
     with ExitStack() as servers:

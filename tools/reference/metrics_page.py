@@ -10,11 +10,13 @@ from connectors.alertmanager.notifier import NotifierMetrics
 from connectors.canary.canary import CanaryMetrics
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.exporter.exporter import Exporter
+from connectors.http.certificates import Certificates
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.partitions.metrics import PartitionMetrics
 from connectors.registration import connectors_of
 from deploy.query.health import QueryHealth
+from deploy.settings.application import Settings
 from deploy.settings.reload import reload_gauge
 from policies.registry import POLICIES
 from tools.reference.markdown import code, table
@@ -86,6 +88,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         "What processes share": PartitionMetrics,
         "The publisher": PublisherMetrics,
         "The settings": reload_gauge,
+        "Each process": lambda registry: registry.register(Certificates(Settings())),
     }
 
 
