@@ -12,6 +12,8 @@ READINGS_REFUSED = "readings-refused"
 """The alert about readings beyond the bounds of one policy and cluster."""
 TWO_LOOPS_DECIDE = "two-loops-decide"
 """The alert about a second loop on the same topics."""
+TOPIC_UNUSABLE = "topic-unusable"
+"""The alert about a topic of the loop that is missing or set up in another way."""
 LOOP = "headgate-loop"
 """Stands for the cluster in alerts about the loop itself; no watched cluster has this name."""
 
@@ -49,6 +51,15 @@ HOST_ALERT_KINDS = (
         "Stop the process that does not belong there; the summary names the hosts. A loop of its own needs another "
         "`topics.prefix`. A stand-by needs the same `stream.checkpoint_dir` on a shared file system.",
         "All processes of the group have the same checkpoint.",
+    ),
+    AlertKind(
+        TOPIC_UNUSABLE,
+        (Severity.CRITICAL,),
+        "A topic of the loop is missing, or its `cleanup.policy` or `message.timestamp.type` is another one. A decided "
+        "topic that deletes by age forgets what holds; without `audit` the query makes no progress.",
+        "headgate topics check",
+        "Run the command in the summary.",
+        "The topic is as planned.",
     ),
 )
 

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.librdkafka import build_client
 from connectors.kafka.topics import (
+    CLEANUP,
     PARTITIONS,
     TIMESTAMPS,
     TopicDifference,
@@ -55,6 +56,12 @@ class TopicReport:
         """Topics with too few work partitions: no process would get the others' clusters."""
         shared = (each for each in self.differences if each.key == PARTITIONS and is_shared(each.topic))
         return tuple(each for each in shared if int(each.found) < int(each.expected))
+
+    @property
+    def unusable(self) -> tuple[TopicDifference, ...]:
+        """The differences that lose what the loop needs: also topics that delete records by age, or keep each one."""
+        cleanup = tuple(each for each in self.differences if each.key == CLEANUP)
+        return (*self.untimed, *self.unshared, *cleanup)
 
     @property
     def as_planned(self) -> bool:

@@ -16,6 +16,9 @@ from policies.wire import MAX_DECISION_BYTES, MAX_RECORD_BYTES
 TIMESTAMPS = "message.timestamp.type"
 """The only indispensable setting of a topic: without it ages are unknown, and nothing is decided."""
 
+CLEANUP = "cleanup.policy"
+"""A decided topic that deletes by age forgets what holds; one that compacts where it should delete grows forever."""
+
 PARTITIONS = "partitions"
 """The key of a difference in the number of partitions."""
 
@@ -109,7 +112,7 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     configs[TICKS] = {**ticks, "segment.ms": str(millis_of(_TICKS_KEPT))}
     configs[BATCHES] = _retain(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
-    configs |= {name: {**_common(), "cleanup.policy": "delete"} for name in _SHARED_BY}
+    configs |= {name: {**_common(), CLEANUP: "delete"} for name in _SHARED_BY}
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
         TopicPlan(settings.topic(name), _SHARED_BY.get(name, settings.partitions), replication, config)
@@ -152,7 +155,7 @@ def _decided(settings: TopicSettings) -> dict[str, str]:
     segment_ms = millis_of(settings.decided_segment)
     return {
         **_common(),
-        "cleanup.policy": "compact",
+        CLEANUP: "compact",
         # Kafka never compacts the active segment. An almost idle topic needs short segments and a limit for the age of
         # replaced decisions, because a new subscriber reads them all.
         "segment.ms": str(segment_ms),
@@ -166,7 +169,7 @@ def _decided(settings: TopicSettings) -> dict[str, str]:
 def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
     return {
         **_common(),
-        "cleanup.policy": "delete",
+        CLEANUP: "delete",
         "retention.ms": str(millis_of(retention)),
         "max.message.bytes": str(int(record_bytes)),
     }

@@ -19,7 +19,7 @@ from deploy.processes.exporting import exporting, notifier_components
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
-from deploy.query.components import require_usable
+from deploy.query.components import log_differences, require_usable
 from deploy.query.spark_sessions import started_ahead
 from deploy.settings.application import Settings
 from policies.errors import UserError
@@ -91,4 +91,5 @@ def _require_topics(settings: Settings) -> TopicReport:
     if report.missing:
         raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
     require_usable(report)
+    log_differences(report)
     return report

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
@@ -25,13 +24,11 @@ from deploy.processes.exporting import exporting, notifier_components
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
-from deploy.query.components import require_usable
+from deploy.query.components import log_differences, require_usable
 from deploy.query.spark_sessions import SparkSessions, started_ahead
 from deploy.settings.application import Settings
 from deploy.settings.embedded import with_embedded
 from deploy.settings.reload import SettingsReload
-
-_log = structlog.get_logger(__name__)
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
@@ -93,8 +90,7 @@ def _run(
 
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
-    for difference in report.differences:
-        _log.warning("topic differs from the settings", topic=difference.topic, difference=str(difference))
+    log_differences(report)
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:

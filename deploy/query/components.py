@@ -12,16 +12,16 @@ from connectors.component import Component
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
-from connectors.kafka.topic_admin import TopicReport
+from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.deciders import find_deciders
 from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
 from deploy.query.clock import ClockNotes
 from deploy.query.health import QueryHealth
+from deploy.query.loop_watch import LoopWatch
 from deploy.query.recovery import recover
 from deploy.query.spark_sessions import SparkSessions
 from deploy.query.supervisor import QuerySupervisor
-from deploy.query.two_loops import TwoLoopsWatch
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.host_alerts import LOOP
@@ -116,13 +116,16 @@ def query_components(
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)
-    others = TwoLoopsWatch(
-        settings.topics.prefix, lambda: find_deciders(settings.loop_kafka(), settings.topics), publisher.publish
+    watch = LoopWatch(
+        settings.topics.prefix,
+        lambda: find_deciders(settings.loop_kafka(), settings.topics),
+        lambda: check_topics(settings.loop_kafka(), settings.topics),
+        publisher.publish,
     )
     retirement = _retirement_components(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
     logging = [] if batch_log is None else [Component("batch log", batch_log.run)]
-    return [Component("ticker", ticker.run), query, *logging, Component("two-loops watch", others.run), *retirement]
+    return [Component("ticker", ticker.run), query, *logging, Component("loop watch", watch.run), *retirement]
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
@@ -172,6 +175,13 @@ def require_usable(report: TopicReport) -> None:
     """
     if unusable := (*report.untimed, *report.unshared):
         raise UserError("\n".join(map(str, unusable)))
+
+
+def log_differences(report: TopicReport) -> None:
+    """Log each topic that differs from the settings, with the command that changes it."""
+    for difference in report.differences:
+        log = _log.error if difference in report.unusable else _log.warning
+        log("topic differs from the settings", topic=difference.topic, difference=str(difference))
 
 
 def _retirement_components(settings: Settings, publisher: Publisher) -> list[Component]:
