@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.metrics import PartitionMetrics
-from connectors.registration import connectors_of
+from connectors.registration import acts_on, connectors_of
 from deploy.processes import act
 from deploy.processes.act import Actuators, policy_services
 from deploy.processes.collect import Collectors
@@ -24,6 +25,8 @@ from deploy.query.spark_sessions import started_ahead
 from deploy.settings.application import Settings
 from policies.errors import UserError
 from policies.registry import POLICIES
+
+_log = structlog.get_logger(__name__)
 
 
 def run_collectors(settings: Settings) -> None:
@@ -77,6 +80,22 @@ def release(settings: Settings, forget: str | None) -> Iterator[str]:
     registry = new_registry()
     with publishing(settings, registry) as publisher:
         yield from act.release(settings, registry, publisher, forget)
+
+
+def restore_dropped(settings: Settings) -> None:
+    """Restore what was set on the clusters of these settings on which this process acted.
+
+    Raises:
+        UserError: not everything could be restored.
+    """
+    blocks = settings.policy_settings()
+    acted = {
+        name: each
+        for name, each in settings.clusters.items()
+        if any(acts_on(connectors_of(kind), blocks[kind.name], name, each) for kind in POLICIES.values())
+    }
+    for line in release(settings.model_copy(update={"clusters": acted}), None) if acted else ():
+        _log.info(line)
 
 
 def _run(

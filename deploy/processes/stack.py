@@ -22,6 +22,7 @@ from deploy.processes.connections import Connections
 from deploy.processes.decide import Decider
 from deploy.processes.exporting import exporting, notifier_components
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
+from deploy.processes.separate import restore_dropped
 from deploy.processes.shared_components import SharedComponents
 from deploy.processes.signals import stop_on_signals
 from deploy.query.components import log_differences, require_usable
@@ -37,7 +38,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     Args:
         load: reads the settings, at the start and at each SIGHUP.
     """
-    reload = SettingsReload(load)
+    reload = SettingsReload(load, restore_dropped)
 
     def run(settings: Settings) -> None:
         require_free_ports(settings)
@@ -68,7 +69,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         sessions = stack.enter_context(started_ahead(settings))
         kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
-        reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers))
+        reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers), restore_dropped)
         first = with_embedded(settings, kafka.bootstrap_servers)
 
         def run(given: Settings) -> None:

@@ -25,10 +25,12 @@ class SettingsReload:
 
     Args:
         load: reads the settings; raises UserError.
+        restore: restores what was set on the clusters of the settings that it is given; raises UserError.
     """
 
-    def __init__(self, load: Callable[[], Settings]) -> None:
+    def __init__(self, load: Callable[[], Settings], restore: Callable[[Settings], None]) -> None:
         self._load = load
+        self._restore = restore
         self._asked = threading.Event()
         self._fresh: Settings | None = None
         self._proven: Settings | None = None
@@ -57,7 +59,30 @@ class SettingsReload:
                 if (settings := self._pop_fresh()) is None:
                     settings, self._proven = self._proven, None
             else:
-                settings = self._pop_fresh()
+                fresh = self._pop_fresh()
+                settings = None if fresh is None else self._change(settings, fresh)
+
+    def _change(self, before: Settings, fresh: Settings) -> Settings:
+        """Return the new settings, after what was set on the clusters that they drop has been restored.
+
+        If it cannot be restored, the settings from before stay in force: nobody would ever take it back.
+        """
+        gone = {name: each for name, each in before.clusters.items() if name not in fresh.clusters}
+        if gone or fresh.clusters.keys() - before.clusters.keys():
+            came = sorted(fresh.clusters.keys() - before.clusters.keys())
+            _log.warning("the new settings name other clusters", dropped=sorted(gone), added=came)
+        try:
+            if gone:
+                self._restore(before.model_copy(update={"clusters": gone}))
+        except UserError as error:
+            self._is_successful = False
+            _log.error(
+                "the new settings are refused: they drop clusters on which something is set that cannot be restored",
+                dropped=sorted(gone),
+                mistakes=_lines(error),
+            )
+            return before
+        return fresh
 
     def prove(self, settings: Settings) -> None:
         """Note that everything became ready with these settings."""

@@ -47,7 +47,7 @@ class World:
         self.loads: list[Callable[[], Settings]] = []
         self.registry = CollectorRegistry()
         self.end_run = threading.Event()
-        self.reload = SettingsReload(lambda: self.loads.pop(0)())
+        self.reload = SettingsReload(lambda: self.loads.pop(0)(), lambda _: None)
         self._run = self.reload.watch(self.registry, self.end_run)
 
     def asked(self, load: Callable[[], Settings]) -> None:
@@ -122,16 +122,25 @@ class Runs:
     """Runs that become ready or not, and end well, by new settings, or by a refusal."""
 
     def __init__(self, *ends: Callable[[SettingsReload], None]) -> None:
-        self.reload = SettingsReload(good)
+        self.reload = SettingsReload(good, self.restore)
         self.gauges: list[float | None] = []
         self.ports: list[int] = []
+        self.clusters: list[list[str]] = []
+        self.restored: list[list[str]] = []
+        self.is_restorable = True
         self._ends = list(ends)
+
+    def restore(self, settings: Settings) -> None:
+        self.restored.append(sorted(settings.clusters))
+        if not self.is_restorable:
+            raise UserError("Not put back on b: user=alice: no answer")
 
     def run(self, settings: Settings) -> None:
         registry = CollectorRegistry()
         self.reload.watch(registry, threading.Event())
         self.gauges.append(registry.get_sample_value("headgate_settings_last_reload_successful"))
         self.ports.append(settings.http.port)
+        self.clusters.append(sorted(settings.clusters))
         end = self._ends.pop(0)
         if end is not refused:
             self.reload.prove(settings)
@@ -185,3 +194,38 @@ def test_a_refusal_without_other_settings_that_ran_ends_the_loop(
     with pytest.raises(UserError):
         runs.reload.run_each(at_port(1), runs.run)
     assert runs.ports == ran
+
+
+def watching(*clusters: str) -> Settings:
+    kafka = {"bootstrap_servers": "127.0.0.1:1"}
+    return Settings.model_validate({"clusters": {name: {"kafka": kafka} for name in clusters}})
+
+
+def reloaded_with(*clusters: str) -> Callable[[SettingsReload], None]:
+    def end(reload: SettingsReload) -> None:
+        reload._load = lambda: watching(*clusters)
+        reload._read_again(reload_gauge(CollectorRegistry()))
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("is_restorable", "ran", "gauge"),
+    [(True, [["a", "b"], ["a", "c"]], 1), (False, [["a", "b"], ["a", "b"]], 0)],
+    ids=["restored", "it cannot be restored"],
+)
+def test_what_was_set_on_a_cluster_that_a_reload_drops_is_restored_first_or_the_reload_is_refused(
+    is_restorable: bool, ran: list[list[str]], gauge: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs(reloaded_with("a", "c"), stopped)
+    runs.is_restorable = is_restorable
+    runs.reload.run_each(watching("a", "b"), runs.run)
+    assert runs.restored == [["b"]]
+    assert (runs.clusters, runs.gauges[-1]) == (ran, gauge)
+    assert "dropped=['b']" in capsys.readouterr().out, "it is named"
+
+
+def test_a_reload_that_drops_no_cluster_restores_nothing() -> None:
+    runs = Runs(reloaded_with("a", "b", "c"), stopped)
+    runs.reload.run_each(watching("a", "b"), runs.run)
+    assert (runs.restored, runs.clusters) == ([], [["a", "b"], ["a", "b", "c"]])
