@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 from connectors.http.access import HttpAccess, TlsContext, has_access, is_own_host
 from connectors.http.responses import HTML, Response, error_response
-from connectors.http.server import HttpServer
+from connectors.http.server import HttpServer, begin_answer
 from policies.errors import UserError
 from policies.printable import printable
 
@@ -117,6 +117,7 @@ class _Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the library's name
         """Serve a path."""
+        begin_answer(self.server, self.connection)
         path = self.path.partition("?")[0]
         if not is_own_host(self.headers.get("Host"), self.names):
             sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"

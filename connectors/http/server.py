@@ -18,8 +18,10 @@ from policies.errors import UserError
 _CONNECTION_SECONDS = 60.0
 """Limit of a connection. An answer to a slow client takes seconds; a client that sends byte by byte is cut off."""
 _MAX_CONNECTIONS = 64
-"""For one more, the oldest connection of the address that has the most is closed. So a client that keeps many open
-loses its own, and a health check is always answered."""
+"""For one more, a connection of the address that has the most is closed: the oldest one that has sent no request, else
+the oldest. So a client that keeps many open loses its own, a health check is always answered, and a scrape ends."""
+_REQUEST_SECONDS = 1.0
+"""A connection this young may not have sent its request yet."""
 _BACKLOG = 128
 _CHECK_SECONDS = 0.2
 """Interval of the check for connections that take too long."""
@@ -97,8 +99,10 @@ def _listen(handler: type[BaseHTTPRequestHandler], host: str, port: int, setting
 
 class _Connection(NamedTuple):
     address: str
-    ends_at: float
+    accepted_at: float
     """In seconds of the monotonic clock."""
+    is_answered: bool = False
+    """Whether its request has come, so that an answer is made or written."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -118,18 +122,26 @@ class _Server(ThreadingHTTPServer):
         """Serve a connection on its own thread; if there are too many, close another one."""
         with self._lock:
             given_up = self._pop_oldest() if len(self._open) >= _MAX_CONNECTIONS else None
-            self._open[request] = _Connection(client_address[0], time.monotonic() + _CONNECTION_SECONDS)
+            self._open[request] = _Connection(client_address[0], time.monotonic())
         if given_up is not None:
             _cut(given_up)
         super().process_request(request, client_address)
 
+    def begin_answer(self, request: socket.socket) -> None:
+        """Note that a connection's request has come; until it is answered, others are closed before it."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = self._open[request]._replace(is_answered=True)
+
     def _pop_oldest(self) -> socket.socket:
-        """Forget the oldest connection of the address that has the most; its thread sees a broken connection."""
+        """Forget a connection of the address that has the most; its thread sees a broken connection."""
         counts = Counter(connection.address for connection in self._open.values())
-        busiest = max(counts.values())
-        oldest = next(request for request, each in self._open.items() if counts[each.address] == busiest)
-        del self._open[oldest]
-        return oldest
+        busiest, young_from = max(counts.values()), time.monotonic() - _REQUEST_SECONDS
+        of_busiest = [(request, each) for request, each in self._open.items() if counts[each.address] == busiest]
+        silent = (request for request, each in of_busiest if not each.is_answered and each.accepted_at < young_from)
+        given_up = next(silent, of_busiest[0][0])
+        del self._open[given_up]
+        return given_up
 
     def shutdown_request(self, request: Any) -> None:
         """Forget a connection that has been served."""
@@ -141,7 +153,8 @@ class _Server(ThreadingHTTPServer):
         """End connections that take too long; their threads see a broken connection."""
         self.follow_files()
         with self._lock:
-            late = [request for request, each in self._open.items() if time.monotonic() > each.ends_at]
+            ended = time.monotonic() - _CONNECTION_SECONDS
+            late = [request for request, each in self._open.items() if each.accepted_at < ended]
         for request in late:
             _cut(request)
 
@@ -155,6 +168,11 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
         """Log it at debug level only, because clients may hang up."""
         _log.debug("a request broke off", client=str(client_address), exc_info=True)
+
+
+def begin_answer(server: Any, request: socket.socket) -> None:
+    """Tell a handler's server that the request of a connection has come."""
+    server.begin_answer(request)
 
 
 def _cut(request: socket.socket) -> None:

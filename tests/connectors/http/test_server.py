@@ -5,12 +5,13 @@ import http.client
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from connectors.http import server as http_server
-from connectors.http.server import HttpServer
+from connectors.http.server import HttpServer, begin_answer
 from policies.errors import UserError
 
 
@@ -141,4 +142,30 @@ def test_of_those_the_oldest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None
             each.sendall(b"GET / HTTP/1.0\r\n\r\n")
             assert each.recv(1000).startswith(b"HTTP/1.0 200")
         for each in idle:
+            each.close()
+
+
+def test_of_one_address_those_that_are_silent_give_way_to_the_answer_that_is_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scrape takes a while, and clients that send nothing come from the same address all the time."""
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.0)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Handler):
+        def do_GET(self) -> None:
+            begin_answer(self.server, self.connection)
+            begun.set()
+            assert goes_on.wait(30)
+            super().do_GET()
+
+    with HttpServer(Slow, "127.0.0.1", 0, name="test", setting="metrics.port") as server, ThreadPoolExecutor(1) as pool:
+        scrape = pool.submit(get, server.port)
+        assert begun.wait(30)
+        silent = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(20)]
+        assert silent[0].recv(1) == b"", "it was closed for another one"
+        goes_on.set()
+        assert scrape.result(30) == b"ok"
+        for each in silent:
             each.close()
