@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import proto, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from connectors.bookkeeper.copy_journal import PROVENANCE
 from connectors.protobuf import build, checked, optional, repeated, required
 from connectors.zookeeper.tree import IN_FLIGHT, Reader
-from policies.switching.ledger_paths import Layout, id_at, path_of
+from policies.switching.ledger_paths import Layout, id_at, id_of_any_layout, path_of
 from policies.switching.ledgers import NO_LEDGER, Ledger, LedgerState
 from policies.units import MAX_INT64
 
@@ -28,8 +28,12 @@ MAX_LISTED = 5_000_000
 WORTH_LISTING = 16
 """Number of ids in one folder from which listing it (at most 10,000 names) is cheaper than a request for each."""
 
-_FOLDER = re.compile(r"\d{2,4}", re.ASCII)
-"""A folder of ledgers below the root, in contrast to `available`, `cookies`, `idgen` and others."""
+_FOLDER = re.compile(r"\d+", re.ASCII)
+"""A folder of ledgers."""
+_OWN_PATHS = frozenset(
+    f"/{name}" for name in ("available", "cookies", "idgen", "idgen-long", "INSTANCEID", "LAYOUT", "underreplication")
+)
+"""BookKeeper's own znodes below the root."""
 _HEADER = re.compile(rb"BookieMetadataFormatVersion\t(\d{1,10})\n")
 
 # The text format rejects undeclared fields, so all fields of `DataFormats.proto` are declared.
@@ -159,28 +163,39 @@ def _existing_paths(reader: Reader, paths: Iterable[str]) -> list[str]:
     return [path for inside in by_folder.values() for path in sorted(inside)]
 
 
-def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> tuple[frozenset[int], bool]:
+class ListedLedgers(NamedTuple):
+    """The ledgers of a whole cluster."""
+
+    ids: frozenset[int]
+    """Bookies keep entries by id alone, so a ledger counts whatever layout its path is of."""
+    is_complete: bool
+    misplaced: tuple[str, ...] = ()
+    """The paths below the root where the layout puts no ledger and BookKeeper nothing else."""
+
+
+def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> ListedLedgers:
     """List all ledgers of a cluster, with one request for each folder, which may hold thousands of ledgers.
 
     The listing ends when it has more than `most` ledgers.
 
-    Returns:
-        The ids, and whether they are complete.
-
     Raises:
         UnreadError: a znode cannot be read.
     """
-    found, ahead = set[int](), [root]
+    found, misplaced, ahead = set[int](), list[str](), [root]
     while ahead:
-        if len(found) > most:
-            return frozenset(found), False
+        if len(found) + len(misplaced) > most:
+            return ListedLedgers(frozenset(found), is_complete=False, misplaced=tuple(misplaced))
         # Depth first, so that the list of open folders stays short.
         batch, ahead = ahead[-IN_FLIGHT:], ahead[:-IN_FLIGHT]
         for folder, names in reader.read_all(reader.client.get_children_async, batch):
             for name in names or ():
-                ledger_id = id_at(layout, f"{folder}/{name}".removeprefix(root))
+                path = f"{folder}/{name}".removeprefix(root)
+                ledger_id = id_at(layout, path)
                 if ledger_id is not None:
                     found.add(ledger_id)
                 elif _FOLDER.fullmatch(name):
-                    ahead.append(f"{folder}/{name}")
-    return frozenset(found), True
+                    ahead.append(root + path)
+                elif path not in _OWN_PATHS and not path.startswith("/ID-"):
+                    misplaced.append(path)
+    found.update(ledger_id for path in misplaced if (ledger_id := id_of_any_layout(path)) is not None)
+    return ListedLedgers(frozenset(found), is_complete=True, misplaced=tuple(misplaced))

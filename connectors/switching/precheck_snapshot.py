@@ -12,7 +12,7 @@ from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
 from connectors.bookkeeper.identity import read_cluster
-from connectors.bookkeeper.ledgers import FoundLedgers, list_ledgers, read_ledgers
+from connectors.bookkeeper.ledgers import FoundLedgers, ListedLedgers, list_ledgers, read_ledgers
 from connectors.bookkeeper.provenance import confirm_provenance, deleted_from_target
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.pulsar.topic_readers import TopicReaders
@@ -169,19 +169,27 @@ class _SnapshotReader:
     ) -> tuple[TargetLedgers, FoundLedgers] | None:
         """Find the target's ledgers. If they are listed, only the wanted ones are read."""
         read_ms, wanted = _now_ms(), frozenset(wanted)
-        ids, is_all = frozenset[int](), False
+        listed = ListedLedgers(frozenset(), is_complete=False)
         if layout is None:
             return None
         if policy is TargetPolicy.DEDICATED:
-            listed = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
-            if listed is None:
+            whole = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+            if whole is None:
                 return None
-            ids, is_all = listed
-        found = self._read_ledgers(target, layout, wanted & ids if is_all else wanted)
+            listed = whole
+        found = self._read_ledgers(target, layout, wanted & listed.ids if listed.is_complete else wanted)
         if found is None:
             return None
-        exist = ids | found.ids
-        return TargetLedgers(ids=exist, read_ms=read_ms, listed=is_all, looked_up=wanted, facts=found.facts), found
+        root = f"{target.session.connection.chroot}{target.ledgers_root}"
+        existing = TargetLedgers(
+            ids=listed.ids | found.ids,
+            read_ms=read_ms,
+            listed=listed.is_complete,
+            looked_up=wanted,
+            facts=found.facts,
+            misplaced=tuple(root + path for path in listed.misplaced),
+        )
+        return existing, found
 
     def _read_ledgers(
         self, cluster: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]

@@ -58,11 +58,20 @@ def path_of(layout: Layout, ledger_id: int) -> str:
     return "/" + "/".join((*parts[:-1], f"L{parts[-1]}"))
 
 
+_FLAT_PATH = re.compile(r"/L(\d{10})", re.ASCII)
+
+
+def id_of_any_layout(path: str) -> int | None:
+    """Return the ledger of a path of any layout of BookKeeper, the flat one included; None if it is none's path."""
+    for pattern in (_SHORT_PATH, _LONG_PATH, _FLAT_PATH):
+        if (matched := pattern.fullmatch(path)) is not None:
+            ledger_id = int("".join(matched.groups()))
+            return ledger_id if ledger_id <= MAX_INT64 else None
+    return None
+
+
 def id_at(layout: Layout, path: str) -> int | None:
     """Return the ledger of a path below the cluster's root; None if it is no ledger's path."""
-    matched = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
-    if matched is None:
-        return None
-    ledger_id = int("".join(matched.groups()))
+    ledger_id = id_of_any_layout(path)
     # BookKeeper itself must write this path for the id: else it is not the ledger's.
-    return ledger_id if ledger_id <= MAX_INT64 and path_of(layout, ledger_id) == path else None
+    return ledger_id if ledger_id is not None and path_of(layout, ledger_id) == path else None

@@ -246,7 +246,7 @@ def counted(inventory: Inventory, ledgers: Collection[int]) -> dict[tuple[str, s
 def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | None:
     """An inventory with what it counts; None while a ledger is not named: a broker makes some before it names them."""
     inventory = read_references(reader)
-    ledgers, _ = list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL)
+    ledgers = list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids
     unloaded, named = counted(inventory, ledgers), {each.ledger_id for each in with_ledger(inventory.references)}
     return (inventory, unloaded) if len(named) + sum(unloaded.values()) == len(ledgers) else None
 
@@ -254,7 +254,7 @@ def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | 
 def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(written: Written) -> None:
     cluster = written.cluster
     with reading(cluster) as reader:
-        loaded = counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL)[0])
+        loaded = counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids)
         # Which ledger its compaction kept, only the owner of a loaded topic knows.
         call(cluster, "PUT", "/admin/v2/persistent/t/n/compacted/unload")
         inventory, unloaded = eventually("every ledger is named", lambda: all_named(reader))

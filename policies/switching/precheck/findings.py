@@ -20,7 +20,7 @@ from policies.switching.precheck.snapshot import (
     read_times_ms,
 )
 from policies.switching.references import LedgerKind, find_owner, with_ledger
-from policies.units import MAX_INT64, format_duration
+from policies.units import MAX_INT64, counted_with, format_duration, name_some
 
 SAMPLES = 10
 """The most ids that a finding names."""
@@ -38,7 +38,11 @@ class FindingReason(ClosedEnum):
     UNKNOWN_CLUSTER = "unknown_cluster", "References are attributed to a BookKeeper cluster that is not known."
     MISSING_LEDGER = "missing_ledger", "References are attributed to the target, which does not have their ledgers."
     AMBIGUOUS = "ambiguous", "One ledger id, or one cursor, is attributed to two clusters."
-    LAYOUT = "layout", "A layout is unknown or cannot hold every id, or a reference names an impossible ledger id."
+    LAYOUT = (
+        "layout",
+        "A layout is unknown or cannot hold every id, a reference names an impossible ledger id, or a znode of a "
+        "dedicated target lies where its layout puts none.",
+    )
     ALIAS = "alias", "Source and target are one cluster under two names."
     SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "A value could not be read."
     FROM_THE_FUTURE = "from_the_future", "A reading is dated later than now, so its age is not known."
@@ -167,6 +171,10 @@ def _layouts(seen: PrecheckSnapshot, wanted: Set[int]) -> Iterator[PrecheckFindi
             yield PrecheckFinding(
                 FindingReason.LAYOUT, f"the layout of {cluster.name} is unknown or is not one of {', '.join(Layout)}"
             )
+    if misplaced := seen.existing and seen.existing.misplaced:
+        lie = counted_with(len(misplaced), "znode", "lies", "lie")
+        detail = f"{lie} where the layout of {seen.target.name} puts no ledger: {name_some(misplaced, SAMPLES)}"
+        yield PrecheckFinding(FindingReason.LAYOUT, detail, len(misplaced))
     if unfit := {i for i in wanted if not 0 <= i <= MAX_INT64}:
         yield _about(FindingReason.LAYOUT, unfit, "are no ledger ids that a layout can hold")
 
@@ -224,7 +232,9 @@ _REMEDIES = {
     ),
     FindingReason.FROM_THE_FUTURE: "Correct the clocks, then run the precheck again.",
     FindingReason.LAYOUT: (
-        "Use clusters whose LAYOUT is hierarchical or longhierarchical, and correct references with an impossible id."
+        "Use clusters whose LAYOUT is hierarchical or longhierarchical, and correct references with an impossible id. "
+        "If the named znodes of the target are ledgers of another layout, take another target: its bookies still hold "
+        "their entries, by id alone. Move other znodes away from `ledgers_root`."
     ),
     FindingReason.ALIAS: "Name another target: both addresses lead to the same cluster.",
     FindingReason.SNAPSHOT_INCOMPLETE: (

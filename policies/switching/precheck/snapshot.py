@@ -32,6 +32,8 @@ class TargetLedgers:
     """The ids that were looked up, if the cluster was not listed."""
     facts: Mapping[int, Ledger] = field(default_factory=dict)
     """The ledgers found under an id to import, by id."""
+    misplaced: tuple[str, ...] = ()
+    """The paths of znodes that the target's layout does not place, whether or not they show an id."""
 
     def find_unknown(self, wanted: Set[int]) -> Set[int]:
         """Return the ids that may or may not exist."""

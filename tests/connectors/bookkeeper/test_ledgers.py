@@ -164,12 +164,36 @@ SPREAD = (0, 1, 9_999, 10_000, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 
 @pytest.mark.parametrize("layout", Layout)
 def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
-    assert list_ledgers(Tree(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), True)
+    assert list_ledgers(Tree(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), True, ())
+
+
+@pytest.mark.parametrize(
+    ("path", "ids"),
+    [
+        ("00/0000/L0005", {5}),
+        ("000/0000/0000/0000/L0005", {5}),
+        ("L0000000005", {5}),
+        ("L5", set()),
+        ("00/L0005", set()),
+        ("00/0000/0000/L0005", set()),
+        ("0/0000/L0005", set()),
+        ("00/0000/X0005", set()),
+        ("999/9999/9999/9999/L9999", set()),
+        ("something", set()),
+    ],
+)
+@pytest.mark.parametrize("layout", Layout)
+def test_an_id_is_an_id_wherever_its_ledger_lies_and_what_cannot_be_placed_is_named(
+    layout: Layout, path: str, ids: set[int]
+) -> None:
+    listed = list_ledgers(Tree(layout, others=(*OTHERS, path)).reader(), ROOT, layout)
+    is_placed = path == path_of(layout, 5)[1:]
+    assert listed == (frozenset(ids), True, () if is_placed else (f"/{path}",))
 
 
 def test_a_target_that_is_far_from_empty_is_not_listed_whole() -> None:
     tree = Tree(Layout.HIERARCHICAL, *range(0, 8_000_000, 20_000))
-    found, is_all = list_ledgers(tree.reader(), ROOT, Layout.HIERARCHICAL, most=10)
+    found, is_all, _ = list_ledgers(tree.reader(), ROOT, Layout.HIERARCHICAL, most=10)
     assert not is_all
     assert 10 < len(found) < 400
     assert len(tree.asked) < 800
