@@ -10,15 +10,17 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from connectors.collection.read_errors import one_line
 from connectors.pulsar.bookie_http import BookieHttp
 from connectors.pulsar.outcomes import AdminError
-from policies.bookie_disks.readings import BookieDir, BookieThresholds
+from policies.bookie_disks.readings import BookieDir, BookieThresholds, normalize_path
 from policies.observations import Outcome
 from policies.units import MAX_INT64
 
 _DEFAULT_PORT = "3181"
-_READ_ONLY_AT, _WARN_AT = 0.95, 0.90
-"""BookKeeper's defaults of `diskUsageThreshold` and `diskUsageWarnThreshold`."""
+_JAVA_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
+_BLANKS = "".join(map(chr, range(33)))
+"""What Java's `trim` removes."""
 _GAUGE = re.compile(r"^bookie_ledger_dir_([^\s{]+)_usage(?:\{[^}\n]*\})? (\S+)", re.MULTILINE)
 _NO_METRIC_CHARACTER = re.compile(r"[^a-zA-Z0-9_:]")
 _TOLERANCE = 0.02
@@ -94,22 +96,33 @@ def find_stranger(bookie: str, config: Mapping[str, str]) -> str | None:
 
 
 def list_ledger_dirs(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configured ledger dirs of a bookie."""
+    """Return the configured ledger dirs of a bookie, as Java writes paths: gauges have them so, too."""
     names = config.get("ledgerDirectories", "/tmp/bk-data").strip("[]").split(",")  # noqa: S108 - BookKeeper's default
-    return tuple(name.strip() for name in names if name.strip())
+    return tuple(dict.fromkeys(normalize_path(name.strip()) for name in names if name.strip()))
 
 
-def read_thresholds(config: Mapping[str, str]) -> BookieThresholds | None:
-    """Return the used shares at which a bookie changes its behaviour; None if they are no numbers from 0 to 1.
+def read_thresholds(config: Mapping[str, str]) -> tuple[BookieThresholds | None, str | None]:
+    """Return the used shares at which a bookie changes its behaviour, and which of them are no shares from 0 to 1.
 
     At `diskUsageWarnThreshold` it suspends major compaction, at `diskUsageThreshold` minor compaction, too.
     """
-    try:
-        read_only = float(config.get("diskUsageThreshold", _READ_ONLY_AT))
-        warn = float(config.get("diskUsageWarnThreshold", _WARN_AT))
-        return BookieThresholds(read_only=read_only, major_compaction=warn, minor_compaction=read_only)
-    except ValueError:
-        return None
+    shares, problems = [], []
+    for name, default in (("diskUsageThreshold", "0.95"), ("diskUsageWarnThreshold", "0.90")):
+        text = config.get(name, default)
+        share = parse_java_number(text)
+        if share is None or not 0.0 <= share <= 1.0:
+            problems.append(f"{name} is {text[:20]!r}, and should be a share from 0 to 1, such as {default}")
+            share = None
+        shares.append(share)
+    read_only, warn = shares
+    thresholds = BookieThresholds(read_only=read_only, major_compaction=warn, minor_compaction=read_only)
+    return None if read_only is warn is None else thresholds, one_line("; ".join(problems)) or None
+
+
+def parse_java_number(text: str) -> float | None:
+    """Return a decimal number as Java's `Float.valueOf` reads it, with blanks around and a suffix such as `0.95f`."""
+    matched = _JAVA_NUMBER.fullmatch(text.strip(_BLANKS))
+    return None if matched is None else float(matched[1])
 
 
 def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[str, float]) -> tuple[BookieDir, ...]:

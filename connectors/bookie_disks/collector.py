@@ -159,13 +159,15 @@ class BookieDisksCollector(Collector):
                 raise AdminError(Outcome.ERROR, f"bookie {stranger} answers at its address: check member_url and urls")
             names = list_ledger_dirs(config)
             shares = client.used_shares() if len(names) > 1 else {}
+            thresholds, problem = read_thresholds(config)
             return BookieDisks(
                 cluster=self._cluster,
                 outcome=Outcome.OK,
                 bookie=bookie,
                 read_only=client.is_read_only(),
                 dirs=find_dirs(names, client.space(), shares),
-                thresholds=read_thresholds(config),
+                thresholds=thresholds,
+                detail=problem,
             )
         except ValidationError as error:
             return self._failure(bookie, AdminError(Outcome.ERROR, first_problem(error)))

@@ -95,14 +95,14 @@ def compare_limits(readings: Sequence[BookieDisks], settings: BookieDisksSetting
     """Compare the hard limit with the used share at which each bookie suspends compaction or turns read-only."""
     good = [each for each in readings if each.outcome is Outcome.OK]
     late = sorted(each.bookie for each in good if _is_hard_too_late(each, settings))
-    unknown = [each for each in good if each.thresholds is None]
+    unknown = [f"{each.bookie} ({each.detail})" for each in good if each.detail is not None]
     if not good:
         return ProbeResult(Outcome.ERROR, "no bookie could be read")
     if late:
         remedy = "policies.bookie_disks.hard: raise it above the bookies' diskUsageWarnThreshold"
         return ProbeResult(Outcome.ERROR, f"at the hard limit {name_some(late)} suspend compaction already", (remedy,))
     if unknown:
-        return ProbeResult(Outcome.ERROR, f"the thresholds of {counted(len(unknown), 'bookie')} are no numbers")
+        return ProbeResult(Outcome.ERROR, f"thresholds of bookies are no shares: {name_some(unknown)}")
     return ProbeResult(Outcome.OK, f"{counted(len(good), 'bookie')} compared")
 
 

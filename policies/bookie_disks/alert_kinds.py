@@ -44,8 +44,20 @@ ALERTS = (
         (Severity.WARNING,),
         "A bookie is read-only: it takes no new data.",
         _EXPLAIN,
-        "Look at its disks: a bookie turns read-only when a dir is full. Add space, or add bookies.",
+        "The alert names the cause. `full`: add space, or add bookies. `kept`: it has room again and did not return; "
+        "set it writable by its REST state, or restart it. It returns by itself below `diskUsageLwmThreshold`. "
+        "`by_hand`: "
+        "ask who did it, then set it writable by its REST state, or remove `forceReadOnlyBookie`.",
         "The bookie is writable, or gone.",
+    ),
+    AlertKind(
+        THRESHOLDS := "bookie-thresholds-unknown",
+        (Severity.WARNING,),
+        "A bookie's read-only or compaction threshold is not known, so `compaction-suspended` cannot warn of it.",
+        "headgate doctor --part collect-bookie_disks",
+        "Write `diskUsageThreshold` and `diskUsageWarnThreshold` in bookkeeper.conf as shares from 0 to 1. The "
+        "reading's `detail` names the value that could not be read.",
+        "The thresholds are read.",
     ),
     AlertKind(
         SUSPENDED := "compaction-suspended",

@@ -11,18 +11,25 @@ from policies.bookie_disks.alert_kinds import (
     FORGOTTEN,
     READ_ONLY,
     SUSPENDED,
+    THRESHOLDS,
     UNREAD,
 )
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict
-from policies.bookie_disks.messages import name_dir
-from policies.bookie_disks.state import BookieDisksCluster, ForgottenDir
+from policies.bookie_disks.messages import explain_cause, name_dir
+from policies.bookie_disks.state import BookieDisksCluster, ForgottenDir, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import SpaceAlertContext, SpaceAlerts
-from policies.free_space.volumes import Freshness
+from policies.free_space.volumes import NEVER, Freshness
 from policies.units import agreeing, counted, format_duration
 
+_WRITABLE = """`curl -X PUT -d '{"readOnly":false}' http://<bookie>/api/v1/bookie/state/readonly`"""
+_REMEDIES = {
+    ReadOnlyCause.FULL: "; give it space, or add bookies",
+    ReadOnlyCause.KEPT: f"; {_WRITABLE} makes it writable, or the dirs must fall below its diskUsageLwmThreshold",
+    ReadOnlyCause.BY_HAND: f"; {_WRITABLE} makes it writable, unless bookkeeper.conf has forceReadOnlyBookie=true",
+}
 NAMES = SpaceAlerts("bookie", "dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
 
 
@@ -62,8 +69,14 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
     subject, labels = f"{context.cluster}/{state.bookie}", {"cluster": context.cluster, "bookie": state.bookie}
     evidence = (state.tried_id,) if state.tried_id else ()
     if state.is_read_only:
-        summary = f"{name} is read-only and takes no new data"
-        yield Condition(READ_ONLY, subject, Severity.WARNING, "read_only", summary, labels, evidence)
+        cause = state.read_only_cause
+        summary = f"{name} is read-only and takes no new data{explain_cause(cause)}{_REMEDIES[cause] if cause else ''}"
+        yield Condition(
+            READ_ONLY, subject, Severity.WARNING, cause.value if cause else "read_only", summary, labels, evidence
+        )
+    if state.read_ms != NEVER and not state.has_thresholds:
+        summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
+        yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
     if bookie.facts.is_unread:
         why = state.outcome if state.outcome not in ("", "ok") else "silence"
         summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"

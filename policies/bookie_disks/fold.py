@@ -106,7 +106,7 @@ def _update_bookie(
     is_read_only = reading.read_only
     if registrations is not None and registrations.at_ms > at_ms:
         is_read_only = known.is_read_only  # the registrations are newer
-    return replace(
+    after = replace(
         known,
         read_ms=at_ms,
         read_id=seen.id,
@@ -115,6 +115,9 @@ def _update_bookie(
         dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
         thresholds=thresholds,
     )
+    full_at = None if thresholds is None else thresholds.read_only
+    was_full = is_read_only and (known.was_full or (full_at is not None and after.is_full(full_at)))
+    return after if after.was_full is was_full else replace(after, was_full=was_full)
 
 
 def _fold_registrations(
@@ -135,7 +138,7 @@ def _fold_registrations(
         # A reading of the disks of the same time or later knows the mode better.
         mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
         if bookie.is_read_only is not mode or bookie.missing_ms is not None or name not in bookies:
-            bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None)
+            bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None, was_full=bookie.was_full and mode)
     for name in bookies.keys() - writable - read_only:
         bookie = bookies[name]
         if bookie.read_ms >= seen.at_ms:

@@ -4,6 +4,7 @@ from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.judge.bookies import BookieVerdict
 from policies.bookie_disks.judge.groups import GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import ReadOnlyCause
 from policies.free_space.volumes import Freshness
 from policies.free_space.wording import describe_ahead, explain_factor, render_factor
 from policies.units import agreeing, counted, format_duration, human_bytes, human_seconds
@@ -30,6 +31,11 @@ def explain_end(cluster: str, group: str) -> str:
 def name_dir(bookie: str, dir_: str) -> str:
     """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
     return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
+
+
+def explain_cause(cause: ReadOnlyCause | None) -> str:
+    """End a sentence about a read-only bookie."""
+    return "" if cause is None else f": {cause.meaning.rstrip('.')}"
 
 
 def _explain_full(decision: BookieThrottle, verdict: GroupVerdict) -> str:
@@ -94,7 +100,7 @@ def _describe_free(bookie: BookieVerdict) -> str:
 def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
     tightest = decisive.tightest
     if decision.reason is BookieThrottleReason.READ_ONLY or tightest is None:
-        return f"{name_dir(decisive.name, '')} is read-only"
+        return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.facts.state.read_only_cause)}"
     if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{_describe_free(decisive)}, and must be clear of the hard limit by {margin} before publishing goes on"

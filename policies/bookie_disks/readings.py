@@ -1,8 +1,9 @@
 """Readings of the bookie-disks policy: topic ``observed.bookie-disks``, keyed by cluster."""
 
-from typing import ClassVar
+import re
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from policies.observations import Reading
 from policies.units import MAX_INT64, Ratio
@@ -10,12 +11,19 @@ from policies.units import MAX_INT64, Ratio
 MAX_DIRS = 1000
 
 
+def normalize_path(path: str) -> str:
+    """Return a path without doubled slashes and without one at the end: these name the same dir."""
+    return re.sub("/{2,}", "/", path).rstrip("/") or "/"
+
+
 class BookieDir(BaseModel):
     """One ledger dir as its bookie reports it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    dir: str = Field(min_length=1, max_length=4096, description="Absolute path on the bookie.")
+    dir: Annotated[str, AfterValidator(normalize_path)] = Field(
+        min_length=1, max_length=4096, description="Absolute path on the bookie."
+    )
     total_bytes: int = Field(
         default=-1, ge=-1, le=MAX_INT64, description="Size of the file system it is on; -1 unknown."
     )

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
+from policies.closed_enum import ClosedEnum
 from policies.free_space.effect import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
@@ -19,6 +20,14 @@ from policies.units import InstantMs
 
 DirKey = tuple[str, str]
 """(bookie, dir)"""
+
+
+class ReadOnlyCause(ClosedEnum):
+    """Why a bookie is read-only; the meaning ends a sentence about it."""
+
+    FULL = "full", "a ledger dir is full, beyond its read-only threshold"
+    KEPT = "kept", "its ledger dirs have room again, and it stayed read-only"
+    BY_HAND = "by_hand", "no ledger dir is full, so it was made read-only by hand"
 
 
 class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
@@ -51,6 +60,30 @@ class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):
     """When a reading of the registrations first lacked it."""
     dirs: tuple[VolumeState, ...] = ()
     thresholds: DiskThresholds | None = None
+    was_full: bool = False
+    """Whether a reading since it is read-only had a dir beyond its read-only threshold."""
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether it is known when it turns read-only and suspends compaction."""
+        found = self.thresholds
+        return found is not None and found.read_only is not None and found.suspension is not None
+
+    @property
+    def read_only_cause(self) -> ReadOnlyCause | None:
+        """Why it is read-only, by its last reading; None if its disks or its threshold have not been read."""
+        full_at = self.thresholds.read_only if self.thresholds is not None else None
+        if full_at is None or not self.dirs:
+            return None
+        if self.is_full(full_at):
+            return ReadOnlyCause.FULL
+        return ReadOnlyCause.KEPT if self.was_full else ReadOnlyCause.BY_HAND
+
+    def is_full(self, share: float) -> bool:
+        """Whether a dir of the last reading is used to this share or more."""
+        sizes = ((d.total_bytes, d.usable_bytes) for d in self.dirs if d.missing_ms is None and d.usable_bytes >= 0)
+        # Rounded, because 1 - 0.05 is a little less than 0.95.
+        return any(round(1 - usable_bytes / max(total_bytes, 1), 9) >= share for total_bytes, usable_bytes in sizes)
 
 
 class RegisteredBookies(Struct, array_like=True, frozen=True):

@@ -154,6 +154,7 @@ def _judge(
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
         has_room=takes_data and not any(_is_within_margin(d, d.judged_bytes, settings) for d in dirs),
         is_calm=takes_data
+        and state.has_thresholds
         and not bookie.is_unread
         and soonest is None
         and not any(d.is_unreadable(bookie) for d in dirs)

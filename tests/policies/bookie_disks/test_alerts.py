@@ -2,6 +2,7 @@
 
 import pytest
 
+from policies.bookie_disks.readings import BookieThresholds
 from tests.policies.bookie_disks.scenario import QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 
@@ -76,6 +77,35 @@ def test_an_unread_bookie_is_named_with_the_outcome() -> None:
 def test_a_read_only_bookie_is_named() -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", 50, read_only=True), *all_disks(0, **WIDE))
     assert run.firing() == {("bookie-read-only", "b1", "warning")}
+
+
+@pytest.mark.parametrize(
+    ("free", "reason", "words"),
+    [
+        pytest.param([50, 50], "by_hand", "it was made read-only by hand; `curl -X PUT", id="by hand"),
+        pytest.param([4, 4], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
+        pytest.param([5, 30], "kept", "room again, and it stayed read-only; `curl -X PUT", id="kept"),
+    ],
+)
+def test_a_read_only_bookie_has_a_cause_and_its_remedy(free: list[float], reason: str, words: str) -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, **WIDE))
+    for second, each in enumerate(free, 1):
+        run.see(disks(10 * second, "b1", each, read_only=True)).until(10 * second + 70)
+    alert = [a for a in run.alerts if a.alert == "bookie-read-only"][-1]
+    assert (alert.reason, words in alert.summary) == (reason, True), alert.summary
+
+
+@pytest.mark.parametrize("thresholds", [None, BookieThresholds(), BookieThresholds(read_only=0.95)])
+def test_thresholds_that_are_not_known_are_reported(thresholds: BookieThresholds | None) -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 50, thresholds=thresholds), *all_disks(0, **WIDE))
+    assert run.firing() == {("bookie-thresholds-unknown", "b1", "warning")}
+    assert run.see(disks(10, "b1", 50)).firing() == set()
+
+
+def test_dirs_are_compared_as_paths() -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", {"/l/": 10.0}), *all_disks(0, **WIDE))
+    run.see(disks(10, "b1", {"//l": 50.0})).until(100)
+    assert run.firing() == set()
 
 
 @pytest.mark.parametrize(
