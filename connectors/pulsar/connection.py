@@ -50,7 +50,7 @@ def address_problem(member: str, admin_url: str) -> str | None:
     if ip is None or not (ip.is_unspecified or ip.is_loopback or ip.is_link_local):
         return None
     own = _find_ip(f"{httpx.URL(admin_url).host}:0")
-    if ip.is_loopback and own is not None and own.is_loopback:
+    if ip.is_loopback and own is not None and (own.is_loopback or own.is_unspecified):
         return None
     kind = "an unspecified" if ip.is_unspecified else "a loopback" if ip.is_loopback else "a link-local"
     return f"{member} is {kind} address, at which each machine finds itself: set the broker's advertisedAddress"

@@ -33,10 +33,10 @@ from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
 from connectors.sessions.view import SessionsView
 from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.probes import acl_line
+from connectors.zookeeper.probes import acl_line, read_probe
 from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
-from policies.sessions.readings import EXTENSIBLE_LOAD_MANAGER
+from policies.sessions.readings import BROKERS, EXTENSIBLE_LOAD_MANAGER
 
 SESSION_POLICY = "zookeeperSessionExpiredPolicy"
 """The brokers' own setting of PIP-57."""
@@ -102,6 +102,14 @@ def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa
 
 def _probes(context: ProbeContext) -> Iterator[Probe]:
     admin, system = context.clients.pulsar(context.name), f"{context.name}: Pulsar"
+    zookeeper, watched = context.clients.zookeeper(context.name), context.cluster.setting(WatchedSessions)
+    watches_brokers = watched is not None and any(tree.path == BROKERS for tree in watched.members)
+    if zookeeper is not None and (watches_brokers or context.cluster.setting(WatchedOwnership) is not None):
+        remedy = (
+            "no broker has ever registered in this ZooKeeper: check zookeeper.servers with its chroot; brokers that "
+        )
+        remedy += "keep their metadata in Oxia or etcd (metadataStoreUrl) have no sessions to watch"
+        yield read_probe(f"{context.name}: ZooKeeper", zookeeper, BROKERS, remedy)
     if admin is None:
         return
     if context.cluster.setting(UnloadSettings) is not None:

@@ -63,6 +63,19 @@ def test_nothing_is_written_by_asking(zookeeper: ZooKeeper, chroot: str) -> None
         assert client.exists("/patient").pzxid <= zxid
 
 
+def test_a_zookeeper_in_which_no_broker_has_ever_registered_is_not_the_brokers(
+    zookeeper: ZooKeeper, chroot: str
+) -> None:
+    given = settings(zookeeper, chroot, ownership={})
+    missing = examined(given)["c: ZooKeeper, read /loadbalance/brokers"]
+    assert (missing.is_good, missing.detail) == (False, "there is no /loadbalance/brokers")
+    assert "Oxia or etcd" in missing.remedies[0]
+    with zookeeper.client() as client:
+        client.add_auth("digest", "theirs:secret-of-theirs")
+        client.ensure_path(f"{chroot}/loadbalance/brokers")
+        assert examined(given)["c: ZooKeeper, read /loadbalance/brokers"].is_good
+
+
 def test_an_admin_server_that_is_off_comes_with_the_line_that_enables_it(
     bookkeeper_jars: tuple[Path, ...], tmp_path: Path
 ) -> None:

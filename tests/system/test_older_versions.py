@@ -168,6 +168,7 @@ def test_an_older_zookeeper_tells_of_bookies_and_their_groups(zookeeper: tuple[Z
     server, note = zookeeper
     with server.client() as client:
         client.create("/bookies", b'{"g": {"127.0.0.1:1": {"rack": "/r"}}}')
+        client.ensure_path("/loadbalance/brokers")
     readings: list[Reading] = []
     with closing(ZooKeeperSession("c", ZooKeeperConnection(servers=server.servers))) as session:
         metrics = PollMetrics(CollectorRegistry())

@@ -185,7 +185,9 @@ def test_an_address_at_which_each_machine_finds_itself_is_no_brokers(admin_url: 
     )
 
 
-@pytest.mark.parametrize("admin_url", ["http://127.0.0.2:8080", "http://localhost:8080", "http://[::1]:8080"])
+@pytest.mark.parametrize(
+    "admin_url", ["http://127.0.0.2:8080", "http://localhost:8080", "http://[::1]:8080", "http://0.0.0.0:8080"]
+)
 def test_a_loopback_address_is_a_brokers_where_the_whole_cluster_is_on_this_machine(admin_url: str) -> None:
     allowed = [h for h in (*LOOPBACK, *NOBODYS) if address_problem(f"{h}:8080", admin_url) is None]
     assert allowed == LOOPBACK
