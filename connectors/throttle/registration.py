@@ -38,13 +38,13 @@ from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_coverage import CATCH_ALL, find_coverage, misses_empty_ids
-from policies.throttle.quota_entities import forget_command, parse_entity
+from policies.throttle.quota_entities import Entity, forget_command, parse_entity
 from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import Cover, QuotaSettings
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
-from policies.units import counted, format_duration, human_bytes
+from policies.units import counted, format_duration, human_bytes, name_some
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -153,7 +153,9 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
         f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
     )
     escape = f"; {_WITHOUT_ID[quotas.cover]}" if misses_empty_ids(quotas, coverage.scaled) else ""
-    detail = f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}{escape}"
+    free = [user for user in quotas.exclude if Entity(user) not in rates]
+    unlimited = f"; excluded and without a quota, so without a limit in a throttle: {name_some(free)}" if free else ""
+    detail = f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}{escape}{unlimited}"
     return ProbeResult(Outcome.OK, detail)
 
 

@@ -85,7 +85,7 @@ def test_wrong_settings_change_nothing_and_good_ones_take_effect_with_all_state_
 
 def test_settings_that_the_watched_cluster_refuses_give_way_to_the_last_ones_that_ran(loop: Running) -> None:
     watched = loop.settings["clusters"]["payments"]
-    watched["quotas"] = {"entities": [{"client_id": "default", "base": 10_000_000}], "exclude": ["nobody"]}
+    watched["quotas"] = {"entities": [{"user": "nobody"}]}  # neither a base nor a quota in Kafka
     loop.reload()
     eventually("the refusal is logged", lambda: "settings are refused" in loop.headgate.output())
     eventually("the metric says it failed", lambda: _reloaded(loop.port) == 0.0)

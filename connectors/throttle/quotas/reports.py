@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
 from policies.actuator_events import ReportResult
 from policies.free_space.orders import FactorOrder, LimitVerdict
+from policies.throttle.quota_coverage import FREE_RATE
 from policies.throttle.quota_entities import Entity, forget_command
 from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_originals import Rate
@@ -45,7 +46,7 @@ class QuotaMetrics(PacedMetric):
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rate = Gauge(
             "headgate_quota_bytes_per_second",
-            "The producer_byte_rate that Headgate has set; absent if it has set none.",
+            "The producer_byte_rate that Headgate has set to slow clients down; absent if it has set none.",
             ("cluster", "entity"),
             registry=registry,
         )
@@ -127,7 +128,8 @@ class QuotaReports(AuditLog[QuotaMetrics]):
             confirmed: the number of brokers that have shown the quota.
             brokers: the number of brokers in service.
         """
-        self._metrics.show_rate(self._cluster, entity, plan.rate if plan.holds else None)
+        slows = plan.holds and plan.rate != FREE_RATE
+        self._metrics.show_rate(self._cluster, entity, plan.rate if slows else None)
         outcome = plan.verdict.result
         is_confirmed = plan.holds and confirmed >= brokers
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)

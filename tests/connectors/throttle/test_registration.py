@@ -58,7 +58,9 @@ def check(monkeypatch: pytest.MonkeyPatch, rates: Mapping[Entity, int], **settin
         pytest.param(
             {}, STOPPED, "heeded by every broker; clients without a client id escape above", id="while stopped"
         ),
-        pytest.param({"exclude": ["bob"]}, {}, "heeded by every broker", id="an excluded user without a quota"),
+        pytest.param(
+            {"exclude": ["bob"]}, {}, "without a limit in a throttle: bob", id="an excluded user without a quota"
+        ),
     ],
 )
 def test_the_doctor_names_the_clients_that_may_escape(

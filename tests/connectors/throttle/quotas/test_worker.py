@@ -659,6 +659,7 @@ def test_an_excluded_user_without_a_quota_is_kept_free_for_the_time_of_the_throt
     assert bench.kafka.rates == {ANY: 500_000, Entity("carol", "other"): 5_000_000, CAROL: FREE}
     assert {(e["entity"], e["reason"]) for e in bench.events} >= {("user=carol", "excluded_user")}
     assert bench.states[-1].let_through_bytes_per_second == 500_000
+    assert bench.metric("bytes_per_second", entity="user=carol") is None, "no dashboard shows a petabyte a second"
     bench.restart()
     bench.reconcile(order(1.0, 2))
     assert (bench.kafka.rates, bench.kafka.originals) == ({Entity("carol", "other"): 5_000_000}, {})
@@ -779,7 +780,7 @@ def test_a_repeated_decision_is_nothing_to_speak_of(bench: Bench) -> None:
 
 def test_a_forged_decision_holds_until_the_next_true_one(bench: Bench) -> None:
     bench.reconcile(order(0.0, 10**15, valid_seconds=86_400))
-    assert bench.reconcile(order(0.75, 1, at=NOON + timedelta(seconds=60)), after=60) == [("applied", "decided")]
+    assert ("applied", "decided") in bench.reconcile(order(0.75, 1, at=NOON + timedelta(seconds=60)), after=60)
     assert bench.kafka.rates == {ANY: 750_000}
 
 
