@@ -100,7 +100,7 @@ class Exporter(Collector):
         now_ms = self._now_ms()
         with self._lock:
             if self._caught_up:
-                return replace(self._view.snapshot(now_ms), problem=self._problem)
+                return replace(self._view.snapshot(now_ms), problem=self._problem or self._view.find_foreign(now_ms))
         return LoopSnapshot(from_millis(now_ms), self.caught_up())
 
     def describe(self) -> list[Metric]:

@@ -1,6 +1,6 @@
 """The present state of the whole loop: folds records of its topics and returns samples. Pure; time is an argument."""
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from connectors.decided import DecisionsInForce
 from connectors.exporter.effect_samples import EFFECTS, effect_samples
 from connectors.exporter.latency import DecisionLatency
 from connectors.exporter.recent_decisions import RecentDecisions
+from connectors.kafka.foreign_records import RECENT, describe_foreign
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of
 from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
@@ -31,7 +32,7 @@ from policies.registry import (
     topic_readers,
 )
 from policies.settings import PolicySettings
-from policies.units import from_millis
+from policies.units import from_millis, millis_of
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 ALERTS = Family("headgate_alerts", "Firing alerts by name and severity.", ("alert", "severity", "cluster"))
@@ -71,6 +72,8 @@ MOST_CLUSTERS = 1000
 OTHER = "other"
 """Label of a dead letter's topic or reason that this version does not have."""
 
+_MOST_FOREIGN = 10_000
+"""Records of another writer that are counted for each topic."""
 _REASONS = frozenset(reason.value for reason in DeadLetterReason)
 _SHORTEST_HISTORY = timedelta(minutes=5)
 
@@ -125,6 +128,8 @@ class LoopView:
         self._letter_counts = Counter({(t, r.value): 0 for t in self._observed for r in DeadLetterReason})
         self._decision_counts: Counter[tuple[str, str, str]] = Counter()
         self._bad: Counter[tuple[str, str]] = Counter()
+        self._foreign: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_MOST_FOREIGN))
+        """The append times of records on decided topics that are no decisions."""
         self._recent = RecentDecisions()
 
     def histories(self) -> dict[str, timedelta | None]:
@@ -160,7 +165,15 @@ class LoopView:
                     fresh.append(decision)
             except BadRecordError as error:
                 self._bad[record.topic, error.reason.value] += 1
+                if record.topic in self._decided:
+                    self._foreign[record.topic].append(record.appended_ms)
         return fresh
+
+    def find_foreign(self, now_ms: int) -> str | None:
+        """Return a sentence about recent records of another writer on a decided topic; None without any."""
+        since_ms = now_ms - millis_of(RECENT)
+        counts = {topic: sum(at_ms > since_ms for at_ms in times) for topic, times in sorted(self._foreign.items())}
+        return next((describe_foreign(topic, count) for topic, count in counts.items() if count), None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of a moment."""

@@ -12,6 +12,7 @@ from connectors.collection.probe import Probe, ProbeResult
 from connectors.collection.read_errors import whole_line
 from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.foreign_records import find_foreign_records
 from connectors.kafka.rights import Grant, Resource, acl_command, missing_rights, quote_principal, rights_of
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import TopicSettings, plan
@@ -130,6 +131,14 @@ class _Loop:
         if self.brokers().outcome is not Outcome.OK:
             return _NOT_ASKED
         topics = [self._topics.topic(name) for name in decided_topics()]
+        try:
+            foreign = list(find_foreign_records(self._connection, self._topics))
+        except UserError:
+            foreign = []  # a topic is missing, or may not be read: the checks of topics and rights say so
+        if foreign:
+            return ProbeResult(
+                Outcome.ERROR, "; ".join(foreign), ("headgate topics acls decide --principal User:NAME",)
+            )
         try:
             allowed = {topic: _authorized(self._connection).writers_of(topic) for topic in topics}
         except KafkaException as error:

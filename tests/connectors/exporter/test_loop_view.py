@@ -474,6 +474,14 @@ def test_a_forged_decision_fences_no_true_one_out() -> None:
     assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 
 
+def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:
+    view, topic = LoopView(PREFIX, {}), f"{PREFIX}.decided.throttle"
+    view.fold([Record(topic, b"k", b"junk", to_millis(START)) for _ in range(20_000)], live=True)
+    said = view.find_foreign(to_millis(START) + 1000) or ""
+    assert said.startswith(f"{topic}: 10000 records of the last 10 min are no decisions: another process writes there")
+    assert view.find_foreign(to_millis(START) + 600_001) is None
+
+
 # Whether what was decided is current
 
 
