@@ -3,6 +3,7 @@
 import json
 import secrets
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -362,9 +363,11 @@ class EmbeddedKafka:
         for broker in brokers:
             process = self._processes[broker]
             if not process.is_alive:
-                raise UserError(
-                    f"Kafka broker {broker} ended (exit code {process.exit_code}): {self._log_tail(broker)}"
-                )
+                code = process.exit_code or 0
+                if code < 0:  # its last log line is about something else
+                    name = signal.Signals(-code).name
+                    raise UserError(f"Kafka broker {broker} was ended by {name} (log: {self.log_file(broker)})")
+                raise UserError(f"Kafka broker {broker} ended (exit code {code}): {self._log_tail(broker)}")
 
     def _log_tail(self, broker: int) -> str:
         log = self.log_file(broker)

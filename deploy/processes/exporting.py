@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.canary.canary import Canary, CanaryMetrics
-from connectors.component import Component
+from connectors.component import Check, Component
 from connectors.exporter.exporter import Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.exporter.version import VERSION
@@ -32,12 +32,15 @@ def exporting(
     registry: CollectorRegistry,
     publisher: Publisher | None,
     on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
+    *,
+    healthy: Check = lambda: None,
 ) -> Exporting:
     """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
 
     Args:
         publisher: publishes the canary's readings; None: there is no canary.
         on_decision: called with each decision, and whether the exporter has read its history by then.
+        healthy: the problem that /-/healthy of this process shows; while it has one, the page shows it, too.
     """
     settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
     canary = None
@@ -61,7 +64,10 @@ def exporting(
     )
 
     def snapshot() -> LoopSnapshot:
-        return replace(exporter.snapshot(), answers=None if canary is None else canary.answers())
+        found = exporter.snapshot()
+        if (problem := healthy()) is not None:  # the last answer of the canary is older than that
+            return replace(found, problem=found.problem or problem)
+        return replace(found, answers=None if canary is None else canary.answers())
 
     site = StatusSite(snapshot, version=VERSION, settings_hash=settings_hash)
     components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]

@@ -7,7 +7,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from connectors.component import Component
+from connectors.component import Component, first_problem
 from connectors.exporter.version import VERSION
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport, create_topics
@@ -95,8 +95,15 @@ def _run(
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry, stop = new_registry(), stop_on_signals()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        export = exporting(settings, registry, publisher, terminal.decision)
-        components = [
+        components: list[Component] = []
+        export = exporting(
+            settings,
+            registry,
+            publisher,
+            terminal.decision,
+            healthy=lambda: first_problem(component.healthy for component in components),
+        )
+        components += [
             *_shared_components(settings, report, registry, sessions, publisher, connections, stop),
             *policy_services(settings),
             *export.components,

@@ -191,3 +191,12 @@ def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason_and_the_last_
         kafka.watch(threading.Event(), told.append)
     assert len(told) == 1
     assert re.match(f"Kafka broker 1 {reason}", told[0])
+
+
+def test_a_broker_that_was_killed_is_told_as_such_and_not_by_its_last_warning(tmp_path: Path) -> None:
+    killed = Ended()
+    killed.exit_code, killed.looked = -9, 1
+    kafka = prepared(EmbeddedKafka(tmp_path, ()))
+    kafka._processes[1] = killed  # type: ignore[assignment]
+    with pytest.raises(UserError, match=r"^Kafka broker 1 was ended by SIGKILL \(log: "):
+        kafka._check_alive((1,))
