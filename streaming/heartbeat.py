@@ -25,8 +25,6 @@ class LastHeartbeat(Struct, array_like=True, frozen=True):
 
     at_ms: int = 0
     sequence: int = 0
-    quiet_until_ms: int | None = None
-    """Read by older versions only: the end of `quiet`."""
     quiet: PolicyPause | None = None
     """The pause that it named, if any."""
 
@@ -62,5 +60,5 @@ def emit_heartbeat(
         quiet_until=None if quiet is None else from_millis(quiet.until_ms),
         **paused,
     )
-    after = LastHeartbeat(now_ms, sequence, None if quiet is None else quiet.until_ms, quiet)
+    after = LastHeartbeat(now_ms, sequence, quiet)
     return after, Output(Standing.topic, heartbeat.record_key(), decision_event(heartbeat))

@@ -110,7 +110,7 @@ def compress(plain: bytes) -> bytes:
 
 
 def decompress(value: bytes) -> bytes:
-    """Return the msgpack; older versions stored it without compression."""
+    """Return the msgpack, which is stored as it is where compression would not make it smaller."""
     if value[0] != _COMPRESSED:
         return value
     plain: bytes = _lz4().decompress(value[_HEAD.size :], _HEAD.unpack_from(value)[1], asbytes=True)

@@ -123,7 +123,7 @@ def _fold_registrations(
     if _is_unchanged(before, reading):
         return before, False, False
     names = frozenset(r.bookie for r in (*reading.writable, *reading.read_only))
-    is_first, pending = before.bookies_status.read_ms == NEVER, _find_pending_registrations(before)
+    is_first, pending = before.bookies_status.read_ms == NEVER, before.bookies_pending
     found = _confirm(None if is_first else before.registered(), pending, names, seen, settings)
     cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
     kept = _confirm(None if is_first else cookies, before.cookies_pending, frozenset(reading.known), seen, settings)
@@ -164,13 +164,6 @@ def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
             if b is None or b.presence is not mode or b.session != r.session or b.czxid != r.czxid:
                 return False
     return {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
-
-
-def _find_pending_registrations(cluster: BookieClusterState) -> PendingDifferences:
-    """Return the pending differences of the registrations; states of older versions have only the missing bookies."""
-    if cluster.bookies_pending != PendingDifferences():
-        return cluster.bookies_pending
-    return PendingDifferences(tuple((b.bookie, b.missing_ms) for b in cluster.bookies if b.missing_ms is not None))
 
 
 def _update_bookies(

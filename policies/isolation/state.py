@@ -110,9 +110,6 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """Since when readings of registrations wait for confirmation, because most bookies are missing from them."""
     groups_vanished_ms: InstantMs | None = None
     """The same for readings of groups."""
-    unused_1: int = 0
-    unused_2: int = 0
-    """Unused fields have the place of counts in states of older versions."""
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
     bookies_pending: PendingDifferences = PendingDifferences()
@@ -230,8 +227,7 @@ class PublishedPlacements(Struct, array_like=True, frozen=True, gc=False):
     namespaces: tuple[str, ...]
     published_ms: InstantMs = 0
     repeat_at_ms: InstantMs | None = None
-    """When they must be published again, as computed at publication; later settings cannot extend their validity. None
-    in states of older versions."""
+    """When they must be published again, as computed at publication; later settings cannot extend their validity."""
 
 
 class QuarantineOrder(Struct, array_like=True, frozen=True, gc=False):
@@ -256,7 +252,7 @@ class QuarantineOrder(Struct, array_like=True, frozen=True, gc=False):
     count: int = 1
     """The number of bookies it covers, as last published."""
     repeat_at_ms: InstantMs | None = None
-    """When it must be published again, as computed at publication. None in states of older versions."""
+    """When it must be published again, as computed at publication."""
 
     @property
     def in_force(self) -> tuple[object, ...]:

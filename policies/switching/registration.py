@@ -20,7 +20,6 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.upgrades import drop_journal
 
 _OBSERVED = (
     SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
@@ -51,8 +50,7 @@ KIND = PolicyKind(
     state=SwitchingState,
     # An inventory counts only as a whole, and its parts come at once.
     most_step_bytes=64 * 1024 * 1024,
-    state_version=2,
-    upgrades={1: drop_journal},
+    state_version=1,
     build=SwitchingPolicy,
     examples=examples,
     # No collector publishes the readings of a switch: operators, brokers and its executor do.

@@ -202,7 +202,7 @@ class LiveBrokers(Struct, array_like=True, frozen=True):
     brokers: tuple[str, ...]
     at_ms: InstantMs
     since_ms: tuple[InstantMs, ...] = ()
-    """When each broker was first read to be alive; empty in states of older versions."""
+    """When each broker was first read to be alive."""
     epoch: int = NEVER
     """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known."""
     is_unread: bool = False
@@ -260,7 +260,7 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     valid_ms: int = 1_200_000
     """How long it permits what deletes or forgets: two intervals of inventories."""
     epoch: int | None = None
-    """The epoch of the directive that ZooKeeper had before the reading; None in states of older versions."""
+    """The epoch of the directive that ZooKeeper had before the reading."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):

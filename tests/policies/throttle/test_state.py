@@ -1,11 +1,8 @@
 """The state: small, immutable, and the same after a trip through the store."""
 
-import json
 import pickle
 import weakref
 from itertools import cycle
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,45 +14,12 @@ from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
-from tests.policies.throttle.known import counting
 from tests.policies.throttle.test_properties import Batch, courses, run_of, settings_blocks
 
 
 def stored(state: ThrottleState | None) -> ThrottleState:
     """The state after a trip through the store."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=ThrottleState)
-
-
-def test_a_state_of_this_version_is_read_as_it_was_written_under_other_names() -> None:
-    """`state_v1.json`: written when this version was new; fields have their places, names may change."""
-    written = json.loads((Path(__file__).parent / "state_v1.json").read_text())
-    state = msgspec.convert(written, ThrottleState)
-    assert POLICIES["throttle"].state_version == 1
-    assert _without_new_fields(json.loads(msgspec.json.encode(state)), written) == written
-    assert [v.state.usable_bytes for v in counting(state.cluster, 0).values()] == [4 * GB]
-    assert (state.gate.factor, state.last_published and state.last_published.reason) == (0.75, "stale_volume")
-    assert [f.key for f in state.forgotten] == [(1, "/data/a")]
-
-
-def _without_new_fields(ours: Any, written: Any) -> Any:
-    """Fields are only added at the end."""
-    if not isinstance(written, list) or not isinstance(ours, list):
-        return ours
-    return [_without_new_fields(one, other) for one, other in zip(ours, written, strict=False)]
-
-
-def test_a_state_of_before_steps_were_detected_goes_on_with_its_samples_and_says_nothing_of_its_rate() -> None:
-    """`state_v1_trend.json`: a volume that filled by 10 MB/s, as the median of all slopes was kept then."""
-    written = json.loads((Path(__file__).parent / "state_v1_trend.json").read_text())
-    run = Run(throttle(HARD), msgspec.convert(written, ThrottleState))
-    run.see(seconds=231)
-    assert run.last.seconds_to_full is None
-    run.see(log_dirs(240, 3, 20 * GB - 240 * 10**7))
-    assert run.state is not None
-    volume = run.state.cluster.brokers[0].volumes[0]
-    assert volume.samples[0][0] == 1795248000000
-    assert volume.fill_bytes_per_second == pytest.approx(10**7)
-    assert volume.fill_confidence == pytest.approx(1.0)
 
 
 @given(courses, settings_blocks)
