@@ -19,7 +19,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test unit lean artifacts system servers again compatibility faults fuzz long thorough walk mutate check lint types layers generated setup generate pictures requirements bench dist docker audit clean
+.PHONY: help run demo demo-pulsar test unit lean artifacts system servers again compatibility faults fuzz long thorough walk mutate check lint types layers generated setup generate pictures requirements bench dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -35,6 +35,9 @@ demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and 
 
 # Tests mount small disks. Where Linux allows it, an ordinary user does so as root of a namespace of its own.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || { unshare -rm true 2>/dev/null && echo unshare -rm; })
+
+demo-pulsar: $(VENV)/.dev ## The same with a ZooKeeper, three bookies on small disks, a Pulsar broker and a producer (needs Maven)
+	@trap : INT; $(BIN)/python -m tests.system.demo_pulsar
 
 # Each file runs in one worker, so that its tests share servers. The longest files run first.
 SYSTEM := $(AS_ROOT) $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)

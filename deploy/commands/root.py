@@ -100,17 +100,12 @@ def _with_options(settings: "Settings", brokers: int | None, data_dir: Path | No
 
 
 @app.command(epilog=show_examples("demo"))
-def demo(
-    pulsar: Annotated[
-        bool, typer.Option("--pulsar", help="Show Pulsar: bookies on small disks, and publish rates. Needs Maven.")
-    ] = False,
-) -> None:
+def demo() -> None:
     """Watch a two-minute demo on brokers of its own.
 
     A disk fills up, and producers are slowed, stopped and released.
 
-    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas. With
-    `--pulsar` it is a ZooKeeper, three bookies on small disks, a Pulsar broker, and a Java producer.
+    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
 
     It needs Java 17, about 2 GB of memory and, the first time, the network to fetch 55 MB of jars.
 
@@ -124,10 +119,6 @@ def demo(
     from deploy.demo.director import DemoFailedError
 
     try:
-        if pulsar:
-            from deploy.demo.pulsar_run import run_pulsar_demo
-
-            raise typer.Exit(run_pulsar_demo(mounts=mounts))
         from deploy.demo.run import run_demo
 
         raise typer.Exit(run_demo(mounts=mounts))

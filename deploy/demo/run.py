@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -26,7 +27,6 @@ from deploy.commands.terminal import Terminal
 from deploy.demo.director import DemoFailedError, Director
 from deploy.demo.ending import Shutdown, temporary_folder
 from deploy.demo.followers import AuditFollower, QuotaFollower
-from deploy.demo.pulsar_story import PulsarDirector
 from deploy.demo.screen import Screen
 from deploy.demo.servers import Servers, running_servers
 from deploy.demo.story import NEXT, DemoSizes, describe_volume
@@ -41,6 +41,7 @@ from deploy.processes.running import new_registry, publishing, run_components, s
 from deploy.query.components import query_components
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
+from policies.decisions import Decision
 from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import AUDIT, observed_topic
@@ -152,11 +153,28 @@ def _run_story(place: Workplace, *, mounts: bool, screen: Screen) -> bool:
         return run_loop(settings, sessions, "throttle", director, screen, follow, watch, place.shutdown)
 
 
+class Plot(Protocol):
+    """Directs the load of a demo, and tells its story."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the story has ended."""
+
+    def start_producers(self) -> None:
+        """Start the load, once the loop is ready."""
+
+    def show_decision(self, decision: Decision, caught_up: bool) -> None:
+        """Take a new decision of the loop."""
+
+    def run(self, stop: Event, over: Callable[[], None]) -> None:
+        """Tell the story until its end or until `stop` is set; call `over` at the end."""
+
+
 def run_loop(
     settings: Settings,
     sessions: SparkSessions,
     policy: str,
-    director: Director | PulsarDirector,
+    director: Plot,
     terminal: Terminal,
     follow: Callable[[KafkaConnection, str], AuditFollower],
     watch: Callable[[CollectorRegistry, Publisher], Sequence[Component]],

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy.embedded.small_servers import LOOPBACK, SMALL_BOOKIE, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
 from tests.system.server import JvmServer, run_tool, zookeeper_client
+from tests.system.small_servers import LOOPBACK, SMALL_BOOKIE, small_jvm, write_properties
 from tests.system.zookeeper import free_port
 
 HEAP_MEBIBYTES = 24

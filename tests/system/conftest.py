@@ -8,10 +8,10 @@ import pytest
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
-from deploy.java.pulsar_jars import ensure_pulsar_jars
 from policies.errors import UserError
 from tests.progress import longest_first
 from tests.system.older import of_today
+from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.zookeeper import ZooKeeper, free_port
 
 HANGS_SECONDS = 1800

@@ -121,14 +121,21 @@ class Headgate:
         arguments: what follows `headgate`.
         log: where its output goes.
         environment: laid over the present one.
+        module: of the command.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: dict[str, str] | None = None,
+        module: str = "deploy.cli",
+    ) -> None:
         self.log = log
         self.name = " ".join(arguments[:2])
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deploy.cli", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -15,13 +15,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.kafka.librdkafka import LOGGER
-from deploy.embedded.small_servers import LOOPBACK, small_jvm, write_properties
 from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
-from deploy.java.maven import dependency, ensure_fetched, pom_of
-from deploy.java.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom
 from policies.errors import UserError
+from tests.system.maven import dependency, ensure_fetched, pom_of
+from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom
 from tests.system.server import JvmServer, run_tool
+from tests.system.small_servers import LOOPBACK, small_jvm, write_properties
 from tests.system.zookeeper import free_port
 
 DIGESTS = {
@@ -37,7 +37,7 @@ DIGESTS = {
     "zookeeper-3.8.4": "734dc69134bd2aa770dcc6fec9927cb5f7bed1a39fdae17eba7cdcabd63e5688",
     "zookeeper-3.9.3": "94efee696c61de83f636e4409a620ea2cfe31d6f9b6d8bff8cb8db15ddaf4f5c",
 }
-"""Of each version's jars together (`deploy.java.maven.digest`)."""
+"""Of each version's jars together (`tests.system.maven.digest`)."""
 
 
 def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:

@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import httpx
 
-from deploy.embedded.small_servers import LOOPBACK, SMALL_BROKER, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand
 from tests.system import metadata_again
 from tests.system.bookkeeper import Bookie
 from tests.system.server import JvmServer, run_tool
+from tests.system.small_servers import LOOPBACK, SMALL_BROKER, small_jvm, write_properties
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CLUSTER = "test"

@@ -33,7 +33,6 @@ from connectors.bookie_disks.publishing.worker import PublishWorker
 from connectors.collection.poll_metrics import PollMetrics
 from connectors.pulsar.connection import PulsarAdmin
 from deploy import cli
-from deploy.demo.pulsar_load import PulsarLoad, pulsar_clients
 from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, effect
 from policies.bookie_disks.alert_kinds import WITHOUT_EFFECT
 from policies.bookie_disks.publish_settings import PublishSettings
@@ -44,6 +43,7 @@ from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.system.disks import Intruder, small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_load import PulsarLoad, pulsar_clients
 from tests.system.pulsar_topics import call, create_namespace
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port

@@ -15,14 +15,14 @@ from typing import Any, Self, TypeVar
 import pyspark
 import pytest
 
-from deploy.embedded.small_servers import LOOPBACK, small_jvm
 from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
-from deploy.java.maven import ALONE, dependency, ensure_fetched, pom_of
 from policies.errors import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready
+from tests.system.maven import ALONE, dependency, ensure_fetched, pom_of
 from tests.system.server import JvmServer
+from tests.system.small_servers import LOOPBACK, small_jvm
 from tests.system.test_spark_cluster import Run, decisions, has_decided
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port

@@ -28,10 +28,8 @@ from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSess
 from connectors.zookeeper.affinity import AffinityTree
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.demo.pulsar_load import PulsarLoad, pulsar_clients
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
-from deploy.java.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.errors import UserError
 from policies.observations import Outcome, Reading
@@ -44,6 +42,8 @@ from tests.system.doctor import examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, write_settings
 from tests.system.older import OlderKafka, ensure_older_jars, of_today, older_cache
 from tests.system.pulsar import CLUSTER, PulsarBroker, set_up_metadata
+from tests.system.pulsar_jars import PULSAR_VERSION, ensure_pulsar_jars
+from tests.system.pulsar_load import PulsarLoad, pulsar_clients
 from tests.system.test_bookie_disks import publish_worker, slow_order
 from tests.system.waiting import eventually, within
 from tests.system.zookeeper import ZooKeeper, free_port

@@ -19,7 +19,6 @@ from connectors.switching.attribution import Attribution, AttributionOutcome, Re
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
-from deploy.embedded.small_servers import small_jvm
 from deploy.java.jvm import find_java
 from policies.switching.references import LedgerKind
 from tests.connectors.pulsar.test_attribution import (
@@ -36,6 +35,7 @@ from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import schema_locator
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, produce
+from tests.system.small_servers import small_jvm
 from tests.system.zookeeper import ZooKeeper, free_port
 
 CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"

@@ -20,13 +20,13 @@ from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.tree import Reader
-from deploy.embedded.small_servers import LOOPBACK, small_jvm
 from deploy.java.jvm import JvmCommand
 from policies.switching.ledger_paths import Layout
 from policies.switching.references import ANY_CLUSTER, with_ledger
 from tests.system.pulsar import CLUSTER, PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace
 from tests.system.server import run_tool
+from tests.system.small_servers import LOOPBACK, small_jvm
 from tests.system.waiting import eventually
 
 COMPACTION = "/admin/v2/persistent/t/n/compacted/compaction"

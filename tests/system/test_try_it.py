@@ -21,12 +21,12 @@ import pytest
 
 import tests.system.pulsar
 from deploy.java.jars import default_cache_dir, ensure_jars
-from deploy.java.pulsar_jars import ensure_pulsar_jars
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata
 from tests.system.private_net import enter, why_not_private
 from tests.system.pulsar import PulsarBroker, set_up_metadata
+from tests.system.pulsar_jars import ensure_pulsar_jars
 from tests.system.server import zookeeper_client
 from tests.system.waiting import eventually
 from tests.system.zookeeper import ZooKeeper
@@ -182,9 +182,9 @@ def throttle(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
 
 
 def bookie_disks(reader: Reader, blocks: list[Block], _stack: ExitStack) -> None:
-    """test_demo.py runs the whole as `headgate demo --pulsar`; the rest needs a checkout."""
+    """test_demo.py runs the whole as `make demo-pulsar` does."""
     demo, *elsewhere = blocks
-    assert demo.text == "headgate demo --pulsar\n"
+    assert demo.text == "make demo-pulsar\n"
     for block in elsewhere:
         reader.does(block)
 

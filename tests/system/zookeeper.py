@@ -14,9 +14,9 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
-from deploy.embedded.small_servers import LOOPBACK, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand
 from tests.system.server import JvmServer, close, zookeeper_client
+from tests.system.small_servers import LOOPBACK, small_jvm, write_properties
 
 HEAP_MEBIBYTES = 64
 

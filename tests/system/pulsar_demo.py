@@ -1,4 +1,4 @@
-"""`headgate demo --pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
+"""`make demo-pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -13,13 +13,9 @@ from connectors.component import Component
 from connectors.kafka.publisher import Publisher, observations_to
 from deploy.commands.terminal import Terminal
 from deploy.demo.followers import AuditFollower
-from deploy.demo.pulsar_load import pulsar_clients
-from deploy.demo.pulsar_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
-from deploy.demo.pulsar_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
 from deploy.demo.run import Workplace, run_loop, run_story
 from deploy.demo.volume import small_volume
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.pulsar_jars import ensure_pulsar_jars, pulsar_folder
 from deploy.query.spark_sessions import SparkSessions
 from deploy.settings.application import Settings
 from policies.bookie_disks import BookieDisks
@@ -27,6 +23,10 @@ from policies.bookie_disks.publish_events import PublishApplication
 from policies.errors import UserError
 from policies.registry import observed_topic
 from policies.units import human_bytes
+from tests.system.pulsar_demo_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
+from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
+from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder
+from tests.system.pulsar_load import pulsar_clients
 
 _BOOKIES = 3
 _DISK_BYTES = 160_000_000
@@ -103,6 +103,6 @@ def _collectors(settings: Settings, registry: CollectorRegistry, publisher: Publ
     publish = observations_to(publisher.publish, topic, connectors.bookie_disks.collector.SOURCE)
     cluster = settings.clusters[CLUSTER]
     watched, pulsar = cluster.setting(WatchedBookieDisks), cluster.pulsar
-    assert watched is not None and pulsar is not None  # noqa: S101, PT018 - both are set above
+    assert watched is not None and pulsar is not None  # noqa: PT018 - both are set above
     collector = BookieDisksCollector(CLUSTER, watched, pulsar, publish, PollMetrics(registry))
     return (Component("collector", collector.run),)

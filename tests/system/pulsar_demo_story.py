@@ -8,11 +8,11 @@ from py4j.java_gateway import JavaGateway
 
 from deploy.commands.terminal import Terminal
 from deploy.demo.director import DemoFailedError, LoopWatcher
-from deploy.demo.pulsar_load import PulsarLoad
-from deploy.demo.pulsar_servers import NAMESPACE, PulsarServers
 from deploy.demo.volume import DemoVolume
 from policies.bookie_disks import BookieThrottle
 from policies.units import human_bytes, human_seconds
+from tests.system.pulsar_demo_servers import NAMESPACE, PulsarServers
+from tests.system.pulsar_load import PulsarLoad
 
 LOAD_BYTES_PER_SECOND = 6_000_000
 """The rate that the producer wants to publish; each bookie gets two thirds of it."""

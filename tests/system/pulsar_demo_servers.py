@@ -12,9 +12,9 @@ import httpx
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from deploy.embedded.small_servers import LOOPBACK, SMALL_BOOKIE, SMALL_BROKER, small_jvm, write_properties
 from deploy.java.jvm import JvmCommand, JvmProcess
 from policies.errors import UserError
+from tests.system.small_servers import LOOPBACK, SMALL_BOOKIE, SMALL_BROKER, small_jvm, write_properties
 
 CLUSTER = "demo"
 NAMESPACE = "demo/orders"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.java.maven import dependency, ensure_fetched, pom_of
+from tests.system.maven import dependency, ensure_fetched, pom_of
 
 PULSAR_VERSION = "4.2.4"
 
