@@ -29,7 +29,11 @@ class QuotaReason(ClosedEnum):
     )
     STALE = "stale", "The decision in force has expired without a successor: `expired_action` decides the factor."
     SHADOW = "shadow", "The decision is published only: nothing is set, and what was set is taken back."
-    RELEASED = "released", "Asked for with `headgate act --release`, or the entity is no longer in the settings."
+    RELEASED = (
+        "released",
+        "Nothing asks for a quota there any more: a stop is over, the entity left the settings, or an operator ran "
+        "`headgate act --release`.",
+    )
     CHANGED_BY_HAND = "changed_by_hand", "Somebody else changed the quota: their value is what is put back in the end."
     CONFIRMED = "confirmed", "An operator declared the quota there to be the original (`act --release --forget`)."
     MISSING = "missing", "What should have been set was not there: put back by somebody, or it never reached Kafka."
