@@ -18,7 +18,7 @@ from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_j
 from policies.errors import UserError
 from tests.system.processes import is_running
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 120.0
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 
