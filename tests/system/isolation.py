@@ -87,7 +87,8 @@ class Metadata:
                 yield from self._below(below)
 
     def isolate(self, namespace: str, primary: str) -> None:
-        """Write the bookie affinity of a namespace as Pulsar stores it."""
+        """Write a namespace and its bookie affinity as Pulsar stores them."""
+        self.client.create(f"/admin/policies/{namespace}", b"{}", makepath=True)
         groups = {"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": ""}
         content = json.dumps({"bookieAffinityGroup": groups}).encode()
         self.client.create(f"/admin/local-policies/{namespace}", content, makepath=True)

@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -310,7 +311,7 @@ class SwitchLoop:
     def __init__(self, kafka: str, prefix: str, folder: Path) -> None:
         self.kafka, self.prefix, self.folder = kafka, prefix, folder
         self.file = folder / "headgate.yaml"
-        self._ports = {"decide": free_port(), "act": free_port()}
+        self._ports = defaultdict[str, int](free_port)
         self.running: dict[str, Headgate] = {}
         self._decided = Topic(kafka, f"{prefix}.decided.switches")
 
@@ -338,6 +339,10 @@ class SwitchLoop:
             )
         for part in parts:
             await_ready(self.running[part], self._ports[part])
+
+    def port(self, part: str) -> int:
+        """The port at which a process serves its metrics."""
+        return self._ports[part]
 
     def change(self, cluster: str, **policy: Any) -> None:
         """Change the policy's settings of one cluster, and start the processes again."""
