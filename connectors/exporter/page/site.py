@@ -15,6 +15,7 @@ from connectors.exporter.page.render import render_alert, render_cluster, render
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.http.responses import HTML, Response, error_response, json_response
 from connectors.views.loop_snapshot import LoopSnapshot
+from policies.host_alerts import LOOP
 
 API = "/api/v1"
 _FRESH_SECONDS = 1.0
@@ -87,7 +88,9 @@ class StatusSite:
         folder, _, name = path.removeprefix("/").partition("/")
         name = unquote(name)
         page = None
-        if folder == "clusters":
+        if folder == "clusters" and name == LOOP:  # where an alert about the loop itself leads
+            page = render_page(status, self._history)
+        elif folder == "clusters":
             page = render_cluster(status, self._history, name)
         elif folder == "alerts":
             page = render_alert(status, name)

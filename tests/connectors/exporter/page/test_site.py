@@ -16,6 +16,7 @@ from connectors.exporter.page import charts
 from connectors.exporter.page.render import SHOWN_CLUSTERS
 from connectors.views.loop_snapshot import AnswersStatus
 from policies.actuator_events import ReportResult
+from policies.host_alerts import LOOP
 from policies.observations import Outcome
 from policies.registry import POLICIES
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
@@ -195,6 +196,12 @@ def test_before_the_history_is_read_nothing_is_shown(world: World) -> None:
 
 def test_an_empty_loop_says_that_it_is_empty() -> None:
     assert "<h1>Nothing is observed yet</h1>" in page(World())
+
+
+def test_an_alert_about_the_loop_itself_leads_to_the_whole_loop(world: World) -> None:
+    found = world.site.respond(f"/clusters/{LOOP}")
+    assert found is not None
+    assert found.body.decode() == page(world)
 
 
 # --- Whether the loop answers
