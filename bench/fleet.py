@@ -10,12 +10,11 @@ With `--backlog` all records are there before the measured time, so the load tak
     python bench/fleet.py --clusters 1 --brokers 1000 --volumes 12
     python bench/fleet.py --master spark://127.0.0.1:7077 --partitions 2
     python bench/fleet.py --workers 2 --partitions 2 --clusters 100 --backlog 20     on a Spark cluster of its own
-    python bench/fleet.py --speed 0.25 0.5 1 --record fleet.jsonl     where it breaks, for docs/draw_fleet.py
+    python bench/fleet.py --speed 0.25 0.5 1                   where it breaks
     python bench/fleet.py --against HEAD~20
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -71,13 +70,11 @@ def main() -> None:
     parser.add_argument("--volumes", type=int, default=4, help="of each broker")
     parser.add_argument("--seconds", type=int, default=60, help="measured time")
     parser.add_argument("--speed", type=float, nargs="+", default=[1.0], help="times as often as every 10 s, in turn")
-    parser.add_argument("--record", type=Path, help="write the figures of each speed there, as JSON lines")
     parser.add_argument("--partitions", type=int, default=1, help="of topics and state")
     parser.add_argument("--most", type=int, default=20_000, help="records a batch: stream.max_records_per_batch")
     parser.add_argument("--master", help="a Spark master on this machine; by default local[2]")
     parser.add_argument("--workers", type=int, default=0, help="start a Spark cluster of so many, with one core each")
     parser.add_argument("--backlog", type=int, default=0, help="polls that wait to be decided on, in place of a pace")
-    parser.add_argument("--batches", type=Path, help="write what Spark says of each batch there, as JSON lines")
     run(__doc__ or "", measure, parser)
 
 
@@ -111,8 +108,7 @@ def _measured(
     batches = Batches()
     spark = start_session(settings, ensure_jars(spark_group(), default_cache_dir()), folder / "spark.log")
     try:
-        listener = _Recorder(batches.taken.append, given.batches) if given.batches else None
-        spark.streams.addListener(listener or RawProgressListener(batches.taken.append))
+        spark.streams.addListener(RawProgressListener(batches.taken.append))
         limits = {"soft": {"available_ratio_below": 0.05}, "hard": {"available_ratio_below": 0.01}}
         host = PolicyHost({"throttle": ThrottleSettings.model_validate(limits)}, _names(fleet))
         start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
@@ -126,8 +122,6 @@ def _measured(
         for speed in given.speed:
             found = _at_pace(readings, speed, given.seconds, batches, processor)
             found["checkpoint, MiB"] = _bytes_in(folder / "checkpoint") / 2**20
-            if given.record:
-                _record(given.record, {"clusters": fleet.clusters, "volumes": fleet.volumes, "speed": speed, **found})
             mark = "" if len(given.speed) == 1 else f"at {fleet.per_second * speed:.0f}/s: "
             figures |= {f"{mark}{what}": value for what, value in found.items()}
         return figures
@@ -205,25 +199,6 @@ def _at_pace(readings: FleetReadings, speed: float, seconds: int, batches: Batch
     decided = batches.taken[seen:]  # including the backlog when the fleet stopped: it contains the longest waits
     waits = waits_ms(decided, appended_ms(readings.servers, OBSERVED, known), sum(known.values()) - before)
     return {"p50, ms": quantile(waits, 50), "p99, ms": quantile(waits, 99)} | figures
-
-
-def _record(file: Path, line: dict[str, Any]) -> None:
-    with file.open("a") as lines:
-        lines.write(json.dumps({name: round(value, 3) for name, value in line.items()}) + "\n")
-
-
-class _Recorder(RawProgressListener):
-    """Records Spark's report of each batch, too."""
-
-    def __init__(self, on_batch: Any, file: Path) -> None:
-        super().__init__(on_batch)
-        self._file = file
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Write one line a batch."""
-        with self._file.open("a") as lines:
-            lines.write(json.dumps(json.loads(event.progress().json())) + "\n")
-        super().onQueryProgress(event)
 
 
 def _names(fleet: Fleet) -> frozenset[str]:
