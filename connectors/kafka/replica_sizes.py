@@ -88,8 +88,9 @@ class ReplicaSizesReader:
 
 
 def _read_content(result: Any) -> VolumeContent:
-    topics: dict[str, int] = {}
+    sizes: tuple[dict[str, int], dict[str, int]] = ({}, {})
     for topic in result.topics:
-        sizes = sum(max(0, partition.partition_size) for partition in topic.partitions)
-        topics[topic.name] = topics.get(topic.name, 0) + sizes
-    return VolumeContent(max(0, result.total_bytes - result.usable_bytes), topics)
+        for partition in topic.partitions:
+            part = sizes[bool(partition.is_future_key)]
+            part[topic.name] = part.get(topic.name, 0) + max(0, partition.partition_size)
+    return VolumeContent(max(0, result.total_bytes - result.usable_bytes), *sizes)

@@ -14,6 +14,7 @@ from policies.free_space.limits import Limit, LimitHit
 from policies.free_space.settings import FreeSpaceSettings
 from policies.free_space.verdicts import SpaceVerdict, VolumeFacts
 from policies.free_space.volumes import Freshness
+from policies.free_space.wording import describe_age
 from policies.units import human_bytes, human_seconds
 
 AlertKey = tuple[str, str]
@@ -110,7 +111,8 @@ class SpaceAlertContext:
             return "was filling when it was last read" if is_firing and is_unknown else None
         seconds = max(0.0, volume.full_ms - self.now_ms) / 1000
         soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if is_firing else 1.0)
-        return f"is full in {human_seconds(seconds)} at its present rate" if seconds < soon else None
+        rate = describe_age(volume.state, self.now_ms) or "present rate"
+        return f"is full in {human_seconds(seconds)} at its {rate}" if seconds < soon else None
 
     def is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:
         """Return whether a fresh reading is at the limit, or an alert about it has not ended by the margin."""

@@ -4,6 +4,7 @@ from policies.actuator_events import ReportResult
 from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision, Mode
 from policies.free_space.dead_time import Projection
+from policies.free_space.volumes import VolumeState
 from policies.units import human_bytes, human_seconds
 
 
@@ -37,6 +38,13 @@ def render_factor(factor: float) -> str:
     if digits == "0.00" and factor > 0.0:
         return "less than 0.01"
     return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
+
+
+def describe_age(volume: VolumeState, now_ms: int) -> str:
+    """Write ``rate of 4 min ago`` if the last reading is older than two polls; empty for a present rate."""
+    age_ms = now_ms - volume.read_ms
+    is_old = volume.interval_ms is not None and age_ms > 2 * volume.interval_ms
+    return f"rate of {human_seconds(age_ms / 1000)} ago" if is_old else ""
 
 
 def describe_ahead(ahead: Projection | None) -> str:

@@ -30,7 +30,7 @@ from policies.throttle.state import (
     describe_departure,
     name_volume,
 )
-from policies.throttle.usage import describe_growth, find_usage
+from policies.throttle.usage import describe_filling
 from policies.units import format_duration, format_second, from_millis, human_bytes, millis_of
 
 _NAMES = SpaceAlerts("broker", "log_dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
@@ -55,7 +55,7 @@ def find_broker_conditions(
     for volume in volumes:
         if volume.freshness is Freshness.NEVER_READ:
             continue
-        growth = describe_growth(find_usage(broker.state, volume.key[1], now_ms, validity_ms))
+        growth = describe_filling(broker.state, volume.state, now_ms, validity_ms)
         yield from context.find_conditions(volume, f"; {growth}" if growth else "")
         yield from _find_limits_cross(context, volume)
     yield from _find_unreadable(context, broker)

@@ -20,7 +20,7 @@ from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import VolumeUsage
 from policies.throttle.state import GrowthBefore, VolumeKey, name_volume
-from policies.throttle.usage import describe_growth
+from policies.throttle.usage import describe_growth, explains
 from policies.units import counted, format_duration, human_bytes, human_rate, human_seconds, name_some
 
 _BY_ACTUATOR = (NOT_CARRIED_OUT, ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
@@ -29,9 +29,6 @@ FindUsage = Callable[[VolumeKey], VolumeUsage | None]
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 _HALF = 0.5
-
-_SAME_RATE = 1.25
-"""Two growths of a volume that differ by less than this factor have the same cause."""
 
 
 def follow_growth_before(
@@ -68,7 +65,7 @@ def follow_volumes(
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery
         rate = growth.bytes_per_second if growth is not None else 0.0
-        return least if usage is not None and _is_foreign(usage) and _explains(usage, rate) else max(least, most)
+        return least if usage is not None and _is_foreign(usage) and explains(usage, rate) else max(least, most)
 
     return follow_growth(before, ((volume, expect(volume)) for volume in limiting.values()), quotas.window_seconds)
 
@@ -156,7 +153,7 @@ def find_effect_ends(
 
 def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second: float) -> str:
     """Name the likely cause of a growth."""
-    if usage is not None and not _explains(usage, bytes_per_second):
+    if usage is not None and not explains(usage, bytes_per_second):
         usage = None
     if quotas.escaping:
         return f"clients escape by {_list(quotas.escaping)}"
@@ -169,6 +166,8 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
     growing = [each for each in usage.topics if (each.share or 0.0) >= 0.5] if usage is not None else []
     if growing and growing[0].topic.startswith("__"):
         return f"the internal topic {growing[0].topic}"
+    if growing and growing[0].is_moved:
+        return describe_growth(usage)
     excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
     excluded += "a user of the disk that is not Kafka, " if usage is None else ""
     known = f" ({growth})" if (growth := describe_growth(usage)) else ""
@@ -179,16 +178,6 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
 def _is_foreign(usage: VolumeUsage) -> bool:
     """Whether files that are not Kafka's are at least half of what grows."""
     return (usage.other_share or 0.0) >= _HALF
-
-
-def _explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
-    """Whether a volume still grows as it did when its usage was measured.
-
-    The usage is measured once a minute, and a quota window takes seconds. If topics had filled the volume until their
-    writers were stopped, they would be named for what fills it now.
-    """
-    total = max(0.0, usage.kafka_bytes_per_second or 0.0) + max(0.0, usage.other_bytes_per_second or 0.0)
-    return bytes_per_second / _SAME_RATE <= total <= bytes_per_second * _SAME_RATE
 
 
 def _list(named: Sequence[NamedQuota]) -> str:

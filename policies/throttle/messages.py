@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 
 from policies.free_space.verdicts import hold_ends_ms
 from policies.free_space.volumes import Freshness
-from policies.free_space.wording import describe_ahead, explain_factor, render_factor
+from policies.free_space.wording import describe_age, describe_ahead, explain_factor, render_factor
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.judge.cluster import ClusterVerdict
 from policies.throttle.judge.volumes import VolumeVerdict
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import describe_departure, name_volume
-from policies.throttle.usage import describe_growth
-from policies.units import format_duration, format_second, from_millis, human_bytes, human_seconds
+from policies.throttle.usage import describe_filling
+from policies.units import format_duration, format_second, from_millis, human_bytes, human_seconds, millis_of
 
 _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 
@@ -27,7 +27,7 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable
     reason = _explain_reason(decision, about, settings)
     if verdict.move.hold is None and decision.factor != decision.raw_factor:
         reason += ", which is too small a change to follow"
-    details = (*_explain_details(decision, about), *_explain_failure(verdict, about))
+    details = (*_explain_details(decision, verdict, about), *_explain_failure(verdict, about))
     if (other_id := verdict.brokers.known.other_id) is not None:
         details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
     why = "; ".join((reason, *details, *answers))
@@ -35,7 +35,7 @@ def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable
     return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
 
 
-def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> Iterator[str]:
+def _explain_details(decision: ThrottleFactor, verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
     """Yield which volume is full first, which topics fill it, and whether it is cordoned.
 
     A volume is not named again if the sentence has named it already.
@@ -48,13 +48,25 @@ def _explain_details(decision: ThrottleFactor, about: VolumeVerdict | None) -> I
     if full is not None:
         key = (full.broker, full.log_dir)
         which = "" if named == key else f"{name_volume(key)} is "
-        yield f"{which}full in {human_seconds(full.seconds)} at the present rate"
-    if filling is not None and (growth := describe_growth(filling)):
+        age = (
+            "" if verdict.soonest_full is None else describe_age(verdict.soonest_full[0].state, verdict.brokers.now_ms)
+        )
+        yield f"{which}full in {human_seconds(full.seconds)} at the {age or 'present rate'}"
+    if filling is not None and (growth := _explain_filling(verdict)):
         key = (filling.broker, filling.log_dir)
         yield growth if named == key else f"{name_volume(key)} is {growth}"
     if limiting is not None and limiting.cordoned:
         key = (limiting.broker, limiting.log_dir)
         yield f"{'it' if named == key else name_volume(key)} is cordoned, so it gets no new partitions"
+
+
+def _explain_filling(verdict: ClusterVerdict) -> str:
+    """Name what fills the volume that decided, or else the one that is full first."""
+    volume = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
+    if volume is None:
+        return ""
+    brokers, validity_ms = verdict.brokers, millis_of(verdict.brokers.settings.validity)
+    return describe_filling(brokers.brokers[volume.key[0]].facts.state, volume.state, brokers.now_ms, validity_ms)
 
 
 def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:

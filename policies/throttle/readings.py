@@ -67,6 +67,10 @@ class TopicUsage(BaseModel):
     share: float | None = Field(
         default=None, ge=0.0, le=1.0, description="Of everything that grows on the volume; null without a rate."
     )
+    is_moved: bool = Field(
+        default=False,
+        description="Only the replicas that the broker moves here from another of its log dirs, apart from the others.",
+    )
 
 
 class VolumeUsage(BaseModel):

@@ -4,17 +4,23 @@ Everything else on the file system is not Kafka's. If two log dirs share one, ea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, seconds_left
 from policies.throttle.readings import TopicUsage, VolumeUsage
 from policies.throttle.state import BrokerState
-from policies.units import human_bytes, human_rate
+from policies.units import human_bytes, human_rate, human_seconds
 
 MOST_TOPICS = 10
 """The most topics by growth, and the most by size."""
+_SAME_RATE = 1.25
+"""Two growths of a volume that differ by less than this factor have the same cause."""
 _NOT_KAFKA = "files that are not Kafka's"
+
+
+Replicas = tuple[str, int]
+"""A topic, and whether its replicas are being moved here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +30,21 @@ class VolumeContent:
     used_bytes: int
     topics: Mapping[str, int]
     """By topic, all its replicas on the volume."""
+    moving: Mapping[str, int] = field(default_factory=dict)
+    """By topic, its replicas that the broker moves here from another of its log dirs (`is_future_key`)."""
 
     @property
     def kafka_bytes(self) -> int:
         """The bytes of all replicas."""
-        return sum(self.topics.values())
+        return sum(self.topics.values()) + sum(self.moving.values())
+
+    def sizes(self) -> dict[Replicas, int]:
+        """Return the bytes by topic, apart for replicas that are being moved here."""
+        return {
+            (topic, is_moved): n
+            for is_moved, part in enumerate((self.topics, self.moving))
+            for topic, n in part.items()
+        }
 
     @property
     def other_bytes(self) -> int:
@@ -52,15 +68,16 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
         after: its present content.
         seconds: the time from one to the other, more than 0.
     """
-    rates: dict[str, float] = {}
+    rates: dict[Replicas, float] = {}
+    sizes, old = after.sizes(), before.sizes() if before else {}
     other_rate = kafka_rate = None
     if before is not None:
-        rates = {topic: (size - before.topics.get(topic, 0)) / seconds for topic, size in after.topics.items()}
+        rates = {each: _grow(old, sizes, each) / seconds for each in sizes}
         other_rate = (after.other_bytes - before.other_bytes) / seconds
         kafka_rate = (after.kafka_bytes - before.kafka_bytes) / seconds
     growth = sum(rate for rate in (*rates.values(), other_rate or 0.0) if rate > 0)
-    growing = sorted((topic for topic in rates if rates[topic] > 0), key=lambda topic: (-rates[topic], topic))
-    largest = sorted(after.topics, key=lambda topic: (-after.topics[topic], topic))
+    growing = sorted((each for each in rates if rates[each] > 0), key=lambda each: (-rates[each], each))
+    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
     named = dict.fromkeys((*growing[:MOST_TOPICS], *largest[:MOST_TOPICS]))
     return VolumeUsage(
         log_dir=log_dir,
@@ -71,12 +88,13 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
         other_share=_share(other_rate, growth),
         topics=tuple(
             TopicUsage(
-                topic=topic,
-                size_bytes=after.topics[topic],
-                bytes_per_second=rates.get(topic),
-                share=_share(rates.get(topic), growth),
+                topic=each[0],
+                size_bytes=sizes[each],
+                bytes_per_second=rates.get(each),
+                share=_share(rates.get(each), growth),
+                is_moved=bool(each[1]),
             )
-            for topic in named
+            for each in named
         ),
     )
 
@@ -90,11 +108,35 @@ def find_usage(broker: BrokerState, log_dir: str, now_ms: int, validity_ms: int)
     return None if found is None else VolumeUsage.model_validate_json(found)
 
 
+def describe_filling(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
+    """Name the first two that fill a volume, with the age of their rates; empty if unknown.
+
+    It is empty, too, if the volume fills at another rate by now: the sentence's time to full would contradict it.
+    """
+    usage = find_usage(broker, volume.log_dir, now_ms, validity_ms)
+    growth = describe_growth(usage)
+    is_other = volume.fill_rate is not None and usage is not None and not explains(usage, volume.fill_rate)
+    if not growth or broker.usage is None or is_other or broker.find_error(volume.log_dir) is not None:
+        return ""
+    age_seconds = (now_ms - broker.usage.at_ms) / 1000
+    return f"{growth}, as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else growth
+
+
+def explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
+    """Whether a volume still grows as it did when its usage was measured.
+
+    The usage is measured once a minute, and a quota window takes seconds. If topics had filled the volume until their
+    writers were stopped, they would be named for what fills it now.
+    """
+    total = max(0.0, usage.kafka_bytes_per_second or 0.0) + max(0.0, usage.other_bytes_per_second or 0.0)
+    return bytes_per_second / _SAME_RATE <= total <= bytes_per_second * _SAME_RATE
+
+
 def describe_growth(usage: VolumeUsage | None) -> str:
     """Name the first two that fill a volume: ``filled by topic orders (1.5 MB/s, 60 %) and ...``; empty if unknown."""
     if usage is None:
         return ""
-    growing = [(f"topic {each.topic}", each.bytes_per_second, each.share) for each in usage.topics]
+    growing = [(_name(each), each.bytes_per_second, each.share) for each in usage.topics]
     growing.append((_NOT_KAFKA, usage.other_bytes_per_second, usage.other_share))
     fastest = sorted(
         ((rate, name, share) for name, rate, share in growing if rate and rate > 0.0 and share),
@@ -108,10 +150,19 @@ def list_usage(usage: VolumeUsage | None) -> dict[str, str]:
     """Write a line for each topic and for all other files, for the audit topic and `headgate explain`."""
     if usage is None:
         return {}
-    lines = {
-        f"topic {each.topic}": _describe(each.size_bytes, each.bytes_per_second, each.share) for each in usage.topics
-    }
+    lines = {_name(each): _describe(each.size_bytes, each.bytes_per_second, each.share) for each in usage.topics}
     return lines | {_NOT_KAFKA: _describe(usage.other_bytes, usage.other_bytes_per_second, usage.other_share)}
+
+
+def _name(usage: TopicUsage) -> str:
+    return f"topic {usage.topic}" + (", being moved here from another log dir" if usage.is_moved else "")
+
+
+def _grow(before: Mapping[Replicas, int], after: Mapping[Replicas, int], each: Replicas) -> int:
+    """Return by how much a topic's replicas grew. Bytes whose move has ended did not grow: they only changed sides."""
+    grown, (topic, is_moved) = after[each] - before.get(each, 0), each
+    moved = max(0, before.get((topic, 1), 0) - after.get((topic, 1), 0))
+    return max(0, grown - moved) if moved and grown > 0 and not is_moved else grown
 
 
 def _describe(size_bytes: int, rate: float | None, share: float | None) -> str:

@@ -71,7 +71,8 @@ def test_a_disk_that_failed_before_the_start_counts_as_the_fallback(
     assert run.firing() == {("log-dir-offline", f"payments/1{dirs[1]}")}
     assert run.said("log-dir-offline")[0] == (0, "firing", "critical")
     assert f"reports its log dir {dirs[1]} as failed (KAFKA_STORAGE_ERROR)" in run.alerts[0].summary
-    described = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).describe_cluster().result(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})  # its results end with it
+    described = admin.describe_cluster().result(30)
     assert {each.cluster_id for each in readings if isinstance(each, KafkaReading)} == {described.cluster_id}
     assert run.last.volumes.model_dump() == {"counted": 1, "stale": 0, "departed": 0, "never_read": 1}
     assert f"broker 1 {dirs[1]} was never readable" in run.last.explanation

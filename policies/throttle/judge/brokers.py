@@ -70,7 +70,7 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     next_ms: int | None
     """When time alone changes this verdict."""
     is_momentary: bool
-    """Whether the sentence of an alert states the time left, which is different at the next instant."""
+    """Whether the sentence of an alert states a time that is different at the next instant: what is left, or an age."""
 
     def holds(
         self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey], firing: frozenset[AlertKey]
@@ -226,7 +226,7 @@ def _judge(
     if len(kept) < len(broker.volumes):
         state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
     conditions = tuple(find_broker_conditions(cluster, broker, counting, now_ms, settings, firing))
-    is_momentary = any(condition.alert == FILLS_SOON for condition in conditions)
+    is_momentary = any(c.alert == FILLS_SOON or state.usage is not None for c in conditions)
     fresh = [v for v in counting if v.freshness is Freshness.FRESH]
     volumes = tuple(sorted(counting, key=order_by_tightness))
     return BrokerVerdict(

@@ -26,7 +26,7 @@ def answer(usable: int, **topics: list[int]) -> Any:
             name=name,
             partitions=[
                 response.DescribeLogDirsResult.DescribeLogDirsTopic.DescribeLogDirsPartition(
-                    partition_index=number, partition_size=size, offset_lag=0, is_future_key=False
+                    partition_index=number, partition_size=size, offset_lag=0, is_future_key=name == "moved"
                 )
                 for number, size in enumerate(sizes)
             ],
@@ -106,3 +106,15 @@ def test_a_broker_that_left_is_forgotten(reader: ReplicaSizesReader) -> None:
     reader.follow(log_dirs(a=MB), 0.0)
     reader.keep_only([2])
     assert not reader.is_due(1, 0.0)
+
+
+def test_replicas_that_are_moved_here_from_another_log_dir_are_apart(reader: ReplicaSizesReader) -> None:
+    reader.follow(log_dirs(a=300 * MB), 0.0)
+    reader.read("payments", 1, answer(300 * MB, orders=[10 * MB], moved=[0]), 0.0)
+    (usage,) = reader.read("payments", 1, answer(240 * MB, orders=[16 * MB], moved=[54 * MB]), 60.0).volumes
+    assert [(each.topic, each.is_moved, each.size_bytes) for each in usage.topics] == [
+        ("moved", True, 54 * MB),
+        ("orders", False, 16 * MB),
+    ]
+    assert [each.share for each in usage.topics] == [pytest.approx(0.9), pytest.approx(0.1)]
+    assert usage.kafka_bytes == 70 * MB

@@ -39,6 +39,35 @@ def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
     assert (usage.other_bytes, usage.other_bytes_per_second) == (180 * MB, 170 * MB / 60)
 
 
+def test_a_move_is_named_and_its_end_is_no_growth() -> None:
+    before, after = VolumeContent(0, {"orders": 10 * MB}), VolumeContent(0, {"orders": 16 * MB}, {"orders": 54 * MB})
+    said = describe_growth(measure_usage(A, before, after, 60))
+    assert said == (
+        "filled by topic orders, being moved here from another log dir (900 kB/s, 90%) and topic orders (100 kB/s, 10%)"
+    )
+    ended = measure_usage(A, after, VolumeContent(0, {"orders": 76 * MB}), 60)
+    assert describe_growth(ended) == "filled by topic orders (100 kB/s, 100%)"
+
+
+@pytest.mark.parametrize(("rate", "is_named"), [(3 * MB, True), (30 * MB, False)])
+def test_a_time_to_full_and_the_topics_never_contradict_each_other(rate: int, is_named: bool) -> None:
+    usage = usage_of(VolumeContent(1060 * MB, {**THEN.topics, "orders": 480 * MB}))  # 3 MB/s
+    course = [log_dirs(t, 1, 4 * GB - rate * t) for t in range(0, 100, 10)]
+    run = Run(throttle(SOFT_AND_HARD)).feed([members(0, 1), *course[:6], sizes(55, usage), *course[6:]])
+    run.feed(log_dirs(t, 1, 4 * GB - rate * t) for t in range(100, 130, 10))
+    told = [run.last.explanation, [a.summary for a in run.alerts if a.alert == "volume-fills-soon"][-1]]
+    assert ["full in" in each for each in told] == [True, True]
+    assert {"filled by" in each for each in told} == {is_named}
+    assert {" ago" in each for each in told} == {is_named}
+
+
+def test_a_time_to_full_carries_the_age_of_its_reading() -> None:
+    course = [members(0, 1), *(log_dirs(t, 1, 4 * GB - 10 * MB * t) for t in range(0, 100, 10))]
+    run = Run(throttle(SOFT_AND_HARD)).feed(course)
+    assert any("full in 5 min at the present rate" in decision.explanation for decision in run.decisions)
+    assert "at the rate of 2 min ago" in run.until(240).last.explanation
+
+
 def test_an_attempt_that_failed_takes_no_usage_away() -> None:
     sized = folded([log_dirs(0, 1, 4 * GB)], [sizes(0, usage_of())])
     failed = replace(sizes(10), reading=ReplicaSizes(cluster=CLUSTER, outcome=Outcome.ERROR, broker=1))
@@ -120,7 +149,10 @@ def test_the_decision_its_sentence_and_the_alert_name_the_topics() -> None:
     assert numbers["topic shrinks"] == "30.0 MB, -1.0 MB/s (0% of what grows)"
     assert numbers["files that are not Kafka's"] == "180 MB, 2.8 MB/s (65% of what grows)"
     alert = next(a for a in reversed(run.alerts) if a.alert == "volume-below-soft-limit")
-    assert alert.summary == f"broker 1 /data/a of payments has 4.0 GB free, soft limit 5.0 GB; {said}"
+    assert (
+        alert.summary
+        == f"broker 1 /data/a of payments has 4.0 GB free, soft limit 5.0 GB; {said}, as measured 50 s ago"
+    )
 
 
 def test_what_was_read_long_ago_is_not_said() -> None:
