@@ -67,6 +67,8 @@ class SettingsWarning:
     """The path of the setting."""
     sentence: str
     """The consequence, and what to set instead; it is printed after `place`."""
+    is_mistake: bool = False
+    """Whether no effect of the setting can be intended, so `headgate check` refuses the file."""
 
 
 def warn_of_interval(place: tuple[str, ...], interval: timedelta, policy: str, validity: timedelta) -> SettingsWarning:

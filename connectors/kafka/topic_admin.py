@@ -69,6 +69,10 @@ class TopicReport:
         return not self.missing and not self.differences
 
 
+_COPIES = 3
+"""The usual replication factor."""
+
+
 def create_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
@@ -108,6 +112,16 @@ def _compare(
 def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
     """Return the number of brokers. Raises as `create_topics` does."""
     return len(_Admin(connection, timeout_seconds).metadata().brokers)
+
+
+def find_single_copies(
+    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[str, ...]:
+    """Return the loop's topics of one replica, if Kafka has brokers for three. Raises as `create_topics` does."""
+    admin = _Admin(connection, timeout_seconds)
+    if len(admin.metadata().brokers) < _COPIES:
+        return ()
+    return tuple(topic for topic, (_, copies) in admin.present(plan(settings)).items() if copies == 1)
 
 
 class _Admin:

@@ -50,7 +50,9 @@ class ZooKeeperConnection(RedactedBlock):
             match = _SERVER.fullmatch(server)
             if match is None or not 0 < int(match["port"]) < 65536:
                 yield "servers", f"its entry {number} is not host:port, such as zk-1.example.org:2181"
-        if not _CHROOT.fullmatch(self.chroot):
+        if "," in self.chroot:
+            yield "servers", "a chroot stands once, after the last server: zk-1:2181,zk-2:2181/pulsar"
+        elif not _CHROOT.fullmatch(self.chroot):
             yield "servers", "what follows the last server is no chroot, such as /pulsar"
         is_given = self.password is not None or self.password_file is not None
         if self.user is not None and not is_given:

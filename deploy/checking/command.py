@@ -35,9 +35,12 @@ def check(file: Path | None, *, effective: bool) -> None:
         _warn(console, [*warnings, *_environment_lines(None)])
         raise
     is_empty = not read.content and file is not None
-    warnings += [_line(read.wording, each) for each in settings_warnings(settings, is_empty=is_empty)]
+    found = list(settings_warnings(settings, is_empty=is_empty))
+    warnings += [_line(read.wording, each) for each in found if not each.is_mistake]
     warnings += _environment_lines(settings)
     _warn(console, warnings)
+    if mistakes := [_line(read.wording, each) for each in found if each.is_mistake]:
+        raise UserError("\n".join(mistakes))
     if effective:
         SafeConsole(highlight=False, soft_wrap=True).print(effective_settings(settings), end="", markup=False)
     else:

@@ -17,6 +17,8 @@ from deploy.checking.suggestions import suggest
 from deploy.checking.yaml_text import mappings, odd_numbers
 from deploy.settings.application import Settings
 from policies.registry import POLICIES
+from policies.throttle.quota_coverage import CATCH_ALL
+from policies.throttle.quota_settings import QuotaSettings
 from policies.units import human_bytes
 from streaming.settings import is_loopback
 
@@ -92,6 +94,7 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
             ("http", "host"), "serves status page, API and metrics to everybody who reaches it: set http.access"
         )
     yield from _duplicate_cluster_warnings(settings)
+    yield from _own_client_warnings(settings)
     yield from _clear_password_warnings(settings)
 
 
@@ -133,6 +136,21 @@ def _duplicate_cluster_warnings(settings: Settings) -> Iterator[SettingsWarning]
             if first != name:
                 place = ("clusters", name, "kafka", "bootstrap_servers")
                 yield SettingsWarning(place, f"names the brokers of {first}: both would decide on the same disks")
+
+
+def _own_client_warnings(settings: Settings) -> Iterator[SettingsWarning]:
+    """Yield warnings about quotas that slow Headgate's own clients down: a stop could delay its own end."""
+    own = settings.kafka
+    for name, cluster in settings.clusters.items():
+        quotas = cluster.setting(QuotaSettings)
+        if own is None or cluster.kafka is None or quotas is None or own.bootstrap_servers is None:
+            continue
+        user = None if own.sasl is None else own.sasl.username
+        is_shared = not set(own.servers()).isdisjoint(cluster.kafka.servers())
+        if is_shared and user not in quotas.exclude and any(spec.entity in CATCH_ALL for spec in quotas.entities):
+            line = f"exclude: [{user}]" if user else "a user of its own (kafka.sasl), and exclude: [that user]"
+            what = "slows Headgate down, too, whose topics are on the same Kafka: use another one, or set"
+            yield SettingsWarning(("clusters", name, "quotas"), f"{what} {line}")
 
 
 def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:

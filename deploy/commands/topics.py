@@ -8,6 +8,7 @@ from deploy.commands.examples import show_examples
 from deploy.commands.lazy_imports import load_asked, load_settings
 from deploy.commands.options import SettingsFile
 from deploy.commands.remedies import complete_commands
+from policies.units import counted
 
 if TYPE_CHECKING:
     from connectors.kafka.connection import KafkaConnection
@@ -19,13 +20,20 @@ topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", n
 @topics_app.command("create", epilog=show_examples("topics create"))
 def topics_create(settings: SettingsFile = None) -> None:
     """Create the topics that are missing. Existing topics are never changed."""
-    from connectors.kafka.topic_admin import create_topics
+    from connectors.kafka.topic_admin import create_topics, find_single_copies
 
     given = load_asked(settings)
     report = create_topics(given.loop_kafka(), given.topics)
     for topic in report.created:
         typer.echo(f"created {topic}")
     _print_report(report, given.loop_kafka())
+    if single := find_single_copies(given.loop_kafka(), given.topics):
+        typer.echo(
+            f"warning: {counted(len(single), 'topic')} of one replica, such as {single[0]}, on a Kafka of 3 brokers "
+            "or more: the loop stops with one of them. Set topics.replication_factor to 3 before the topics exist, or "
+            "reassign them with kafka-reassign-partitions.sh",
+            err=True,
+        )
 
 
 @topics_app.command("check", epilog=show_examples("topics check"))
@@ -64,8 +72,6 @@ def topics_acls(
 
 
 def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
-    from policies.units import counted
-
     typer.echo(f"{counted(len(report.existing), 'topic')} in place, {counted(len(report.differences), 'difference')}")
     if report.differences:
         from rich.table import Table

@@ -34,7 +34,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "port 0": ({"servers": "zk:0"}, "servers", "its entry 1 is not host:port"),
     "an empty part of a name": ({"servers": "zk..org:2181"}, "servers", "its entry 1 is not host:port"),
     "a name no resolver takes": ({"servers": f"{'x' * 64}:2181"}, "servers", "its entry 1 is not host:port"),
-    "a chroot at each": ({"servers": "zk1:2181/c,zk2:2181//c"}, "servers", "no chroot"),
+    "a chroot at each": ({"servers": "zk1:2181/c,zk2:2181//c"}, "servers", "a chroot stands once"),
+    "the same chroot at each": (
+        {"servers": "zk-1:2181/pulsar,zk-2:2181/pulsar"},
+        "servers",
+        "a chroot stands once, after the last server: zk-1:2181,zk-2:2181/pulsar",
+    ),
     "a chroot that climbs": ({"servers": "zk1:2181/c/../d"}, "servers", "no chroot"),
     "a password in the servers": ({"servers": f"u:{SECRET}@zk:2181"}, "servers", "its entry 1 is not host:port"),
     "a user alone": ({"user": "u"}, "password", "is needed with user"),

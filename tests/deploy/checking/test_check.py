@@ -77,8 +77,16 @@ DOUBTS = [
         "1: clusters.a.bookies.affinity_interval: 30s is not shorter than policies.isolation.validity (30s)",
     ),
     (
-        WATCHED + "policies: {throttle: {hard: {available_ratio_below: 0.95}}}",
-        "2: policies.throttle.recovery_margin: once payments is stopped it stays so: no volume",
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1'}, quotas: {entities: [{client_id: '*', base: 1MB}]}}}\n"
+        + LIMITED,
+        "1: clusters.a.quotas.entities: `*` is a name like any other for Kafka: write default for all",
+    ),
+    (
+        "kafka: {bootstrap_servers: 'l:1,k:1', sasl: {mechanism: SCRAM-SHA-512, username: hg, password: p}}\n"
+        "clusters: {a: {kafka: {bootstrap_servers: 'k:1'}, quotas: {entities: [{client_id: default, base: 1MB}]}}}\n"
+        + LIMITED,
+        "2: clusters.a.quotas: slows Headgate down, too, whose topics are on the same Kafka: use another one, or set "
+        "exclude: [hg]",
     ),
     (
         DISKS + "policies: {bookie_disks: {hard: {available_ratio_below: 0.10}}}",
@@ -122,6 +130,16 @@ DOUBTS = [
         "1: kafka.sasl: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
     ),
 ]
+
+
+@pytest.mark.parametrize("limit", ["hard", "soft"])
+def test_a_margin_that_no_volume_can_clear_is_refused(file: Path, limit: str) -> None:
+    ratio = f"{limit}: {{available_ratio_below: 0.95}}"
+    file.write_text(f"{WATCHED}policies: {{throttle: {{{ratio}}}}}")
+    with pytest.raises(UserError, match=r"2: policies\.throttle\.recovery_margin: once payments .* it stays so: no"):
+        check(file)
+    file.write_text(f"{WATCHED}policies: {{throttle: {{recovery_margin: 0.05, {ratio}}}}}")
+    check(file)
 
 
 @pytest.mark.parametrize(("text", "says"), DOUBTS, ids=[case[1][:40] for case in DOUBTS])
