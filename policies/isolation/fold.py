@@ -9,7 +9,7 @@ cluster. `policies.confirmation` compares each reading with the confirmed member
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from operator import is_
 
@@ -76,7 +76,7 @@ def _fold_reading(before: BookieClusterState, seen: Observation, settings: Isola
     A first reading of an absent node waits for confirmation. Later on, an absent node is a set without members, which
     `confirm` compares with the set before.
     """
-    status_field, waiting_field = _FIELDS[type(seen.reading)]
+    status_field, waiting_field, list_members = _FIELDS[type(seen.reading)]
     status: ReadingStatus = getattr(before, status_field)
     waiting_ms: int | None = getattr(before, waiting_field)
     since_ms, outcome = seen.at_ms if waiting_ms is None else waiting_ms, seen.reading.outcome
@@ -86,7 +86,8 @@ def _fold_reading(before: BookieClusterState, seen: Observation, settings: Isola
     if outcome not in _ANSWERED:
         return replace(before, **{status_field: replace(tried, outcome=outcome.value)})
     is_first = status.read_ms == NEVER
-    if is_first and outcome is Outcome.ABSENT and seen.at_ms < since_ms + millis_of(settings.confirm_after):
+    confirm_ms = millis_of(settings.confirm_after)
+    if is_first and outcome is Outcome.ABSENT and seen.at_ms < since_ms + confirm_ms:
         after, is_held, is_vanished = before, True, True
     else:
         after, is_held, is_vanished = _fold_members(before, seen, settings)
@@ -94,7 +95,17 @@ def _fold_reading(before: BookieClusterState, seen: Observation, settings: Isola
     if not is_held:
         status = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
     is_changed = after.bookies is not before.bookies or after.groups is not before.groups
-    after = replace(after, **{status_field: status, waiting_field: since_ms if is_vanished else None})
+    doubtful = dict(before.doubtful)
+    is_waiting = is_vanished
+    if is_vanished:
+        doubtful[status_field] = seen.at_ms
+    elif (doubtful_ms := doubtful.pop(status_field, None)) is not None and not is_first:
+        # If it shows the confirmed members again, the doubt ends `confirm_after` later: each second reading may be odd.
+        is_waiting = seen.at_ms < doubtful_ms + confirm_ms and list_members(after) == list_members(before)
+        if is_waiting:
+            doubtful[status_field] = doubtful_ms
+    fields = {status_field: status, waiting_field: since_ms if is_waiting else None}
+    after = replace(after, **fields, doubtful=tuple(sorted(doubtful.items())))
     return _assign_bookies(after, seen.at_ms) if is_changed or is_first else after
 
 
@@ -109,12 +120,12 @@ def _fold_members(before: BookieClusterState, seen: Observation, settings: Isola
     return before, False, False
 
 
-_FIELDS: Mapping[type[Reading], tuple[str, str]] = {
-    Bookies: ("bookies_status", "vanished_ms"),
-    BookieRacks: ("racks_status", "groups_vanished_ms"),
-    BookieAffinity: ("affinity_status", "affinity_vanished_ms"),
+_FIELDS: Mapping[type[Reading], tuple[str, str, Callable[[BookieClusterState], frozenset[str]]]] = {
+    Bookies: ("bookies_status", "vanished_ms", BookieClusterState.registered),
+    BookieRacks: ("racks_status", "groups_vanished_ms", BookieClusterState.group_members),
+    BookieAffinity: ("affinity_status", "affinity_vanished_ms", BookieClusterState.affinities),
 }
-"""The fields of each kind of reading: its status, and since when its readings wait for confirmation."""
+"""For each kind of reading: the fields of its status and since when its readings wait, and its believed members."""
 
 
 def _fold_registrations(

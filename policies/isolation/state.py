@@ -125,6 +125,8 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     unused_3: int = 0
     modes_pending: PendingDifferences = PendingDifferences()
     """By bookie: whether it is read-only."""
+    doubtful: tuple[tuple[str, InstantMs], ...] = ()
+    """The last reading that waits for confirmation, by its kind; sorted."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:

@@ -176,6 +176,8 @@ def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
 def _describe_vanished(known: BookieClusterState, kind: str) -> tuple[str, str]:
     """Describe the reading that waits, and return its id, too."""
     status, new = known.statuses[kind], len(known.pending[kind].new)
+    if known.pending[kind].is_empty and status.read_ms != NEVER:
+        return f"most of {_READINGS[kind].things} are back after a reading without them", status.tried_id
     if status.read_ms == NEVER:
         return f"there is no node with {_READINGS[kind].things}", status.tried_id
     strangers = f", and {counted(new, 'unknown one')} came" if new else ""

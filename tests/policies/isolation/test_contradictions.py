@@ -10,7 +10,7 @@ import pytest
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome
 from tests.examples import combined
-from tests.policies.isolation.scenario import ON, Run, affinity, bookies, everything, racks
+from tests.policies.isolation.scenario import LONG, ON, Run, affinity, bookies, everything, racks
 
 MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
 OTHERS = " ".join(f"bk{n}" for n in range(51, 61))
@@ -116,3 +116,13 @@ def test_an_unstable_bookie_holds_up_no_other_and_is_believed_when_it_is_confirm
     others = WITHOUT_BK1.removeprefix("bk2 ")
     run.see(bookies(101, others)).see(bookies(112, others))
     assert run.placement("acme/a").candidates == tuple(sorted(others.split()))
+
+
+@pytest.mark.parametrize("every", [1, 2.5, 5])
+def test_a_collector_whose_readings_alternate_gives_one_alert(every: float) -> None:
+    """A name server with two answers."""
+    run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk4 bk5", {"g": "bk1 bk2 bk3 bk4 bk5"}, {"t/ns": "g"}))
+    for number in range(100):
+        run.see(bookies(60 + number * every, "bk1" if number % 2 else "bk1 bk2 bk3 bk4 bk5"))
+    assert {status for _, _, status, _ in run.said("bookies-unconfirmed")} == {"firing"}
+    assert len({alert.alert_id for alert in run.alerts if alert.alert == "bookies-unconfirmed"}) == 1
