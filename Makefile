@@ -40,7 +40,8 @@ demo-pulsar: $(VENV)/.dev ## The same with a ZooKeeper, three bookies on small d
 	@trap : INT; $(BIN)/python -m tests.system.demo_pulsar
 
 # Each file runs in one worker, so that its tests share servers. The longest files run first.
-SYSTEM := $(AS_ROOT) $(BIN)/python -m pytest tests/system tests/streaming -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+SERVERS := $(AS_ROOT) $(BIN)/python -m pytest -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
+SYSTEM := $(SERVERS) tests/system tests/streaming
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
 ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif $(addprefix tests/deploy/test_, \
@@ -60,7 +61,7 @@ artifacts: $(VENV)/.dev ## Tests of wheels, images, chart, generated files, docs
 	$(BIN)/python -m pytest $(WITHOUT) $(ARTIFACTS) $(PYTEST)
 
 lean: $(VENV)/.dev ## On real servers: `demo`, `up` with a kill, and one query for bookies, sessions and a switch
-	$(SYSTEM) -m lean
+	$(SERVERS) $(addprefix tests/system/test_,demo.py one_loop.py up.py) -m lean
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 15 minutes on 2 cores
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"

@@ -16,7 +16,7 @@ mkdir -p .pytest_cache/v/cache
 cp "fails-$1" .pytest_cache/v/cache/lastfailed
 exit 2
 """
-INSTALLED = ("prometheus", "prometheus-alertmanager", "chromium-headless-shell", "helm", "kustomize", "go")
+INSTALLED = ("prometheus", "prometheus-alertmanager", "chromium-headless-shell", "helm", "go")
 ONE, TWO, THREE = (f"tests/system/test_{name}.py::test_it[{name}]" for name in ("one", "two", "three"))
 ALL = ["make check", "make test", "make artifacts", "make system"]
 
