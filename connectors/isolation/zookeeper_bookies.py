@@ -1,6 +1,7 @@
 """The collector that reads bookies, their groups and the namespaces' affinity from ZooKeeper."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -118,7 +119,7 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         return self._session.reader(left_seconds)
 
     def read_bookies(self, source: Reader) -> Bookies:
-        """Read the registration tree. One that never had a bookie is not the brokers' one.
+        """Read the registration tree. One that never had a bookie, though groups have members, is not the brokers' one.
 
         Raises:
             UserError: no bookie has ever registered here.
@@ -127,9 +128,14 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
         root = self._settings.ledgers_root
         reading = read_bookies(reader, self._cluster, root, self.hint)
         self._has_seen_bookies |= bool(reading.writable or reading.read_only or reading.known)
-        if not self._has_seen_bookies:
+        if not self._has_seen_bookies and self._has_members(source):
             raise UserError(f"no bookie has ever registered below {reader.client.chroot}{root}: {LEDGERS_ELSEWHERE}")
         return reading
+
+    def _has_members(self, source: Reader) -> bool:
+        with suppress(UserError):
+            return any((self.read_racks(source).groups or {}).values())
+        return False
 
     def read_racks(self, source: Reader) -> BookieRacks:
         """Read the znode with the groups."""

@@ -111,6 +111,8 @@ class Tree:
 
     def put(self, path: str, value: Any) -> None:
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        if path.startswith("/admin/local-policies"):  # a namespace that exists has policies, too
+            self.client.ensure_path(path.replace("local-policies", "policies"))
         self.client.ensure_path(path)
         self.client.set(path, data)
 
@@ -520,6 +522,22 @@ def test_namespaces_are_read_with_their_groups_and_their_persistence(watch: Watc
     assert reading.namespaces == {"t/ns": both, "old/cluster/ns": NamespaceAffinity(primary=("a",))}
 
 
+def test_policies_and_ledgers_that_lie_elsewhere_are_no_empty_ones(watch: Watch, tree: Tree) -> None:
+    tree.put("/bookies", {"g": {"bk1:3181": {"rack": "/r1"}}})
+    bookies, _ = watch.poll()
+    assert bookies.outcome is Outcome.ERROR
+    assert "set bookies.ledgers" in (bookies.detail or "")
+    tree.join("bk1:3181")
+    assert watch.poll()[0].outcome is Outcome.OK
+    tree.leave("bk1:3181")
+    assert watch.poll()[0].outcome is Outcome.OK, "that one was here"
+    tree.put("/admin/local-policies/t/ns", affinity("g"))
+    tree.client.delete("/admin/policies", recursive=True)
+    reading = watch.poll_affinity()
+    assert reading.outcome is Outcome.ERROR
+    assert "set clusters.c1.configuration_store" in (reading.detail or "")
+
+
 def test_which_brokers_serve_which_namespaces_is_read_beside_them(watch: Watch, tree: Tree) -> None:
     tree.put("/admin/local-policies/t/one", affinity("a"))
     assert watch.poll_affinity().broker_policies == ()
@@ -610,7 +628,7 @@ def test_thousands_of_namespaces_cost_one_request_for_each_node(
         print(f"{what}: {time.monotonic() - began:.2f} s, {reader.requests - requests} requests")  # noqa: T201
         return reader.requests - requests, reading
 
-    lists = 1 + TENANTS + 1  # the last: Pulsar's clusters, whose policies name brokers
+    lists = 1 + TENANTS + 2  # the last: the tenants with policies, and Pulsar's clusters, whose policies name brokers
     requests, first = read("first")
     assert (requests, len(first.namespaces)) == (lists + 2 * NAMESPACES, NAMESPACES)
     requests, again = read("unchanged")
