@@ -110,7 +110,8 @@ def test_a_claim_is_ruled_on_by_its_node_now(reading: Observation, ruling: str) 
 
 def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> None:
     lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-    assert [v.rulings for v in judge(joined(*lost, owned(12, "b1", "0xb1"), until=12)).members] == [(), ()]
+    for node in (owned(12, "b1", "0xb1"), owned(12, "b1", None, ephemeral=False)):
+        assert [v.rulings for v in judge(joined(*lost, node, until=12)).members] == [(), ()]
     taken = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
     assert {v.member.name: [r.ruling.verdict.value for r in v.rulings] for v in taken.members} == {
         "b1": ["unload"], "b2": ["keep"],
