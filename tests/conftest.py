@@ -52,6 +52,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--containers", action="store_true", help="Take servers from testcontainers (needs a Docker engine)."
     )
     parser.addoption("--shuffle", type=int, metavar="SEED", help="Run the tests in a random order.")
+    parser.addoption(
+        "--golden", choices=("bytes", "content"), default="bytes",
+        help="Compare recorded courses byte for byte, or without ids, sequences and evidence.",
+    )  # fmt: skip
     parser.addoption("--write-seconds", action="store_true", help="Note how long each file of system tests took.")
 
 
