@@ -243,6 +243,7 @@ SHAPES: dict[str, tuple[bytes | None, Outcome, dict[str, Any] | None]] = {
 def test_the_groups_of_bookies_are_read_in_every_shape(
     watch: Watch, tree: Tree, data: bytes | None, outcome: Outcome, groups: dict[str, Any] | None
 ) -> None:
+    tree.join("bk1:3181")
     if data is not None:
         tree.put("/bookies", data)
     bookies, racks = watch.poll()
