@@ -45,6 +45,14 @@ structlog.configure(
     ]
 )
 
+_LOGGING = structlog.get_config()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Log as if no test before had set up the logging of a command."""
+    structlog.configure(**_LOGGING)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options for the servers of system tests, and for the order of tests."""
