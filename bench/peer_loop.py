@@ -13,7 +13,7 @@ from collections import defaultdict
 from confluent_kafka import Consumer, Message, Producer
 
 from bench.peer_policy import HostedPolicy
-from policies.records import ObservedRecord
+from policies.wire import ObservedRecord
 
 MOST_AT_ONCE = 500
 LONGEST_WAIT_SECONDS = 0.01

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.records import ObservedRecord, Output
 from policies.throttle import ThrottleSettings
+from policies.wire import ObservedRecord, Output
 from streaming.host import PolicyHost
 from streaming.key_state import decode
-from streaming.transition import reconcile
+from streaming.operator import reconcile
 from tests.eager import EAGER
 
 POLICY = "throttle"

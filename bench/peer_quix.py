@@ -14,7 +14,7 @@ from quixstreams import Application, State, message_context
 from quixstreams.models import SerializationContext, Serializer
 
 from bench.peer_policy import HostedPolicy
-from policies.records import ObservedRecord, Output
+from policies.wire import ObservedRecord, Output
 
 KEY = "state"
 OUTPUTS = ("decided.throttle", "decided.standing", "decided.alerts", "audit", "dead-letters")

@@ -1,6 +1,6 @@
 """One policy, three hosts: Headgate's query, Quix Streams with RocksDB and changelog, and a bare confluent-kafka loop.
 
-The same step of the same throttle policy (`streaming/transition.py`), one after the other on one broker: latency at
+The same step of the same throttle policy (`streaming/operator.py`), one after the other on one broker: latency at
 several rates, processor time and memory, and what a kill -9 in the middle costs. Quix Streams is installed into an
 environment of its own in the cache, once. About eight minutes:
 

@@ -33,11 +33,8 @@ from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionState
 from policies.switching import SwitchingPolicy, SwitchingSettings, SwitchingState
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.id_generators import IdGenerator
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import LedgerState
+from policies.switching.ledgers import IdGenerator, Layout, LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
-from policies.switching.references import LedgerKind
 from policies.switching.state import (
     ClusterStatus,
     Directive,

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from connectors.kafka.tail import Record
-from policies.actuator_events import ActuatorEvent
 from policies.canary import CANARY
-from policies.decisions import Alert, AlertStatus, Decision, Standing
+from policies.decisions import Alert, AlertStatus, Decision, Fence, Standing, has_expired
 from policies.effects import EffectBook, InForce, Report, judge_in_force
+from policies.observations import ActuatorEvent
 from policies.registry import REPORTS, decision_types, report_policies
-from policies.succession import Fence, has_expired
 from policies.units import from_millis
 from policies.wire import BadRecordError, EventReader
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from connectors.named_files import read_named_file
-from policies.errors import UserError
+from connectors.component import read_named_file
+from policies.units import UserError
 
 _SHORTEST = 6
 """Minimum length in characters; shorter secrets would match harmless words."""

@@ -15,24 +15,20 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.actuation.actuator import LoopTopics
-from connectors.collection.history import Kind, ReadingHistory, no_history
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.probe import Probe
+from connectors.collection import Kind, PollMetrics, Probe, ReadingHistory, no_history
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.publisher import observations_to
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.views.policy_view import DetailKind, PolicyView
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.pulsar.rest import PulsarAdmin
+from connectors.views import DetailKind, PolicyView
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.decisions import Decision
-from policies.errors import UserError
 from policies.observations import Reading
 from policies.policy import PolicyKind
 from policies.registry import AUDIT, REPORTS, observed_topic
-from policies.units import format_duration
+from policies.units import UserError, format_duration
 
 Setting = TypeVar("Setting", bound=BaseModel)
 

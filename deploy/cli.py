@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from policies.errors import UserError
+from policies.units import UserError
 
 _UNEXPECTED = 1
 _USER_ERROR = 2
@@ -60,7 +60,7 @@ def _run_guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.commands.console import journal_priority, sentence_console, shown_error
+        from deploy.commands.terminal import journal_priority, sentence_console, shown_error
 
         console = sentence_console(stderr=True)
         text = f"{journal_priority(sys.stderr, 'error')}{shown_error(str(error))}"
@@ -86,7 +86,7 @@ def _end_without_output(error: OSError) -> int:
 
 
 def _print_traceback(error: BaseException) -> None:
-    from deploy.commands.console import shown_error
+    from deploy.commands.terminal import shown_error
 
     sys.stderr.write(shown_error("".join(traceback.format_exception(error))))
 

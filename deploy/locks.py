@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from policies.errors import UserError
+from policies.units import UserError
 
 
 class InUseError(UserError):

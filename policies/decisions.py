@@ -5,18 +5,16 @@ sentence a person reads.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, ClassVar
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidation
 
-from policies.actuator_events import ReportedEffect
-from policies.closed_enum import ClosedEnum
-from policies.observations import LONGEST_DETAIL, LONGEST_NAME, LONGEST_SUBJECT
-from policies.printable import printable_line
-from policies.units import Instant
+from policies.observations import LONGEST_DETAIL, LONGEST_NAME, LONGEST_SUBJECT, ReportedEffect
+from policies.units import ClosedEnum, Instant, millis_of, printable_line
 
 EVIDENCE_LIMIT = 10
 """The most observations that a decision names."""
@@ -259,3 +257,174 @@ class Standing(Decision):
         exclude_if=_is_none,
         description="Whether actuators leave what they have set; otherwise they take it back.",
     )
+
+
+# Fencing of decisions, for every consumer: whether a decision supersedes the one in force.
+#
+# A decision is in force until one with a higher sequence arrives for its subject, or one that was made after it was
+# appended. Sequences order the records of one author. They are no fence against another: a forged record, a second
+# loop, or a loop that lost its checkpoint is superseded by the next decision, whatever their sequences.
+#
+# A subject's first sequence is the time of its batch in milliseconds; each later one is one more (where several
+# subjects share a counter, at least one more). So sequences keep growing across a lost checkpoint without reading
+# anything back, and a decision id, which is built from them, never returns with other content.
+#
+# Invariants: repeated and late records have no effect, because they were made before the one in force was appended.
+# Of two decisions that are repeated in turn, each is in force from its repeat to the other's. A decision that ends
+# further ahead of its append time than `FARTHEST_AHEAD` never passes, so whatever is in force without a successor
+# ends.
+
+LONGEST_VALIDITY = timedelta(days=1)
+"""No decision holds longer without a successor."""
+CLOCKS_APART = timedelta(minutes=5)
+"""The clocks of two machines may differ by this much; a greater difference proves that a clock jumped."""
+FARTHEST_AHEAD = LONGEST_VALIDITY + CLOCKS_APART
+"""How far a decision's end may lie ahead of when its record was appended."""
+
+
+class Successive(Protocol):
+    """The fields of a decision that fencing needs."""
+
+    @property
+    def sequence(self) -> int:
+        """Only grows for a subject."""
+        ...
+
+    @property
+    def decided_at(self) -> datetime:
+        """The time of the batch that decided."""
+        ...
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it expires without a successor; None: it holds until one comes."""
+        ...
+
+
+class Passed(NamedTuple):
+    """The fields of a decision in force that the next one is compared with; there may be 100,000 of them."""
+
+    sequence: int
+    decided_at: datetime
+    appended_at: datetime
+
+
+def succeeds(new: Successive, in_force: Passed | None, appended_at: datetime) -> bool:
+    """Whether a decision whose record was appended at `appended_at` takes the place of the one in force, if any."""
+    if new.expires_at is not None and new.expires_at > appended_at + FARTHEST_AHEAD:
+        return False
+    if in_force is None or new.sequence > in_force.sequence:
+        return True
+    # The records are read in the order in which they were appended. So a record in force that is dated after this one
+    # was dated by a clock that has been set back since, and its time proves nothing.
+    is_made_after = in_force.appended_at < new.decided_at or in_force.appended_at > appended_at + CLOCKS_APART
+    return is_made_after and new.decided_at != in_force.decided_at
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Fence(Generic[Key]):
+    """The last decision that passed for each key. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._passed: dict[Key, Passed] = {}
+
+    def passes(self, key: Key, decision: Successive, appended_at: datetime) -> bool:
+        """Return whether a decision is in force from now on; call it in the order of the records.
+
+        Args:
+            appended_at: when its record was appended.
+        """
+        if not succeeds(decision, self._passed.get(key), appended_at):
+            return False
+        self._passed[key] = Passed(decision.sequence, decision.decided_at, appended_at)
+        return True
+
+    def drop(self, key: Key) -> None:
+        """Forget the decision of a key, after its tombstone."""
+        self._passed.pop(key, None)
+
+
+def has_expired(decision: Successive, now: datetime) -> bool:
+    """Whether it has expired without a successor."""
+    return decision.expires_at is not None and decision.expires_at <= now
+
+
+def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
+    """The end of a decision with this validity, within the limit that consumers accept."""
+    return decided_at + min(validity, LONGEST_VALIDITY)
+
+
+def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
+    """The number after `last` in a counter (0: none was given).
+
+    Args:
+        last: the last number of the counter, which one subject has for itself or several share.
+        now_ms: the time of the batch, in milliseconds since the epoch.
+        is_first: whether it is its subject's first.
+    """
+    return max(last + 1, now_ms) if is_first else last + 1
+
+
+# When a policy publishes a decision, and under which number.
+#
+# A decision is published if there is none in force, if it differs from the one in force, or if the repeat of that is
+# due. A policy keeps in its state the content, the number and the time of the last publication.
+
+
+@dataclass(frozen=True)
+class RepeatSchedule:
+    """When a decision that does not change is repeated, and how long it is valid.
+
+    Args:
+        interval: from one repeat to the next, by the settings. It is shortened if the validity would exceed a day.
+        valid_for: the validity, in intervals: all repeats but one within it may be late.
+    """
+
+    interval: timedelta
+    valid_for: int
+
+    @cached_property
+    def _interval_ms(self) -> int:
+        return max(1, millis_of(min(self.interval, LONGEST_VALIDITY / self.valid_for)))
+
+    def due_ms(self, published_ms: int, repeat_at_ms: int | None = None) -> int:
+        """Return when a decision is due to be repeated.
+
+        Args:
+            repeat_at_ms: the due time by the settings of that time, if it was stored. Later settings never postpone it.
+        """
+        due_ms = published_ms + self._interval_ms
+        return due_ms if repeat_at_ms is None else min(due_ms, repeat_at_ms)
+
+    def ends_at(self, now: datetime) -> datetime:
+        """Return until when a decision that is published now is valid."""
+        return ends_at(now, self.valid_for * self.interval)
+
+
+@dataclass(slots=True)
+class Publication:
+    """Decides what one step publishes about a cluster, and numbers it.
+
+    Args:
+        sequence: the last number of the counter, which one subject has for itself or several share; 0 before the first.
+    """
+
+    now_ms: int
+    sequence: int
+
+    def is_needed(self, content: object, in_force: object | None, due_ms: int | None) -> bool:
+        """Return whether to publish now.
+
+        Args:
+            content: the content of the decision, as far as a change of it is published at once.
+            in_force: the same of the decision in force; None if there is none.
+            due_ms: when that is due to be repeated; None if it is not repeated.
+        """
+        return in_force is None or content != in_force or (due_ms is not None and self.now_ms >= due_ms)
+
+    def next(self, *, is_first: bool) -> int:
+        """Return the next number; `is_first` if its subject has had none."""
+        self.sequence = next_sequence(self.sequence, self.now_ms, is_first=is_first)
+        return self.sequence

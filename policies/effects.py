@@ -12,9 +12,8 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.actuator_events import ReportedEffect, ReportResult
-from policies.decisions import Decision, Mode, Standing
-from policies.succession import has_expired
+from policies.decisions import Decision, Mode, Standing, has_expired
+from policies.observations import ReportedEffect, ReportResult
 from policies.units import counted, format_instant
 
 _MOST_NAMED = 3

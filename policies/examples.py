@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from policies.actuator_events import ActuatorEvent
-from policies.observations import Reading
+from policies.observations import ActuatorEvent, Reading
 from policies.settings import PolicySettings
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -12,24 +12,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from policies.actuator_events import ActuatorEvent
-from policies.batches import BATCHES, Batch
+from policies.alerts import HOST_ALERT_KINDS
 from policies.bookie_disks.registration import KIND as BOOKIE_DISKS
 from policies.decisions import Alert, Decision, Standing
-from policies.errors import UserError
-from policies.host_alerts import HOST_ALERT_KINDS
 from policies.isolation.registration import KIND as ISOLATION
-from policies.observations import Reading
+from policies.observations import ActuatorEvent, Reading
 from policies.pauses import PauseCommand
-from policies.policy import AlertKind, PolicyKind
+from policies.policy import BATCHES, TICKS, TIMERS, AlertKind, Batch, PolicyKind, Tick, Timer
 from policies.recovery import OpenAlerts
 from policies.sessions.registration import KIND as SESSIONS
 from policies.settings import PolicySettings
-from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
 from policies.switching.registration import KIND as SWITCHING
 from policies.throttle.registration import KIND as THROTTLE
-from policies.timers import TICKS, TIMERS, Tick, Timer
-from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE
+from policies.units import UserError
+from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, DECIDER_TOPIC, LETTERS_COUNTED_TYPE, SHARES_TOPIC
 
 AUDIT = "audit"
 DEAD_LETTERS = "dead-letters"

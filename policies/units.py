@@ -5,9 +5,10 @@ bytes; instants are UTC with milliseconds. Inside the state, instants are whole 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated, Any, Self
 
 from msgspec import Meta
 from pydantic import (
@@ -247,3 +248,72 @@ def name_some(names: Sequence[str], most: int = 10) -> str:
 def agreeing(count: int, one: str, many: str) -> str:
     """The word that agrees with the number: ``is`` for 1, ``are`` for any other."""
     return one if count == 1 else many
+
+
+# Makes text from elsewhere safe to print: names may contain terminal control sequences.
+
+# C0 except tab and line feed, DEL, C1 (0x9b begins an escape sequence), and the characters that turn the direction of
+# text or end a line unseen.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def printable(text: str) -> str:
+    """The text with its control characters spelled out, so that a terminal obeys none of them."""
+    return _UNSAFE.sub(_spelled, text)
+
+
+def printable_line(text: str) -> str:
+    """The same in one line: line feeds are spelled out, too, so that a name cannot imitate another line of output."""
+    if text.isprintable():
+        return text
+    return printable(text).replace("\n", "\\n")
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Closed enumerations (verdicts, reasons, outcomes): each member is defined together with one line of documentation.
+
+
+class ClosedEnum(StrEnum):
+    """A closed set of words on the wire or in the settings; metric labels and reference pages are made of it.
+
+    A member is written ``LOWER = "lower", "The factor goes down, at once."``
+
+    Raises:
+        TypeError: a member has no meaning.
+    """
+
+    _value_: str
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        """Make a member from its word and its meaning."""
+        if not meaning:
+            raise TypeError(f"{cls.__module__}.{cls.__name__}: say what `{value}` means, beside it")
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+
+# The error type for mistakes that the user can fix.
+
+
+class UserError(Exception):
+    """A mistake that the user can fix.
+
+    The message names the place and the remedy; the command prints it in one line, without a traceback.
+    """
+
+
+# The environment of a process that Headgate starts.
+
+_SETTINGS = "HEADGATE_"
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without Headgate's settings, among which secrets may be; JVMs and workers need none."""
+    return {name: value for name, value in environment.items() if not name.upper().startswith(_SETTINGS)}

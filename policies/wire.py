@@ -5,20 +5,21 @@ read those. Decoding is strict about required fields and ignores unknown ones.
 """
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 from functools import cache, reduce
 from operator import or_
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from policies.actuator_events import ActuatorEvent
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.observations import LONGEST_SUBJECT, Observation, Reading
-from policies.units import AnyInstant, format_instant
+from policies.observations import LONGEST_SUBJECT, ActuatorEvent, Observation, Reading
+from policies.units import AnyInstant, ClosedEnum, format_instant, from_millis, to_millis
 
 MAX_DECISION_BYTES = 1_000_000
 """No record on a decided topic is larger: a little under what Kafka takes by default."""
@@ -251,3 +252,79 @@ def encode_event(kind: str, id: str, source: str, subject: str, time: AwareDatet
     """Encode an event with any data."""
     event = _AnyEvent(id=id, source=source, type=kind, subject=subject, time=time, data=data)
     return event.model_dump_json().encode()
+
+
+# Kafka's records: those that the query reads, and those that it writes.
+
+KEPT_BYTES = 16 * 1024
+"""A record that cannot be read, or is too large, is kept up to this many bytes."""
+
+LAST_MS = to_millis(datetime.max.replace(tzinfo=UTC))
+"""The latest instant that can be written."""
+
+
+class Output(NamedTuple):
+    """A record to write. `topic` has no prefix yet."""
+
+    topic: str
+    key: str
+    value: bytes
+
+
+class Cut(NamedTuple):
+    """The size and the hash of a record of which only the first bytes were read."""
+
+    bytes: int
+    sha256: str
+
+
+class ObservedRecord(NamedTuple):
+    """A record of an observed topic or another one of the loop, as Kafka stores it."""
+
+    topic: str
+    """The full name, with the prefix."""
+    partition: int
+    offset: int
+    appended_ms: int
+    value: bytes | None
+    cut: Cut | None = None
+    """Set if `value` holds only the first bytes."""
+    key: bytes | None = None
+    """Of a record that was read from a recording; the query reads none."""
+
+    def appended_at(self) -> datetime:
+        """The time at which Kafka appended the record.
+
+        Raises:
+            BadRecordError: the timestamp is out of range. Where a topic was created without append times, Kafka accepts
+                any number from a producer, such as microseconds.
+        """
+        if not 0 <= self.appended_ms <= LAST_MS:
+            raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {self.appended_ms} ms is no time")
+        return from_millis(self.appended_ms)
+
+    def position(self) -> str:
+        """``topic/partition/offset``."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+# Maps a watched cluster to its share: the same in every process and version, whatever other clusters there are.
+
+SHARES_TOPIC = "shares"
+"""Its partitions are the shares of watched clusters. Without the loop's prefix."""
+SHARE_COUNT = 12
+"""The most processes that can work in parallel. All processes agree on this number: never change it."""
+
+DECIDER_TOPIC = "decider"
+"""The process with its one partition decides. Without the loop's prefix."""
+DECIDER_SHARE = 0
+
+
+def share_of(cluster: str) -> int:
+    """The share, from 0, that a cluster belongs to."""
+    return zlib.crc32(cluster.encode()) % SHARE_COUNT
+
+
+def clusters_in(shares: AbstractSet[int], clusters: Iterable[str]) -> frozenset[str]:
+    """The clusters that belong to these partitions."""
+    return frozenset(cluster for cluster in clusters if share_of(cluster) in shares)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from streaming.checkpoint import FILE_MANAGERS
-from streaming.settings import FIXED_PROPERTIES, StreamSettings, is_local, is_on_this_machine
+from streaming.settings import FILE_MANAGERS, FIXED_PROPERTIES, StreamSettings, is_local, is_on_this_machine
 
 PYTHON = "spark.pyspark.python"
 """The property that names the executors' Python."""

@@ -13,10 +13,20 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import deterministic_id
-from policies.records import KEPT_BYTES, LAST_MS, Cut, ObservedRecord, Output
 from policies.registry import DEAD_LETTERS
 from policies.units import Instant, from_millis, to_millis
-from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, BadRecordError, DeadLetterReason, Event
+from policies.wire import (
+    DEAD_LETTER_TYPE,
+    KEPT_BYTES,
+    LAST_MS,
+    LETTERS_COUNTED_TYPE,
+    BadRecordError,
+    Cut,
+    DeadLetterReason,
+    Event,
+    ObservedRecord,
+    Output,
+)
 
 WINDOW_MS = 60_000
 LETTERS_A_WINDOW = 5

@@ -14,17 +14,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.alerts import AlertBook, AlertEntry, Condition, Sender, review
+from policies.alerts import (
+    HOST_ALERTS,
+    POLICY_FAILED,
+    READINGS_REFUSED,
+    AlertBook,
+    AlertEntry,
+    Condition,
+    Sender,
+    review,
+)
 from policies.decisions import Alert, Issuer
-from policies.host_alerts import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 from policies.observations import Observation
 from policies.pauses import PolicyPause, open_at
 from policies.policy import Policy, PolicyKind, Step
-from policies.records import Output
 from policies.registry import AUDIT, POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
-from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
+from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, Output, audit_event, decision_event
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState, Refusal
 

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand
-from policies.records import ObservedRecord, Output
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import from_millis
-from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, too_large
+from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, ObservedRecord, Output, too_large
+from streaming.clocks import Order
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.host import PolicyHost
-from streaming.order import Order
 
 MOST_RECORDS = 5000
 MOST_BYTES = 8 * 1024 * 1024

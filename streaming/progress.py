@@ -12,8 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from policies.units import to_millis
 from streaming.query import BATCH_TIMES, QUERY_NAME
 from streaming.settings import SparkInternals
-from streaming.spark_internals import are_used
-from streaming.spark_internals.raw_events import RawEvents
+from streaming.spark_internals import RawEvents, are_used
 
 
 @dataclass(frozen=True, slots=True)

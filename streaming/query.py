@@ -11,18 +11,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policies.records import KEPT_BYTES
+from policies.policy import TICKS
 from policies.registry import COMMANDS, POLICIES, commands, observed_topics, topic_readers
-from policies.timers import TICKS
 from policies.units import millis_of
-from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
-from streaming.checkpoint import CheckpointPlace
+from policies.wire import CONTENT_TYPE, KEPT_BYTES, MAX_RECORD_BYTES
 from streaming.clocks import BatchClock
 from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator, StepMark
 from streaming.session import set_defaults
-from streaming.settings import StreamSettings
+from streaming.settings import CheckpointPlace, StreamSettings
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"

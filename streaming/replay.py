@@ -5,7 +5,9 @@ done last night, and the same file always gives the same decisions, byte for byt
 one time changes no byte.
 """
 
+import hashlib
 import json
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,16 +20,16 @@ import msgspec
 from policies.decisions import Decision
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
-from policies.records import ObservedRecord
+from policies.policy import Batch, Range
 from policies.recovery import OpenAlerts
 from policies.registry import COMMANDS, POLICIES, commands, is_collected, topic_readers
 from policies.units import format_instant, from_millis, to_millis
-from policies.wire import BadRecordError, DeadLetterReason
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, BadRecordError, Cut, DeadLetterReason, ObservedRecord
 from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
-from streaming.transition import KeyTransition, reconcile, step_apart
+from streaming.operator import KeyTransition, reconcile, step_apart
 
 _COMMANDS = {kind.event_type for kind in commands()}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -138,7 +140,7 @@ def _cut_steps(instant: Iterable[Taken]) -> dict[tuple[str, str], list[list[Take
 
     Readings of collectors are one step, as in a batch of the query: which collector was first is chance. Commands and
     reports follow each other on purpose, so each is a step of its own. So is a second reading with the same identity.
-    It counts a millisecond later, as in the query (`streaming.order`), or the order of ids would decide.
+    It counts a millisecond later, as in the query (`streaming.clocks`), or the order of ids would decide.
     """
     steps: defaultdict[tuple[str, str], list[dict[Any, Taken]]] = defaultdict(list)
     repeats: Counter[Any] = Counter()
@@ -276,3 +278,96 @@ def _summary(decision: Decision | None) -> dict[str, Any] | None:
     if decision is None:
         return None
     return decision.model_dump(mode="json", include={*decision.in_force, "explanation"})
+
+
+# A recorded live run: observations and the batches that took them. Together they reproduce its decisions.
+
+Partition = tuple[str, int]
+"""(topic with its prefix, number)"""
+
+
+class Recording(NamedTuple):
+    """Batches in order, and the reasons why their replay may differ from the live run."""
+
+    prefix: str
+    """The prefix of the topics that the records are on."""
+    batches: Sequence[RecordedBatch]
+    flaws: Sequence[str]
+    """Sentences; empty if the recording is complete."""
+
+
+def make_recording(published: Iterable[Batch], records: Iterable[ObservedRecord], prefix: str) -> Recording:
+    """Assign the records to their batches.
+
+    Args:
+        published: the batches as published; repetitions are dropped.
+        records: of all partitions, in any order.
+    """
+    flaws: list[str] = []
+    by_partition = _group_by_partition(records)
+    batches = []
+    for batch in _order_batches(published, flaws):
+        taken = [record for range_ in batch.taken for record in _records_in(range_, by_partition, prefix, flaws)]
+        batches.append(RecordedBatch(to_millis(batch.at), taken, batch.number == 0, batch.clock_ahead_ms))
+    return Recording(prefix, batches, flaws)
+
+
+def needed_offsets(published: Iterable[Batch], prefix: str) -> dict[Partition, tuple[int | None, int]]:
+    """Return the first offset (None: the oldest) and the end offset that the batches need of each partition."""
+    ranges: dict[Partition, list[Range]] = defaultdict(list)
+    for batch in published:
+        for each in batch.taken:
+            ranges[f"{prefix}.{each.topic}", each.partition].append(each)
+    needed: dict[Partition, tuple[int | None, int]] = {}
+    for partition, taken in ranges.items():
+        starts = [range_.start for range_ in taken if range_.start is not None]
+        first = min(starts) if len(starts) == len(taken) else None
+        needed[partition] = (first, max(range_.end for range_ in taken))
+    return needed
+
+
+def _order_batches(published: Iterable[Batch], flaws: list[str]) -> Iterator[Batch]:
+    """Yield each batch once, and note gaps as flaws."""
+    began_at, last = None, None
+    for batch in published:
+        if batch.number == 0 and batch.at != began_at:
+            began_at = batch.at
+        elif last is not None and batch.number <= last:
+            continue
+        elif last is None:
+            flaws.append(
+                f"the query had taken {batch.number} batches before the first that is recorded: its state of that "
+                "time is unknown, so sequences of decisions, holds and graces begin again"
+            )
+        elif batch.number != last + 1:
+            flaws.append(f"after batch {last} comes {batch.number}: the batches between them are not recorded")
+        last = batch.number
+        yield batch
+
+
+def _group_by_partition(records: Iterable[ObservedRecord]) -> dict[Partition, list[ObservedRecord]]:
+    found: dict[Partition, dict[int, ObservedRecord]] = defaultdict(dict)
+    for record in records:
+        found[record.topic, record.partition][record.offset] = _cut_if_too_large(record)
+    return {partition: [by_offset[n] for n in sorted(by_offset)] for partition, by_offset in found.items()}
+
+
+def _cut_if_too_large(record: ObservedRecord) -> ObservedRecord:
+    """Keep only the first bytes of a record that is too large, as the query does."""
+    value = record.value or b""
+    if len(value) <= MAX_RECORD_BYTES:
+        return record
+    cut = Cut(len(value), hashlib.sha256(value).hexdigest())
+    return record._replace(value=value[:KEPT_BYTES], cut=cut)
+
+
+def _records_in(
+    range_: Range, by_partition: dict[Partition, list[ObservedRecord]], prefix: str, flaws: list[str]
+) -> list[ObservedRecord]:
+    name = f"{prefix}.{range_.topic}"
+    records = by_partition.get((name, range_.partition), [])
+    first = 0 if range_.start is None else bisect_left(records, range_.start, key=lambda r: r.offset)
+    found = records[first : bisect_left(records, range_.end, key=lambda r: r.offset)]
+    if range_.start is not None and len(found) < range_.end - range_.start:
+        flaws.append(f"{name}/{range_.partition}: records from offset {range_.start} to {range_.end} are gone")
+    return found

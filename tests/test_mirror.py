@@ -25,6 +25,11 @@ def has_tests(folder: Path) -> bool:
     return any(mirror.glob("test_*.py")) or mirror.with_name(f"test_{mirror.name}.py").exists()
 
 
+def is_of_the_product(name: Path) -> bool:
+    """Whether a folder or a module has this name."""
+    return name.is_dir() or name.with_suffix(".py").exists()
+
+
 def test_each_folder_has_tests_under_its_own_name() -> None:
     without = {str(folder) for folder in folders_of_the_product() if not has_tests(folder)}
     assert without == TESTED_ELSEWHERE.keys()
@@ -32,5 +37,5 @@ def test_each_folder_has_tests_under_its_own_name() -> None:
 
 def test_each_folder_of_tests_has_the_name_of_what_it_tests() -> None:
     folders = {file.parent.relative_to(ROOT) for file in (ROOT / "tests").rglob("test_*.py")}
-    nameless = {str(folder) for folder in folders if not (ROOT / folder.relative_to("tests")).is_dir()}
+    nameless = {str(folder) for folder in folders if not is_of_the_product(ROOT / folder.relative_to("tests"))}
     assert nameless == OF_THEIR_OWN

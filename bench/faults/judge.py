@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.faults.records import Reader, StoredRecord
-from policies.batches import BATCHES, Batch
-from policies.records import ObservedRecord
+from policies.policy import BATCHES, Batch
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
 from policies.units import to_millis
-from policies.wire import AUDIT_TYPE, Event
+from policies.wire import AUDIT_TYPE, Event, ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import BatchReplay, RecordedBatch
 

@@ -20,7 +20,7 @@ from bench.faults.records import Reader
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jvm import JvmProcess
 from deploy.settings.file import load_settings
-from policies.batches import BATCHES
+from policies.policy import BATCHES
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
 from tests.system.brokers import kill_broker

@@ -17,31 +17,30 @@ from prometheus_client.exposition import generate_latest
 from connectors.canary.canary import _evidence
 from connectors.exporter.loop_view import LoopView
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.isolation.quarantine.racks import MalformedRacksError, parse_racks
+from connectors.isolation.groups import MalformedRacksError, parse_racks
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import AdminError
-from connectors.switching.proposed_entries import ProposedEntry
-from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument, SwitchTarget
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import AdminError, PulsarAdmin
+from connectors.switching.registry_content import (
+    AtEpoch,
+    ClusterDocument,
+    DirectiveDocument,
+    ProposedEntry,
+    SwitchTarget,
+)
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
-from connectors.zookeeper.owners import owner_member
-from connectors.zookeeper.registrations import parse_groups
-from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.server_status import StatusError
-from deploy.checking.effective import effective_settings
-from deploy.checking.warnings import settings_warnings, text_warnings
+from connectors.zookeeper.json_znodes import owner_member, parse_groups
+from connectors.zookeeper.server_admin import AdminServer, StatusError
+from deploy.checking.command import effective_settings, settings_warnings, text_warnings
 from deploy.settings.file import read_file, settings_of
-from policies.errors import UserError
-from policies.records import ObservedRecord
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
-from policies.units import from_millis, to_millis
-from policies.wire import BadRecordError, DeadLetterReason, EventReader, observation_event
+from policies.units import UserError, from_millis, to_millis
+from policies.wire import BadRecordError, DeadLetterReason, EventReader, ObservedRecord, observation_event
 from streaming.host import PolicyHost
 from streaming.intake import reading_reader
 from streaming.key_state import KeyState
-from streaming.transition import reconcile
+from streaming.operator import reconcile
 from tools.reference.examples import examples
 
 _NOW_MS = 1_795_248_000_000

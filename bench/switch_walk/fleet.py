@@ -12,14 +12,13 @@ from policies.switching import events as every_event
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
-from policies.switching.id_generators import MAX_HOB
-from policies.switching.judge.changes import DecisionDraft
 from policies.switching.judge.holds import find_holds
+from policies.switching.judge.results import DecisionDraft
+from policies.switching.ledgers import MAX_HOB, LedgerKind, find_owner
 from policies.switching.machine import Transition
+from policies.switching.plan import make_progress
 from policies.switching.precheck.snapshot import TargetPolicy
-from policies.switching.progress import make_progress
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind, find_owner
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
     ClusterStatus,

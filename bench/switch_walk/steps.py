@@ -6,9 +6,9 @@ from random import Random
 
 from bench.switch_walk.fleet import Broker, Fleet
 from policies.switching.events import Event, LedgerResult, StatusResult
+from policies.switching.ledgers import LedgerKind
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.commands import command

@@ -9,9 +9,8 @@ from functools import partial
 from threading import Event
 from typing import Any, Generic, Protocol, TypeVar
 
-from connectors.actuation.decision_queue import Fenced
-from connectors.actuation.reports import PublishAudit
-from connectors.actuation.worker import Worker
+from connectors.actuation.order_worker import PublishAudit
+from connectors.actuation.worker import Fenced, Worker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.refused import RefusedRecordLog
 from connectors.kafka.tail import Record, Tail

@@ -6,8 +6,7 @@ from pathlib import Path
 import httpx
 from pydantic import Field, SecretStr
 
-from connectors.http.address import BearerAuth, url_problems
-from connectors.http.client import bounded_client
+from connectors.http.client import BearerAuth, bounded_client, url_problems
 from connectors.http.tls import Tls
 from connectors.redaction import RedactedBlock, secret
 from policies.units import PositiveDuration, parse_duration

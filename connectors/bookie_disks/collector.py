@@ -1,30 +1,170 @@
 """The collector of bookies' disks: asks each registered bookie over HTTP, several at once."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from connectors.bookie_disks.bookie_admin import (
-    BookieAdmin,
-    find_dirs,
-    find_stranger,
-    list_ledger_dirs,
-    read_thresholds,
-)
-from connectors.collection.collector import Collector
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.read_errors import first_problem
-from connectors.http.address import url_problems
-from connectors.pulsar.connection import PulsarAdmin, is_member
-from connectors.pulsar.outcomes import READ_ERRORS, AdminError
+from connectors.collection import Collector, PollMetrics, first_problem, one_line
+from connectors.http.client import url_problems
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError, PulsarAdmin, is_member
 from connectors.redaction import RedactedBlock
-from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, normalize_path
 from policies.bookie_readings import MAX_BOOKIES
 from policies.observations import Outcome, Reading
-from policies.units import PositiveDuration, parse_duration
+from policies.units import MAX_INT64, PositiveDuration, parse_duration
+
+# The HTTP admin server of one bookie (`httpServerEnabled=true`): free space, mode, configuration, and usage by dir.
+#
+# Recorded from a real bookie 4.17.3. `/api/v1/bookie/info` has the sums over all ledger dirs, which hide one full
+# dir. The gauges of `/metrics` have the used per cent of each dir, under a name made of its path. In
+# `/api/v1/config/server_config` stands only what the configuration sets, so an absent threshold is BookKeeper's
+# default.
+
+_DEFAULT_PORT = "3181"
+_JAVA_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
+_BLANKS = "".join(map(chr, range(33)))
+"""What Java's `trim` removes."""
+_GAUGE = re.compile(r"^bookie_ledger_dir_([^\s{]+)_usage(?:\{[^}\n]*\})? (\S+)", re.MULTILINE)
+_NO_METRIC_CHARACTER = re.compile(r"[^a-zA-Z0-9_:]")
+_TOLERANCE = 0.02
+"""The sums and the gauges are read one after the other: their used shares may differ by this much."""
+
+_STATS_HINT = (
+    "it has several ledger dirs and no gauge of each: set statsProviderClass="
+    "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider in bookkeeper.conf"
+)
+
+
+class BookieSpace(BaseModel):
+    """The sums over all ledger dirs of a bookie."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    free_bytes: int = Field(alias="freeSpace", ge=0, le=MAX_INT64)
+    total_bytes: int = Field(alias="totalSpace", gt=0, le=MAX_INT64)
+
+
+class _BookieMode(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    is_read_only: bool = Field(alias="readOnly")
+
+
+_SPACE, _MODE, _CONFIG = TypeAdapter(BookieSpace), TypeAdapter(_BookieMode), TypeAdapter(dict[str, str])
+
+
+class BookieAdmin(BookieHttp):
+    """One bookie's HTTP server. Every method raises as `RestClient.get` does."""
+
+    def registered(self) -> dict[str, str | None]:
+        """Return the registered bookies with their hosts, read-only ones included."""
+        read_only, writable = (self.listed(kind, print_hostnames="true") for kind in ("ro", "rw"))
+        return {**read_only, **writable}
+
+    def space(self) -> BookieSpace:
+        """Return the sums over its ledger dirs."""
+        return self._rest.get("/api/v1/bookie/info", _SPACE)
+
+    def is_read_only(self) -> bool:
+        """Return whether it takes no new data now."""
+        return self._rest.get("/api/v1/bookie/state", _MODE).is_read_only
+
+    def config(self) -> dict[str, str]:
+        """Return the settings in its configuration, by name."""
+        return self._rest.get("/api/v1/config/server_config", _CONFIG)
+
+    def used_shares(self) -> dict[str, float]:
+        """Return the used share by the part of a gauge's name that stands for the dir; empty without such gauges."""
+        try:
+            text = self._rest.send("GET", "/metrics").text
+        except AdminError as error:
+            if error.outcome is Outcome.UNSUPPORTED:
+                return {}
+            raise
+        try:
+            return {name: float(value) / 100 for name, value in _GAUGE.findall(text)}
+        except ValueError:
+            raise AdminError(Outcome.ERROR, "GET /metrics: the usage of a ledger dir is no number") from None
+
+
+def find_stranger(bookie: str, config: Mapping[str, str]) -> str | None:
+    """Return the id of the bookie that answered in place of another one; None if the right one did, as far as known."""
+    if (own := config.get("bookieId")) is not None:
+        return None if own == bookie else own
+    host, _, port = bookie.rpartition(":")
+    found_host, found_port = config.get("advertisedAddress") or host, config.get("bookiePort", _DEFAULT_PORT)
+    if not host or not port.isdigit():
+        return f"{found_host}:{found_port}"
+    return None if (found_host, found_port) == (host, port) else f"{found_host}:{found_port}"
+
+
+def list_ledger_dirs(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configured ledger dirs of a bookie, as Java writes paths: gauges have them so, too."""
+    names = config.get("ledgerDirectories", "/tmp/bk-data").strip("[]").split(",")  # noqa: S108 - BookKeeper's default
+    return tuple(dict.fromkeys(normalize_path(name.strip()) for name in names if name.strip()))
+
+
+def read_thresholds(config: Mapping[str, str]) -> tuple[BookieThresholds | None, str | None]:
+    """Return the used shares at which a bookie changes its behaviour, and which of them are no shares from 0 to 1.
+
+    At `diskUsageWarnThreshold` it suspends major compaction, at `diskUsageThreshold` minor compaction, too.
+    """
+    shares, problems = [], []
+    for name, default in (("diskUsageThreshold", "0.95"), ("diskUsageWarnThreshold", "0.90")):
+        text = config.get(name, default)
+        share = parse_java_number(text)
+        if share is None or not 0.0 <= share <= 1.0:
+            problems.append(f"{name} is {text[:20]!r}, and should be a share from 0 to 1, such as {default}")
+            share = None
+        shares.append(share)
+    read_only, warn = shares
+    thresholds = BookieThresholds(read_only=read_only, major_compaction=warn, minor_compaction=read_only)
+    return None if read_only is warn is None else thresholds, one_line("; ".join(problems)) or None
+
+
+def parse_java_number(text: str) -> float | None:
+    """Return a decimal number as Java's `Float.valueOf` reads it, with blanks around and a suffix such as `0.95f`."""
+    matched = _JAVA_NUMBER.fullmatch(text.strip(_BLANKS))
+    return None if matched is None else float(matched[1])
+
+
+def find_dirs(names: tuple[str, ...], space: BookieSpace, used_shares: Mapping[str, float]) -> tuple[BookieDir, ...]:
+    """Return the dirs of a bookie with their bytes.
+
+    One dir has the sums. Of several, the gauges give the used shares, and the sum of their sizes is divided equally:
+    ratios are exact, bytes only where the disks are of one size.
+
+    Raises:
+        AdminError: there is no gauge of each dir, or the sums contradict the gauges.
+    """
+    if space.free_bytes > space.total_bytes:
+        raise AdminError(Outcome.ERROR, f"{space.free_bytes} bytes are free of {space.total_bytes}")
+    if len(names) == 1:
+        return (BookieDir(dir=names[0], total_bytes=space.total_bytes, usable_bytes=space.free_bytes),)
+    by_gauge = {_NO_METRIC_CHARACTER.sub("_", name): name for name in names}
+    found = {by_gauge[gauge]: share for gauge, share in used_shares.items() if gauge in by_gauge}
+    if len(found) < len(names):
+        raise AdminError(Outcome.UNSUPPORTED, _STATS_HINT)
+    for name, share in found.items():
+        if not 0.0 <= share <= 1.0 + _TOLERANCE:  # true of NaN, too
+            raise AdminError(Outcome.ERROR, f"GET /metrics: the usage of {name} is no share: {share:.0%}")
+    used = 1 - space.free_bytes / space.total_bytes
+    lowest, highest = min(found.values()), max(found.values())
+    if not lowest - _TOLERANCE <= used <= highest + _TOLERANCE:
+        raise AdminError(
+            Outcome.ERROR,
+            f"the sums contradict the dirs: {used:.0%} of all bytes are used, of single dirs {lowest:.0%} to "
+            f"{highest:.0%}",
+        )
+    size = space.total_bytes // len(names)
+    free = {name: max(0, round(size * (1 - share))) for name, share in found.items()}
+    return tuple(BookieDir(dir=name, total_bytes=size, usable_bytes=free[name]) for name in names)
+
 
 SOURCE = "headgate/collector/bookie-http"
 """The CloudEvents `source` of this collector's readings."""
@@ -105,7 +245,7 @@ class BookieDisksCollector(Collector):
         """Read and publish all bookies. If they cannot be listed, each known one has a failed reading."""
         try:
             registered = self._list_registered()
-        except READ_ERRORS.expected as error:
+        except PULSAR_READ_ERRORS.expected as error:
             for bookie in self._bookies or [""]:
                 self._publish_reading(self._failure(bookie, error), bookie=bookie)
         else:
@@ -129,10 +269,10 @@ class BookieDisksCollector(Collector):
         """
         try:
             return self._entry.registered()
-        except READ_ERRORS.expected:
+        except PULSAR_READ_ERRORS.expected:
             known = [(bookie, client) for bookie, client in self._bookies.items() if client is not None]
             for bookie, client in known[:_OTHERS_ASKED]:
-                with suppress(*READ_ERRORS.expected):
+                with suppress(*PULSAR_READ_ERRORS.expected):
                     if bookie in (listed := client.registered()):
                         return listed
             raise
@@ -171,8 +311,8 @@ class BookieDisksCollector(Collector):
             )
         except ValidationError as error:
             return self._failure(bookie, AdminError(Outcome.ERROR, first_problem(error)))
-        except READ_ERRORS.expected as error:
+        except PULSAR_READ_ERRORS.expected as error:
             return self._failure(bookie, error)
 
     def _failure(self, bookie: str, error: BaseException) -> BookieDisks:
-        return BookieDisks(cluster=self._cluster, bookie=bookie, **READ_ERRORS.failure(error))
+        return BookieDisks(cluster=self._cluster, bookie=bookie, **PULSAR_READ_ERRORS.failure(error))

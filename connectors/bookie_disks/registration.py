@@ -7,22 +7,18 @@ from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.bookie_disks.detail import DETAIL
-from connectors.bookie_disks.publishing.actuator import PublishActuator
-from connectors.bookie_disks.publishing.limits import (
+from connectors.bookie_disks.limits import (
     BrokerLimits,
     NamespaceLimits,
     PublishAdmin,
     PublishLimits,
 )
-from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker
-from connectors.bookie_disks.view import BookieDisksView
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.probe import Probe, ProbeResult
+from connectors.bookie_disks.publishing import PublishActuator, PublishMetrics, PublishWorker
+from connectors.bookie_disks.view import DETAIL, BookieDisksView
+from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
-from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.pulsar.probes import superuser_probe
+from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -34,14 +30,12 @@ from connectors.registration import (
     warn_of_interval,
 )
 from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrottle
-from policies.bookie_disks.publish_events import PublishApplication
-from policies.bookie_disks.publish_settings import PublishBy, PublishSettings
-from policies.bookie_disks.publish_state import PublishState
+from policies.bookie_disks.readings import PublishApplication, PublishState
+from policies.bookie_disks.settings import PublishBy, PublishSettings
 from policies.bookie_readings import BookieAffinity
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
-from policies.units import counted, name_some
+from policies.units import UserError, counted, name_some
 
 
 def _warnings(settings: BookieDisksSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
@@ -192,8 +186,8 @@ def release_publishing(context: ActuatorContext, forget: str | None = None) -> I
         worker = _make_worker(context, name, PublishSettings(by=PublishBy.NAMESPACE), metrics)
         try:
             failed = [] if worker is None else worker.release()
-        except READ_ERRORS.expected as error:
-            failed = [READ_ERRORS.detail_of(error)]
+        except PULSAR_READ_ERRORS.expected as error:
+            failed = [PULSAR_READ_ERRORS.detail_of(error)]
         left += (f"Not put back on {name}: publish limit: {why}" for why in failed)
         if not failed:
             yield f"{name}: publish limits are as before Headgate."
@@ -228,5 +222,5 @@ CONNECTORS = PolicyConnectors(
     metrics={"The publish actuator": PublishMetrics},
     view=BookieDisksView,
     detail=DETAIL,
-    commands="deploy.policy_commands.bookie_disks:app",
+    commands="deploy.policy_commands.apps:app",
 )

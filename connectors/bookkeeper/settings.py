@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
+from connectors.zookeeper.session import ZnodePath, ZooKeeperConnection
 from policies.switching.clusters import why_not_a_name
 
 _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from connectors.collection.schedule import ticks
+from connectors.collection import ticks
 from connectors.foreign_json import read_json
 from connectors.kafka.tail import Record
-from connectors.views.loop_snapshot import AnswersStatus
+from connectors.views import AnswersStatus
 from policies.canary import CANARY
 from policies.observations import Outcome
 from policies.registry import observed_topic

@@ -4,20 +4,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from connectors.exporter.loop_view import LoopView
-from connectors.exporter.version import VERSION
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from connectors.views.loop_snapshot import LoopSnapshot
-from connectors.views.metric_families import Family, Sample, metrics
+from connectors.views import Family, LoopSnapshot, Sample, metrics
 from policies.decisions import Decision
 from policies.settings import PolicySettings
 from policies.units import from_millis
+
+# The version of Headgate.
+
+
+def _version() -> str:
+    try:
+        return version("headgate")
+    except PackageNotFoundError:  # a tree that nobody installed
+        return "unknown"
+
+
+VERSION = _version()
+"""As in `pyproject.toml`."""
+
 
 BUILD_INFO = Family("headgate_build_info", "1, labelled with the running version.", ("version",))
 SETTINGS_INFO = Family("headgate_settings_info", "1, labelled with a hash of this process's settings.", ("hash",))

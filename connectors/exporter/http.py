@@ -10,11 +10,18 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
 
-from connectors.http.access import HttpAccess, TlsContext, has_access, is_own_host
-from connectors.http.responses import HTML, Response, error_response
-from connectors.http.server import HttpServer, begin_answer
-from policies.errors import UserError
-from policies.printable import printable
+from connectors.http.server import (
+    HTML,
+    HttpAccess,
+    HttpServer,
+    Response,
+    TlsContext,
+    begin_answer,
+    error_response,
+    has_access,
+    is_own_host,
+)
+from policies.units import UserError, printable
 
 Check = Callable[[], str | None]
 """Returns None if all is well, else a sentence about the problem."""

@@ -8,18 +8,14 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
-from connectors.exporter.effect_samples import EFFECTS, effect_samples
-from connectors.exporter.latency import DecisionLatency
-from connectors.exporter.recent_decisions import RecentDecisions
+from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
 from connectors.kafka.foreign_records import RECENT, describe_foreign
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of
-from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
-from connectors.views.metric_families import Family, Sample, metrics
-from connectors.views.policy_view import DECISION_STALE
+from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
+from policies.alerts import LOOP
 from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
-from policies.host_alerts import LOOP
 from policies.observations import Observation
 from policies.registry import (
     COMMANDS,

@@ -1,19 +1,198 @@
 """A small HTTP server on its own thread, with a clear error if its port is taken."""
 
 import errno
+import hashlib
+import hmac
+import ipaddress
+import json
 import socket
 import ssl
 import threading
 import time
+from base64 import b64decode
+from binascii import Error as Base64Error
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from policies.errors import UserError
+from connectors.http.tls import FileStamps, read_stamps
+from connectors.redaction import RedactedBlock, secret
+from policies.units import UserError
+
+# Access to our own HTTP servers: bearer token and TLS.
+
+_log = structlog.get_logger(__name__)
+
+_LOCAL_SUFFIXES = (".localhost", ".local", ".svc", ".cluster.local", ".internal")
+"""Names that nobody can register in the public DNS."""
+
+
+class HttpAccess(RedactedBlock):
+    """The token that requests must have, and the server's certificate."""
+
+    place: ClassVar[str] = "http.access"
+    """The path of the block in the settings, for errors."""
+
+    token: SecretStr | None = Field(
+        default=None, min_length=1, description="Clients must send it as `Authorization: Bearer …`."
+    )
+    token_file: Path | None = Field(default=None, description="The token in a file.")
+    cert_file: Path | None = Field(default=None, description="PEM; the server's certificate and its chain.")
+    key_file: Path | None = Field(default=None, description="PEM; the certificate's key.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """See `RedactedBlock`."""
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            yield other, f"is needed with {given}"
+
+    def bearer_token(self) -> str | None:
+        """Return the token that requests must have, or None. Raises UserError if its file cannot be read."""
+        return secret(self.token, self.token_file, f"{self.place}.token_file")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the server's TLS context; None without a certificate.
+
+        Raises:
+            UserError: the certificate cannot be used.
+        """
+        if self.cert_file is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.load_certificate(context)
+        return context
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the certificate into a context, for its next connections; raises as `tls` does."""
+        try:
+            # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
+            context.load_cert_chain(self.cert_file or "", self.key_file, password=lambda: "")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.place}.cert_file: cannot be used ({why})") from None
+
+
+def is_own_host(header: str | None, names: Collection[str]) -> bool:
+    """Whether a request's `Host` can be this server's, and not a name that somebody else has pointed at its address.
+
+    A page of `evil.example` may let its name resolve to our address: the browser then takes our answers for its own.
+    Addresses, the machine's name, and names without a public domain cannot be used for that.
+
+    Args:
+        header: as it was sent; None: the client is no browser.
+    """
+    if header is None:
+        return True
+    bracketed, _, rest = header.rpartition("]")
+    host = bracketed.removeprefix("[") if bracketed else rest.partition(":")[0]
+    host = host.lower().removesuffix(".")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        own = {*map(str.lower, names), socket.gethostname().lower()}
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in own
+    return True
+
+
+class TlsContext:
+    """A server's TLS context, whose certificate is read again when its files change.
+
+    Raises:
+        UserError: the certificate cannot be used.
+    """
+
+    def __init__(self, access: HttpAccess) -> None:
+        self._access = access
+        self.context = access.tls()
+        self._stamps = self._read_stamps()
+
+    def follow_files(self) -> None:
+        """Use a renewed certificate for new connections; while it cannot be used, the old one stays in use."""
+        stamps = self._read_stamps()
+        if self.context is None or stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._access.load_certificate(self.context)
+            _log.info("the server's certificate was read again")
+        except UserError as error:
+            _log.warning("the server's new certificate is not used", detail=str(error))
+
+    def _read_stamps(self) -> FileStamps:
+        return read_stamps({"cert_file": self._access.cert_file, "key_file": self._access.key_file})
+
+
+def has_access(authorization: str | None, token: str) -> bool:
+    """Whether a request's header has the token, as a bearer token or as the password of a browser's user.
+
+    It takes as long for a wrong token as for the right one.
+    """
+    scheme, _, sent = (authorization or "").partition(" ")
+    match scheme.lower():
+        case "bearer":
+            found = sent.strip().encode()
+        case "basic":
+            try:
+                found = b64decode(sent.strip(), validate=True).partition(b":")[2]
+            except (Base64Error, ValueError):
+                found = b""
+        case _:
+            return False
+    return hmac.compare_digest(found, token.encode())
+
+
+# Responses to HTTP requests.
+
+HTML, JSON = "text/html; charset=utf-8", "application/json"
+
+
+class ErrorDocument(BaseModel):
+    """An error response."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: int = Field(description="The HTTP status.")
+    error: str = Field(description="The reason, in one sentence.")
+
+
+@dataclass(frozen=True)
+class Response:
+    """A body with its content type and status."""
+
+    body: bytes = field(repr=False)
+    content_type: str
+    status: HTTPStatus = HTTPStatus.OK
+
+    @cached_property
+    def etag(self) -> str:
+        """A digest of the body."""
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+    def is_known(self, if_none_match: str | None) -> bool:
+        """Whether the client has this body already, by the header `If-None-Match`."""
+        known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
+        return self.status is HTTPStatus.OK and (self.etag in known or "*" in known)
+
+
+def json_response(document: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Make a response in ASCII, so that foreign names cannot send control characters to a terminal."""
+    body = json.dumps(document.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Response(f"{body}\n".encode(), JSON, status)
+
+
+def error_response(status: HTTPStatus, sentence: str) -> Response:
+    """Make an error response."""
+    return json_response(ErrorDocument(status=status.value, error=sentence), status)
+
 
 _CONNECTION_SECONDS = 60.0
 """Limit of a connection. An answer to a slow client takes seconds; a client that sends byte by byte is cut off."""
@@ -25,8 +204,6 @@ _REQUEST_SECONDS = 1.0
 _BACKLOG = 128
 _CHECK_SECONDS = 0.2
 """Interval of the check for connections that take too long."""
-
-_log = structlog.get_logger(__name__)
 
 
 class HttpServer:

@@ -1,5 +1,6 @@
 """The isolation policy's I/O: reads bookies, groups and affinity; puts unassigned bookies into quarantine."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -8,29 +9,28 @@ from typing import Any
 
 from pydantic import BaseModel
 
-import connectors.isolation.pulsar_bookies
-import connectors.isolation.zookeeper_bookies
+import connectors.isolation.collector
 from connectors.actuation.actuator import Actuator
-from connectors.actuation.reports import ActionError
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.probe import Probe
-from connectors.collection.read_errors import ReadErrors
+from connectors.actuation.order_worker import ActionError
+from connectors.collection import PollMetrics, Probe, ProbeResult, ReadErrors
 from connectors.component import Component
-from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
-from connectors.isolation.broker_rules import check_rules
-from connectors.isolation.detail import DETAIL
-from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.isolation.quarantine.admin import AdminRacks
-from connectors.isolation.quarantine.racks import RackStore
-from connectors.isolation.quarantine.reports import QuarantineMetrics
-from connectors.isolation.quarantine.worker import QuarantineWorker
-from connectors.isolation.quarantine.zookeeper import ZooKeeperRacks
-from connectors.isolation.view import IsolationView
-from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector, ZooKeeperPolicies
-from connectors.pulsar import outcomes as pulsar_outcomes
-from connectors.pulsar.affinity import AffinityReader
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.probes import superuser_line, superuser_probe
+from connectors.isolation.collector import (
+    BookieCollector,
+    LeftSeconds,
+    PulsarBookieCollector,
+    WatchedBookies,
+    WatchedPulsarBookies,
+    ZooKeeperBookieCollector,
+    ZooKeeperPolicies,
+)
+from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
+from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
+from connectors.isolation.view import DETAIL, IsolationView
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.metadata import AffinityReader, parse_broker_groups
+from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import (
     ActuatorContext,
     Clients,
@@ -42,13 +42,105 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
-from connectors.zookeeper import outcomes as zookeeper_outcomes
 from connectors.zookeeper.probes import acl_line, write_probes
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation import BookieQuarantine, IsolationSettings
-from policies.isolation.settings import Quarantine
+from policies.isolation.settings import Quarantine, RuleSet, Unaffine
 from policies.observations import Outcome, Reading
+
+# The doctor's check whether `policies.isolation` describes the brokers: by their version and their settings.
+
+_OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}
+"""The first patch of each release line that has pull request 24091. All lines from 4.1 on have it, no others do."""
+
+
+def check_rules(
+    admin: AdminApi, settings: IsolationSettings, name: str = "", cluster: ClusterSources | None = None
+) -> ProbeResult:
+    """Compare the settings with the broker that answers."""
+    try:
+        version, configuration = admin.version(), admin.runtime_configuration()
+    except PULSAR_READ_ERRORS.expected as error:
+        return failed_probe(admin.settings, error, "read the brokers' settings")
+    found = f"version {version}; policies.isolation.rules is {settings.rules.value}"
+    remedies = (
+        *_compare_rules(version, settings.rules),
+        *_compare_settings(configuration, settings),
+        *_compare_stores(configuration, f"clusters.{name}", cluster or ClusterSources()),
+    )
+    return ProbeResult(Outcome.ERROR if remedies else Outcome.OK, found, remedies)
+
+
+def _compare_rules(version: str, rules: RuleSet) -> Iterator[str]:
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,9}))?", version)
+    if numbers is None:
+        return
+    major, minor, patch = (int(number or 0) for number in numbers.groups())
+    fitting = RuleSet.LEGACY if (major, minor) < (2, 11) else RuleSet.CURRENT
+    if rules is not fitting:
+        why = (
+            "no released Pulsar has the strict rules"
+            if rules is RuleSet.STRICT
+            else f"these are the rules of {version}"
+        )
+        yield f"policies.isolation.rules: {fitting.value} ({why})"
+    elif fitting is RuleSet.CURRENT and (major, minor) < (4, 1):
+        first = _OVERLAPS_RIGHT_SINCE.get((major, minor))
+        if first is None or patch < first:
+            yield (
+                "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: before, they choose other bookies where groups "
+                "overlap, so placements of such groups may be wrong"
+            )
+
+
+def _compare_settings(configuration: Mapping[str, str | None], settings: IsolationSettings) -> Iterator[str]:
+    is_strict = (configuration.get("strictBookieAffinityEnabled") or "").lower() == "true"
+    fitting = Unaffine.UNGROUPED if is_strict else Unaffine.ANY
+    if settings.unaffine is not fitting:
+        yield f"policies.isolation.unaffine: {fitting.value} (strictBookieAffinityEnabled is {str(is_strict).lower()})"
+    own, theirs = settings.broker_groups, parse_broker_groups(configuration)
+    if own and (set(own.primary), set(own.secondary)) != (set(theirs.primary), set(theirs.secondary)):
+        primary, secondary = (", ".join(groups) for groups in (theirs.primary, theirs.secondary))
+        fitting_groups = f"{{primary: [{primary}], secondary: [{secondary}]}}"
+        yield f"policies.isolation.broker_groups: {fitting_groups} (as the broker has)"
+
+
+def _compare_stores(configuration: Mapping[str, str | None], place: str, cluster: ClusterSources) -> Iterator[str]:
+    """Yield the settings of ZooKeepers that the brokers use beside their own and the cluster's settings lack."""
+    bookies, zookeeper = cluster.setting(WatchedBookies), cluster.zookeeper
+    if bookies is None or zookeeper is None:
+        return
+    own = _find_store(configuration, "metadataStoreUrl", "zookeeperServers")
+    store = _find_store(configuration, "configurationMetadataStoreUrl", "configurationStoreServers") or own
+    if store != own and cluster.configuration_store is None:
+        yield f"{place}.configuration_store: {{servers: '{store}'}} (the brokers' configurationMetadataStoreUrl)"
+    ledgers = _find_store(configuration, "bookkeeperMetadataServiceUri")
+    if not own or not ledgers:
+        return
+    hosts, _, root = ledgers.partition("/")
+    if bookies.ledgers is None and set(hosts.split(",")) != set(own.partition("/")[0].split(",")):
+        yield f"{place}.bookies.ledgers: {{servers: '{hosts}'}} (the brokers' bookkeeperMetadataServiceUri)"
+        return
+    path = f"/{root}".removeprefix((bookies.ledgers or zookeeper).chroot)
+    if path != bookies.ledgers_root:
+        yield f"{place}.bookies.ledgers_root: {path} (the brokers' bookkeeperMetadataServiceUri)"
+
+
+def _find_store(configuration: Mapping[str, str | None], *names: str) -> str:
+    """Return the first of these settings as `host:port,host:port/chroot`; empty if none names a ZooKeeper.
+
+    Pulsar writes `zk:host:port/chroot`, or the hosts alone; BookKeeper `zk+hierarchical://host:port;host:port/root`, or
+    `metadata-store:zk:host:port/root`.
+    """
+    for name in names:
+        address = (configuration.get(name) or "").strip().removeprefix("metadata-store:")
+        scheme, _, rest = address.rpartition("://")
+        if address and (not scheme or scheme.startswith("zk")):
+            address = rest if scheme else address.removeprefix("zk:")
+            return address.replace(";", ",").replace(" ", "").rstrip("/")
+    return ""
+
 
 _WATCHED: Mapping[str, type[BaseModel]] = {"bookies": WatchedBookies, "pulsar_bookies": WatchedPulsarBookies}
 
@@ -134,12 +226,12 @@ def open_collector(
     bookies, over_http = cluster.setting(WatchedBookies), cluster.setting(WatchedPulsarBookies)
     if bookies is not None and zookeeper is not None:
         ledgers, store = _open_others(name, cluster, clients)
-        publish = sink(connectors.isolation.zookeeper_bookies.SOURCE)
+        publish = sink(connectors.isolation.collector.ZOOKEEPER_SOURCE)
         return ZooKeeperBookieCollector(
             name, bookies, zookeeper, publish, metrics, pulsar, ledgers=ledgers, store=store
         )
     if over_http is not None and pulsar is not None:
-        publish = sink(connectors.isolation.pulsar_bookies.SOURCE)
+        publish = sink(connectors.isolation.collector.PULSAR_SOURCE)
         return PulsarBookieCollector(name, over_http, pulsar, publish, metrics)
     return None
 
@@ -189,7 +281,7 @@ def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callab
             ledgers_root=bookies.ledgers_root,
             ledgers=bookies.ledgers,
         )
-        return racks, partial(_read_affinity, policies.read, bookies.affinity_interval, zookeeper_outcomes.READ_ERRORS)
+        return racks, partial(_read_affinity, policies.read, bookies.affinity_interval, ZOOKEEPER_READ_ERRORS)
     admin, over_http = clients.pulsar(name), cluster.setting(WatchedPulsarBookies)
     if over_http is not None and admin is not None:
 
@@ -197,7 +289,7 @@ def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callab
             return AffinityReader(admin, over_http.affinity_interval.total_seconds(), left_seconds).read(name)
 
         racks = AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
-        return racks, partial(_read_affinity, read, over_http.affinity_interval, pulsar_outcomes.READ_ERRORS)
+        return racks, partial(_read_affinity, read, over_http.affinity_interval, PULSAR_READ_ERRORS)
     return None
 
 
@@ -249,6 +341,6 @@ CONNECTORS = PolicyConnectors(
     acts_if="`bookies` or `pulsar_bookies` with policies.isolation.quarantine on",
     view=IsolationView,
     detail=DETAIL,
-    commands="deploy.policy_commands.isolation:app",
+    commands="deploy.policy_commands.apps:app",
     metrics={"The quarantine actuator": QuarantineMetrics},
 )

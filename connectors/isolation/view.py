@@ -5,11 +5,13 @@ latest decisions alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from connectors.views.metric_families import Family, Sample
-from connectors.views.policy_view import FoldingView
+from pydantic import Field
+
+from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
 from policies.decisions import Decision
 from policies.isolation.decisions import Placement
 from policies.isolation.fold import fold
@@ -106,3 +108,45 @@ def _placement_samples(placement: Placement) -> Iterator[Sample]:
 def _count(count: int | None, listed: Sequence[str]) -> int:
     """Return the count, because lists are cut; decisions of older versions have none."""
     return len(listed) if count is None else count
+
+
+# The isolation policy on the status page: unassigned bookies, and the placement of namespaces.
+
+SHOWN_NAMES = 8
+
+
+class IsolationDetail(PolicyDetail):
+    """Registered bookies, and the placement of namespaces."""
+
+    bookies: dict[str, int] = Field(description="Number of bookies by state: writable, read_only, offline.")
+    unassigned_count: int = Field(description="Number of writable bookies without a group.")
+    unassigned: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
+    namespaces: dict[str, int] = Field(description="Number of namespaces by the verdict on their placement.")
+    leaking_count: int = Field(description="Number of namespaces that may use bookies which the promise forbids.")
+    leaking: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
+
+    def charted(self) -> Mapping[str, float]:
+        """Return the numbers that should be 0."""
+        return {"unassigned bookies": self.unassigned_count, "leaking namespaces": self.leaking_count}
+
+
+def _build_detail(snapshot: PolicySnapshot) -> IsolationDetail | None:
+    bookies: Counter[str] = Counter()
+    for (state, _), count in snapshot.values(BOOKIES).items():
+        bookies[state] += round(count)
+    placements = snapshot.of_kind(Placement)
+    if not bookies and not placements:
+        return None
+    unassigned = sorted(bookie for (bookie,) in snapshot.values(UNASSIGNED))
+    leaking = sorted(namespace for (namespace,), count in snapshot.values(LEAK).items() if count)
+    return IsolationDetail(
+        bookies=dict(bookies),
+        unassigned_count=len(unassigned),
+        unassigned=tuple(unassigned[:SHOWN_NAMES]),
+        namespaces=dict(Counter(placement.verdict.value for placement in placements).most_common()),
+        leaking_count=len(leaking),
+        leaking=tuple(leaking[:SHOWN_NAMES]),
+    )
+
+
+DETAIL = DetailKind(IsolationDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -7,25 +7,198 @@ through the connection manager beneath it.
 
 import ipaddress
 import logging
+import os
 import random
+import re
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from socket import SHUT_RDWR, SOCK_STREAM
+from socket import socket as Socket  # noqa: N812  # a method below has to be named `socket`
 from typing import Any, TypeVar
 
 from kafka import errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DescribeClusterRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataResponse
 
+from connectors.collection import one_line, rank
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.outcomes import error_in, most_telling
-from connectors.kafka.sockets import with_sockets
+from policies.observations import Outcome
+from policies.units import UserError
+
+# Maps errors of kafka-python to the outcome of a reading and a short reason.
+
+# The first match counts, so a subclass stands before its base.
+_OUTCOMES: tuple[tuple[type[BaseException], Outcome], ...] = (
+    (errors.AuthorizationError, Outcome.UNAUTHORIZED),
+    (errors.SaslAuthenticationFailedError, Outcome.UNAUTHORIZED),
+    (errors.UnsupportedSaslMechanismError, Outcome.UNAUTHORIZED),
+    (errors.IllegalSaslStateError, Outcome.UNAUTHORIZED),
+    (errors.UnsupportedVersionError, Outcome.UNSUPPORTED),
+    (errors.KafkaTimeoutError, Outcome.TIMEOUT),
+    (errors.RequestTimedOutError, Outcome.TIMEOUT),
+    (errors.KafkaConnectionError, Outcome.UNREACHABLE),
+    (errors.NodeNotReadyError, Outcome.UNREACHABLE),
+    (errors.UnknownBrokerIdError, Outcome.UNREACHABLE),
+    (errors.BrokerNotAvailableError, Outcome.UNREACHABLE),
+    (errors.Cancelled, Outcome.UNREACHABLE),
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return the outcome for an error of kafka-python."""
+    text = str(error)
+    if isinstance(error, errors.KafkaConnectionError):
+        # kafka-python distinguishes these only in the message.
+        if "timed out" in text:
+            return Outcome.TIMEOUT
+        if "Handshake failed" in text or "SSL" in text:
+            return Outcome.ERROR
+    return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), Outcome.ERROR)
+
+
+def detail_of(error: BaseException) -> str:
+    """Return the error in one short line; kafka-python's errors hold no credentials."""
+    if isinstance(error, UserError):
+        return one_line(str(error))
+    name = type(error).__name__
+    # kafka-python prefixes its messages with this.
+    text = re.sub(rf"^(?:\[Error -?\d+\] )?{name}(?:: |$)", "", str(error))
+    text = re.sub(r"\b(\d+) E[A-Z]{3,}\b", lambda found: os.strerror(int(found[1])), text)  # such as 111 ECONNREFUSED
+    return one_line(text or name.removesuffix("Error"))
+
+
+def most_telling(failures: list[BaseException]) -> BaseException:
+    """Return the failure that is most useful to find the fault."""
+    return min(failures, key=lambda error: rank(outcome_of(error)))
+
+
+def error_in(response: Any) -> Exception | None:
+    """Return the error of a whole answer: the answer itself if it is an exception, else the one of its error code."""
+    if isinstance(response, BaseException):
+        failure: Any = response
+        return failure  # type: ignore[no-any-return]
+    code = getattr(response, "error_code", errors.NoError.errno)
+    if code == errors.NoError.errno:
+        return None
+    message = getattr(response, "error_message", None)
+    error: Exception = errors.for_code(code)(*([message] if message else []))
+    return error
+
+
+def error_name(error_code: int) -> str | None:
+    """Return Kafka's name of an error code, such as ``KAFKA_STORAGE_ERROR``; None for no error."""
+    if error_code == errors.NoError.errno:
+        return None
+    name: str = errors.for_code(error_code).message
+    return name
+
+
+# Sockets for kafka-python that work around its defects, through the hooks it offers.
+#
+# - It has no limit for a TLS handshake. A stopped process, whose kernel still accepts connections, blocks it forever.
+# - It leaves the sockets of failed connects and handshakes to the garbage collector.
+# - It drops data that arrives together with the end of the stream. A broker that refuses a login answers and closes at
+#   once, so the refusal would mostly look like a lost connection.
+
+PROXY_URL = "headgate://"
+"""The `proxy_url` that makes kafka-python use these sockets; there is no proxy."""
+
+
+class _DataBeforeEofSocket(Socket):
+    """Reports an end of the stream that follows data one call later, so that the data is handled."""
+
+    _has_unhandled = False
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        has_unhandled, self._has_unhandled = self._has_unhandled, False
+        data = super().recv(buflen, flags)
+        if not data and has_unhandled:
+            raise BlockingIOError
+        self._has_unhandled = bool(data)
+        return data
+
+
+class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
+    """The same with TLS. `handshakes` lists its handshake while it lasts; a failed handshake closes the socket."""
+
+    handshakes: "Handshakes"
+
+    def do_handshake(self, block: bool = False) -> None:
+        self.handshakes.began.setdefault(self, time.monotonic())
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except BaseException as error:
+            self.close()
+            del self.handshakes.began[self]
+            if self in self.handshakes.ended:
+                # Other requests wait for the same connection, so they must get a timeout, too.
+                self.handshakes.ended.discard(self)
+                raise TimeoutError("it timed out") from error
+            raise
+        del self.handshakes.began[self]
+
+
+class Handshakes:
+    """The running TLS handshakes of a client, so that they can be ended."""
+
+    def __init__(self) -> None:
+        self.began: dict[_TlsSocket, float] = {}
+        self.ended: set[_TlsSocket] = set()
+        """Handshakes that were ended here and have not failed yet."""
+
+    def end_older_than(self, seconds: float) -> None:
+        """End handshakes that have taken longer; call it on the client's input-output thread."""
+        for sock, began in list(self.began.items()):
+            if time.monotonic() - began > seconds:
+                self.ended.add(sock)
+                # Shut down instead of closed, because the selector still watches the socket.
+                with suppress(OSError):
+                    Socket.shutdown(sock, SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the remaining sockets after the client has ended."""
+        while self.began:
+            self.began.popitem()[0].close()
+        self.ended.clear()
+
+
+class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
+    """Connects without a proxy; kafka-python selects this class by the scheme of `PROXY_URL`."""
+
+    SCHEMES = (PROXY_URL.partition(":")[0],)
+
+    def socket(self, family: int = -1, kind: int = SOCK_STREAM, protocol: int = 0) -> Socket:
+        """Make a socket."""
+        return _DataBeforeEofSocket(family, kind, protocol)
+
+    async def sock_connect(self, net: Any, sock: Socket, address: Any, timeout_at: float | None = None) -> Any:
+        """Connect, or close the socket and raise."""
+        try:
+            return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+
+
+def with_sockets(options: dict[str, Any]) -> tuple[dict[str, Any], Handshakes]:
+    """Return the options of one kafka-python client with these sockets, and its handshakes."""
+    handshakes = Handshakes()
+    if "ssl_context" in options:
+        options["ssl_context"].sslsocket_class = type("_TlsSocketOfClient", (_TlsSocket,), {"handshakes": handshakes})
+    return {**options, "proxy_url": PROXY_URL}, handshakes
+
 
 HEDGE_SECONDS = 0.25
 """The time after which the next broker is asked to describe the cluster, too."""

@@ -4,19 +4,124 @@ The loop's own cluster and every watched cluster use the same model. confluent-k
 and quotas) and Spark (the query) each get an equivalent configuration.
 """
 
+import base64
 import binascii
+import logging
 import re
-from collections.abc import Iterator
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import httpx
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from msgspec import Struct
 from pydantic import Field, SecretStr
 
+from connectors.foreign_json import read_json
+from connectors.http.client import bounded_client
 from connectors.http.tls import FileStamps, Tls, stamps_of
-from connectors.kafka.oauth import ClientCredentials
 from connectors.redaction import RedactedBlock, read_text, secret
-from policies.errors import UserError
+from policies.units import UserError
+
+# OAuth 2 tokens for kafka-python, by the client credentials grant; the other clients fetch their own.
+
+TOKEN_TIMEOUT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 1024 * 1024
+_RENEW_AT_SHARE = 0.8
+_DEFAULT_LIFE_SECONDS = 300.0
+_LONGEST_LIFE_SECONDS = 86_400.0
+
+
+class _Answer(Struct):
+    access_token: str = ""
+    expires_in: float | str | None = None
+
+
+class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Fetches a token, and a new one after four fifths of its lifetime.
+
+    kafka-python requests the token on its only input-output thread, where a slow endpoint would delay all connections.
+    So call `renew_if_due` from another thread before connections are made.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        client_id: str,
+        client_secret: str,
+        scope: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = endpoint
+        self._scope = scope
+        # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+        self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = -1.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(endpoint={self._endpoint!r})"
+
+    def token(self) -> str:
+        """Return a valid token.
+
+        Raises:
+            SaslAuthenticationFailedError: the endpoint refuses, does not answer, or its answer has no token.
+        """
+        self.renew_if_due()
+        return self._token
+
+    def renew_if_due(self) -> None:
+        """Fetch a token if there is none, or if it expires soon. Raises as `token` does."""
+        with self._lock:
+            if self._clock() < self._renew_at:
+                return
+            answer = self._fetch()
+            life_seconds = _life_seconds(answer)
+            self._token = answer.access_token
+            self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
+
+    def _fetch(self) -> _Answer:
+        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        headers = {"Authorization": self._authorization, "Accept": "application/json"}
+        try:
+            # A new client each time: tokens are few, and certificates change.
+            with bounded_client(
+                Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
+            ) as client:
+                response = client.post(self._endpoint, data=form, headers=headers)
+            if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
+                raise _failed(f"the token endpoint answers {response.status_code}")
+            answer = read_json(response.content, _Answer)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
+        if not answer.access_token:
+            raise _failed("the token endpoint answers no access_token")
+        return answer
+
+
+def _life_seconds(answer: _Answer) -> float:
+    try:
+        life_seconds = float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
+    except ValueError:
+        raise _failed("the token endpoint answers an expires_in that is no number") from None
+    return min(max(0.0, life_seconds), _LONGEST_LIFE_SECONDS)
+
+
+def _failed(why: str) -> SaslAuthenticationFailedError:
+    return SaslAuthenticationFailedError(f"OAUTHBEARER: {why}")
+
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
@@ -248,3 +353,81 @@ def _jaas(module: str, **options: str | None) -> str:
         f' {name}="{value.translate(_JAAS_ESCAPES)}"' for name, value in options.items() if value is not None
     )
     return f"{_JAVA_SECURITY}.{module} required{given};"
+
+
+# Makes confluent-kafka's clients, explains their errors, and limits librdkafka's messages in our log.
+
+REPEAT_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
+
+Client = TypeVar("Client")
+
+_VARYING = re.compile(r"\d+")
+
+
+class RepeatFilter(logging.Filter):
+    """Passes a message once in `REPEAT_SECONDS`; messages that differ only in numbers count as one.
+
+    librdkafka reports each failed connection: with a wrong certificate that is 20 messages a second.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed_at: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the message passes."""
+        kind, now = _VARYING.sub("#", record.getMessage()), self._clock()
+        if now - self._passed_at.get(kind, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        self._passed_at = {known: at for known, at in self._passed_at.items() if now - at < REPEAT_SECONDS}
+        self._passed_at[kind] = now
+        return True
+
+
+LOGGER = logging.getLogger("headgate.librdkafka")
+"""The `logger` argument of confluent-kafka's clients."""
+
+LOGGER.addFilter(RepeatFilter())
+
+
+_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+
+
+def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Client:
+    """Make a confluent-kafka client that logs to our log.
+
+    Raises:
+        UserError: the options, or the files that they name, cannot be used.
+    """
+    try:
+        return kind(options, logger=LOGGER)
+    except KafkaException as error:
+        raise UserError(f"kafka: {error.args[0].str()}.") from None
+
+
+def rebuild(build: Callable[[], Client]) -> Client | None:
+    """Build a client from changed files; None, with a warning, if they cannot be used.
+
+    The files may be half written. So the caller keeps its old client, and tries again at its next check.
+    """
+    try:
+        return build()
+    except UserError as error:
+        _log.warning("connection files changed but cannot be used", detail=str(error))
+        return None
+
+
+def root_error(error: KafkaError, last: KafkaError | None) -> KafkaError:
+    """Return the error that names the cause of a failed request.
+
+    A request that nobody answers fails without a cause; the client's `error_cb` received it before (`last`).
+    """
+    return last if error.code() in _NO_ANSWER and last is not None else error
+
+
+def no_answer(servers: Sequence[str], why: KafkaError) -> str:
+    """Return a clause about a Kafka that does not answer."""
+    return f"Kafka at {','.join(servers)} does not answer as it should: {why.name()}: {why.str()}"

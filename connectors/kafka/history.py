@@ -10,16 +10,13 @@ from threading import Event
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from connectors.collection.history import Kind
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import encoded
-from connectors.kafka.librdkafka import build_client, no_answer, root_error
+from connectors.collection import Kind
+from connectors.kafka.connection import KafkaConnection, build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
-from policies.errors import UserError
-from policies.records import ObservedRecord
-from policies.units import to_millis
-from policies.wire import BadRecordError, EventReader
+from connectors.kafka.topics import encoded
+from policies.units import UserError, to_millis
+from policies.wire import BadRecordError, EventReader, ObservedRecord
 
 GIVE_UP_SECONDS = 15.0
 """Limit of `last_readings`: an hour of readings takes less. Without them a collector starts with less knowledge."""

@@ -12,10 +12,9 @@ import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.kafka.clock_difference import ClockDifference
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import HEADERS
-from connectors.kafka.librdkafka import build_client, rebuild
+from connectors.kafka.connection import KafkaConnection, build_client, rebuild
+from connectors.kafka.probes import ClockDifference
+from connectors.kafka.topics import HEADERS
 from policies.observations import Reading
 from policies.wire import observation_event
 

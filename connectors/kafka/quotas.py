@@ -10,12 +10,11 @@ from typing import Any
 from kafka import errors
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
-from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId
-from connectors.kafka.outcomes import error_in
-from policies.errors import UserError
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId, error_in
 from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_originals import Original, Rate, record_entity, recorded_entity
-from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS
+from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS
+from policies.throttle.quota_state import Original, Rate, record_entity, recorded_entity
+from policies.units import UserError
 
 RATE_KEY = "producer_byte_rate"
 CALLBACK_KEY = "client.quota.callback.class"

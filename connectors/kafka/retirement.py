@@ -12,9 +12,9 @@ import structlog
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.actuator_events import ActuatorEvent
 from policies.alerts import retire
 from policies.decisions import Alert, AlertStatus, Decision
+from policies.observations import ActuatorEvent
 from policies.registry import AUDIT, REPORTS, decided_topics, decision_types, report_policies
 from policies.wire import BadRecordError, EventReader, audit_event, decision_event
 

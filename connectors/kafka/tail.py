@@ -14,9 +14,8 @@ import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors.http.tls import FileStamps
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.headers import encoded
-from connectors.kafka.librdkafka import build_client, no_answer, rebuild, root_error
+from connectors.kafka.connection import KafkaConnection, build_client, no_answer, rebuild, root_error
+from connectors.kafka.topics import encoded
 from policies.units import millis_of
 
 _BATCH = 1000

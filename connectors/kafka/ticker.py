@@ -1,4 +1,4 @@
-"""Triggers a micro-batch when one of the query's timers is due (`policies/timers.py`)."""
+"""Triggers a micro-batch when one of the query's timers is due (`policies/policy.py`)."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topics import TopicSettings
-from policies.timers import TICKS, TIMERS, Tick, TickReason, Timer, tick_event, timer_key
+from policies.policy import TICKS, TIMERS, Tick, TickReason, Timer, tick_event, timer_key
 from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, EventReader
 

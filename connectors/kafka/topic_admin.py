@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import build_client
+from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.topics import (
     CLEANUP,
     PARTITIONS,
@@ -24,7 +23,7 @@ from connectors.kafka.topics import (
     is_shared,
     plan,
 )
-from policies.errors import UserError
+from policies.units import UserError
 
 TIMEOUT_SECONDS = 10.0
 

@@ -4,22 +4,136 @@ No records are written to the partitions or read from them. The process confirms
 Kafka accepts it only from a live member of the group's present generation, and it extends the member's session.
 """
 
+import hashlib
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.http.tls import FileStamps
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import build_client, rebuild
-from connectors.partitions.lease import CLOCK, PartitionLease
+from connectors.kafka.connection import KafkaConnection, build_client, rebuild
+from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
-from policies.errors import UserError
+from policies.units import UserError
+from policies.wire import DECIDER_TOPIC, SHARE_COUNT
+
+# Metrics of a process's work partitions.
+
+
+class PartitionMetrics:
+    """The metrics of all components that one process shares with others: one for each registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._held = Gauge(
+            "headgate_shares_held",
+            f"Shares this process holds: of {SHARE_COUNT} for collectors and actuators, of 1 for the query. All "
+            "processes together hold all of them.",
+            ("part",),
+            registry=registry,
+        )
+        self._clusters = Gauge(
+            "headgate_share_clusters", "Watched clusters in these shares.", ("part",), registry=registry
+        )
+        self._changes = Counter(
+            "headgate_share_changes", "Changes of the shares that this process holds.", ("part",), registry=registry
+        )
+        self._valid = Gauge(
+            "headgate_share_lease_valid",
+            "0: for nearly `shares.session_timeout` Kafka has not confirmed that this process holds its shares, so its "
+            "actuators stand still.",
+            ("part",),
+            registry=registry,
+        )
+
+    def changed(self, component: str, partitions: int, clusters: int) -> None:
+        """Count a change of the held partitions."""
+        self._held.labels(component).set(partitions)
+        self._clusters.labels(component).set(clusters)
+        self._changes.labels(component).inc()
+
+    def lease(self, component: str, *, valid: bool) -> None:
+        """Set whether this process may act on its partitions."""
+        self._valid.labels(component).set(valid)
+
+
+# The time until which a process holds its work partitions, so that a frozen or isolated process does not act.
+#
+# Kafka assigns a member's partitions to others when it has not heard from the member for the session timeout. The
+# member counts that time from before its request, and Kafka from its answer. So the member's time always ends first,
+# whatever delays the request or the answer.
+
+_MARGIN = 1 / 6
+"""Fraction of the session timeout that is left for an action that started while the lease was valid."""
+
+_NEVER = float("-inf")
+
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", None)
+CLOCK: Callable[[], float] = time.monotonic if _BOOT_TIME is None else partial(time.clock_gettime, _BOOT_TIME)
+"""Seconds that never go backwards; where the system has such a clock, they count while it is suspended, too."""
+
+
+class PartitionLease:
+    """The work partitions of one process. Safe from any thread.
+
+    `session_seconds` is the session timeout.
+    """
+
+    def __init__(self, session_seconds: float, clock: Callable[[], float] = CLOCK) -> None:
+        self._valid_seconds = session_seconds * (1 - _MARGIN)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: frozenset[int] = frozenset()
+        self._renewed_at = _NEVER
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The assigned partitions, as far as this process knows."""
+        return self._held
+
+    def holds(self, partition: int) -> bool:
+        """Whether no other process can hold the partition now; ask before each action."""
+        with self._lock:
+            return partition in self._held and self._is_renewed()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no other process can hold a partition of this one; true without partitions."""
+        with self._lock:
+            return not self._held or self._is_renewed()
+
+    def _is_renewed(self) -> bool:
+        return self._clock() < self._renewed_at + self._valid_seconds
+
+    def add(self, partitions: Iterable[int]) -> None:
+        """Add newly assigned partitions; they are held once the lease has been renewed lately."""
+        with self._lock:
+            self._held = self._held.union(partitions)
+
+    def remove(self, partitions: Iterable[int]) -> None:
+        """Remove revoked partitions at once."""
+        with self._lock:
+            self._held = self._held.difference(partitions)
+
+    def lose(self) -> None:
+        """Drop all partitions and past renewals, because Kafka considers this process dead."""
+        with self._lock:
+            self._held, self._renewed_at = frozenset(), _NEVER
+
+    def renew(self, asked_at: float) -> None:
+        """Store that Kafka confirmed the membership, in answer to a request of that time (by `clock`)."""
+        with self._lock:
+            self._renewed_at = max(self._renewed_at, asked_at)
+
 
 _POLL_SECONDS = 0.2
 _FINGERPRINT_SECONDS = 3.0
@@ -240,3 +354,60 @@ class Membership(AbstractContextManager["Membership"]):
         # Joins only now: beside the member that leaves, it would be assigned nothing at first.
         self._consumer, self._asked_at, self.joined = consumer, None, False
         self._join()
+
+
+# The processes that decide on a prefix, or stand by to: the members of one consumer group.
+#
+# Each member's client id names its host and its checkpoint. Members with the same checkpoint are one loop and its
+# stand-bys. Another checkpoint is another loop: copied settings with another `data_dir`.
+
+_GROUP = "decide.query"
+_SECONDS = 5.0
+
+
+class Decider(NamedTuple):
+    """A process that decides, or stands by."""
+
+    host: str
+    loop: str
+    """Eight hexadecimal digits that identify its checkpoint's path."""
+
+
+def deciders_group(topics: TopicSettings, checkpoint: str) -> Group:
+    """Return the group in which processes take turns deciding; its name depends on the prefix alone."""
+    loop = hashlib.sha256(checkpoint.encode()).hexdigest()[:8]
+    return Group(topics.topic(_GROUP), topics.topic(DECIDER_TOPIC), f"@{socket.gethostname()}/{loop}")
+
+
+def find_deciders(connection: KafkaConnection, topics: TopicSettings) -> list[Decider]:
+    """Return the processes that are members now.
+
+    Raises:
+        KafkaException: Kafka does not answer, or forbids it.
+        UserError: a file of the connection cannot be used.
+    """
+    group = topics.topic(_GROUP)
+    admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": group})
+    (future,) = admin.describe_consumer_groups([group], request_timeout=_SECONDS).values()
+    try:
+        members = future.result(timeout=_SECONDS + 1).members
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return []
+        raise
+    names = (str(member.client_id).rpartition("@")[2].rpartition("/") for member in members)
+    return sorted(Decider(host, loop) for host, _, loop in names)
+
+
+def describe_loops(deciders: Sequence[Decider], prefix: str) -> str | None:
+    """Return one sentence that names the hosts, if there is more than one loop; else None."""
+    hosts: defaultdict[str, list[str]] = defaultdict(list)
+    for decider in deciders:
+        hosts[decider.loop].append(decider.host)
+    if len(hosts) < 2:
+        return None
+    loops = "; ".join(f"{', '.join(dict.fromkeys(names))} (checkpoint {loop})" for loop, names in sorted(hosts.items()))
+    return (
+        f"{len(hosts)} loops with checkpoints of their own are started on the prefix {prefix}: {loops}. One of them "
+        "decides; another continues from another state when that one ends"
+    )

@@ -10,12 +10,10 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
-from connectors.collection.read_errors import one_line
-from connectors.pulsar.connection import PulsarAdmin, address_problem, is_member
-from connectors.pulsar.outcomes import AdminError
-from connectors.pulsar.rest import Names, RestClient
+from connectors.collection import one_line
+from connectors.pulsar.rest import AdminError, Names, PulsarAdmin, RestClient, address_problem, is_member
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
-from connectors.zookeeper.registrations import RackGroups, none_as_empty
+from connectors.zookeeper.json_znodes import RackGroups, none_as_empty
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 

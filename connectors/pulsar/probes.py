@@ -3,14 +3,12 @@
 import base64
 from typing import Any
 
-from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection import Probe, ProbeResult
 from connectors.foreign_json import read_json
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import READ_ERRORS
-from policies.errors import UserError
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, PulsarAdmin
 from policies.observations import Outcome
-from policies.units import counted
+from policies.units import UserError, counted
 
 
 def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
@@ -19,7 +17,7 @@ def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
     def ask() -> ProbeResult:
         try:
             groups = admin.racks()
-        except READ_ERRORS.expected as error:
+        except PULSAR_READ_ERRORS.expected as error:
             return failed_probe(admin.settings, error, what_for)
         return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_principal(admin.settings)} is a superuser")
 
@@ -28,9 +26,9 @@ def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
 
 def failed_probe(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
     """Return the result for a failed request."""
-    outcome = READ_ERRORS.outcome_of(error)
+    outcome = PULSAR_READ_ERRORS.outcome_of(error)
     remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
-    return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
+    return ProbeResult(outcome, PULSAR_READ_ERRORS.detail_of(error), remedies)
 
 
 def superuser_line(settings: PulsarAdmin, what_for: str) -> str:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+import httpx
+from pydantic import TypeAdapter
+
 from connectors.pulsar.metadata import (
     MANAGED_LEDGERS,
     SCHEMAS,
@@ -20,9 +23,9 @@ from connectors.pulsar.metadata import (
     parse_segment,
     parse_topic,
 )
-from connectors.zookeeper.tree import Reader
-from policies.switching.ledgers import NO_LEDGER
-from policies.switching.references import ANY_CLUSTER, Reference, StayingKind, StayingLedgers
+from connectors.pulsar.rest import PulsarAdmin, RestClient, plain_client
+from connectors.zookeeper.session import Reader
+from policies.switching.ledgers import ANY_CLUSTER, NO_LEDGER, Reference, StayingKind, StayingLedgers
 
 LOGS = "/pulsar"
 """The parent of the namespaces of DistributedLogs."""
@@ -273,3 +276,40 @@ def _is_domain(path: str) -> bool:
 def _content(answer: Any) -> tuple[bytes, int]:
     """Return a node's value and its number of children."""
     return (b"", 0) if answer is None else (answer[0] or b"", answer[1].numChildren)
+
+
+# The HTTP endpoint of a bookie (`httpServerEnabled=true`), which lists registered bookies; Pulsar's REST API does
+# not.
+#
+# Recorded from a real bookie 4.17.3: the answers are `{"<bookie>": "<host or null>"}` and take 2 ms. A killed bookie
+# disappears from them when its session expires.
+
+_LISTED = TypeAdapter(dict[str, str | None])
+
+
+class BookieHttp:
+    """A bookie's HTTP endpoint; it never receives the token, which is for Pulsar.
+
+    `settings` are those of the admin REST API; only certificates and timeout are used.
+    """
+
+    def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+        self._rest = RestClient(
+            lambda: plain_client(url, settings, transport), settings.fingerprint, settings.timeout_seconds
+        )
+
+    def writable(self) -> tuple[str, ...]:
+        """Return registered bookies that accept new data, sorted. Raises as `RestClient.get` does."""
+        return tuple(sorted(self.listed("rw")))
+
+    def read_only(self) -> tuple[str, ...]:
+        """Return registered read-only bookies, sorted. Raises as `RestClient.get` does."""
+        return tuple(sorted(self.listed("ro")))
+
+    def listed(self, kind: str, **params: str) -> dict[str, str | None]:
+        """Return the registered bookies of a kind (`rw`, `ro`) with their hosts. Raises as `RestClient.get` does."""
+        return self._rest.get("/api/v1/bookie/list_bookies", _LISTED, {"type": kind, **params})
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        self._rest.close()

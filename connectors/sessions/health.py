@@ -17,13 +17,19 @@ import httpx
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from connectors.collection.change_filter import ChangeFilter
-from connectors.collection.collector import Collector
-from connectors.collection.history import ReadingHistory, no_history
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import MemberUrl, PulsarAdmin, address_problem, is_member, url_of_member
-from connectors.pulsar.outcomes import READ_ERRORS, AdminError, detail_of, outcome_of
+from connectors.pulsar.rest import (
+    PULSAR_READ_ERRORS,
+    AdminError,
+    MemberUrl,
+    PulsarAdmin,
+    address_problem,
+    describe_pulsar_error,
+    is_member,
+    outcome_of,
+    url_of_member,
+)
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
 from policies.units import PositiveDuration, parse_duration
@@ -148,9 +154,11 @@ class MemberHealthCollector(Collector):
         """Return the listed brokers; None if the list cannot be read."""
         try:
             listed = frozenset(self._list.brokers(self._cluster))
-        except READ_ERRORS.expected as error:
+        except PULSAR_READ_ERRORS.expected as error:
             if self._is_listing:
-                _log.warning("the list of brokers cannot be read", cluster=self._cluster, detail=detail_of(error))
+                _log.warning(
+                    "the list of brokers cannot be read", cluster=self._cluster, detail=describe_pulsar_error(error)
+                )
             self._is_listing = False
             return None
         if not self._is_listing:
@@ -165,7 +173,7 @@ class MemberHealthCollector(Collector):
     def _lists_itself(self, member: str) -> bool:
         try:
             return member in self._apis[member].brokers(self._cluster)
-        except READ_ERRORS.expected:
+        except PULSAR_READ_ERRORS.expected:
             return False
 
     def _update_members(self, listed: frozenset[str] | None) -> list[str]:
@@ -208,14 +216,14 @@ def _ask_health(api: AdminApi) -> _Answer:
     except AdminError as error:
         if error.status is not None and error.status >= httpx.codes.INTERNAL_SERVER_ERROR:
             # The broker answers that it is not healthy.
-            return Outcome.OK, detail_of(error), False
-        return error.outcome, detail_of(error), None
-    except READ_ERRORS.expected as error:
+            return Outcome.OK, describe_pulsar_error(error), False
+        return error.outcome, describe_pulsar_error(error), None
+    except PULSAR_READ_ERRORS.expected as error:
         outcome = outcome_of(error)
         # `unreachable` must mean that the host refuses connections; a broken route does not show a dead process.
         if outcome is Outcome.UNREACHABLE and _is_no_route(error):
             outcome = Outcome.TIMEOUT
-        return outcome, detail_of(error), None
+        return outcome, describe_pulsar_error(error), None
     return Outcome.OK, None, True
 
 

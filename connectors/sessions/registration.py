@@ -7,14 +7,13 @@ from typing import Any
 from pydantic import BaseModel
 
 import connectors.sessions.health
-import connectors.sessions.zookeeper_ownership
+import connectors.sessions.ownership
 import connectors.sessions.zookeeper_sessions
-from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import address_problem, plain_http_problem
-from connectors.pulsar.outcomes import READ_ERRORS
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, address_problem, plain_http_problem
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -25,13 +24,10 @@ from connectors.registration import (
     SettingsWarning,
     warn_of_interval,
 )
-from connectors.sessions.detail import DETAIL
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
-from connectors.sessions.unload.brokers import UnloadSettings
-from connectors.sessions.unload.reports import UnloadMetrics
-from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
-from connectors.sessions.view import SessionsView
-from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
+from connectors.sessions.ownership import OwnershipCollector, WatchedOwnership
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
+from connectors.sessions.view import DETAIL, SessionsView
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.probes import acl_line, read_probe
 from policies.observations import Outcome, Reading
@@ -53,7 +49,7 @@ def _collectors(context: CollectorContext) -> Iterator[Component]:
         sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, history=history)
         yield Component(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
-        publish = context.sink(Ownerships, connectors.sessions.zookeeper_ownership.SOURCE)
+        publish = context.sink(Ownerships, connectors.sessions.ownership.SOURCE)
         ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics, admin=context.clients.pulsar(name))
         yield Component(f"ownership collector of {name}", ownership.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
@@ -122,7 +118,7 @@ def check_brokers(admin: AdminApi) -> ProbeResult:
     """Check the settings of the broker that answers: the store is ZooKeeper, and decisions are left to Headgate."""
     try:
         configuration = admin.runtime_configuration()
-    except READ_ERRORS.expected as error:
+    except PULSAR_READ_ERRORS.expected as error:
         return failed_probe(admin.settings, error, "read the brokers' settings")
     store = (configuration.get("metadataStoreUrl") or "").strip().partition(":")[0].lower()
     if store in _OTHER_STORES:

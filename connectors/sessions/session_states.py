@@ -14,11 +14,27 @@ one that showed it. So a session that another client ends with its password coun
 unknown timeout counts as expired.
 """
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import TypeVar
 
-from connectors.zookeeper.server_status import SessionTable
-from policies.sessions.readings import SessionState
+from connectors.collection import DETAIL_LENGTH, most_telling
+from connectors.zookeeper.server_admin import (
+    Connection,
+    KeepPath,
+    ServerRole,
+    SessionTable,
+    StatusError,
+    StatusSource,
+    describe_server_error,
+    outcome_of,
+    session_name,
+)
+from policies.observations import Outcome
+from policies.sessions.readings import MAX_NAME, MAX_TIMEOUT_MS, SessionState, ZkSession
 
 _ASSUMED_TIMEOUT_SECONDS = 30.0
 """Pulsar's default, for a session without a known connection, because only connections show the timeout."""
@@ -192,3 +208,190 @@ def _judge_end(session: int, history: _SessionHistory, snapshot: EnsembleSnapsho
     if snapshot.ended_at >= history.alive_after + history.timeout_seconds:
         return SessionState.EXPIRED
     return None if session in snapshot.table.ephemerals else SessionState.CLOSED
+
+
+# Reads all servers of an ensemble in parallel: the leader's sessions, and the connections of each server.
+
+_SLACK_SECONDS = 0.5  # for steps without a limit of their own, such as resolving an address
+
+Found = TypeVar("Found")
+
+
+class Ensemble:
+    """Asks all servers in parallel. Use it from one thread, and close it.
+
+    Args:
+        sources: the status of each server, by `host:port`.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, StatusSource],
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.unread: dict[str, BaseException] = {}
+        """The servers with a missing answer in the last snapshot, and the reason."""
+        self._sources = dict(sources)
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._workers = ThreadPoolExecutor(len(self._sources), thread_name_prefix="zookeeper status")
+        self._asked: dict[str, Future[object]] = {}
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """All servers of the ensemble."""
+        return tuple(self._sources)
+
+    def close(self) -> None:
+        """Close all connections. Threads that wait for a silent server end later."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        for source in self._sources.values():
+            source.close()
+
+    def snapshot(self, keep: KeepPath) -> EnsembleSnapshot:
+        """Read the leader's sessions, and after them the connections, so that each new session has its connection.
+
+        Args:
+            keep: selects ephemeral nodes by path.
+
+        Raises:
+            StatusError: no server listed the sessions.
+        """
+        self.unread = {}
+        began_at = self._clock()
+        tables = self._ask_all(self._sources, lambda source: _read_table(source, keep))
+        leading = [(role.zxid, table) for role, table in tables.values() if table is not None]
+        if not leading:
+            raise self._explain_no_table({server: role for server, (role, _) in tables.items()})
+        # A leader that lost its followers still calls itself leader for some seconds, but its sessions are outdated.
+        table = max(leading, key=lambda each: each[0])[1]
+        answers = self._ask_all(
+            {server: self._sources[server] for server in tables}, lambda source: source.connections()
+        )
+        return EnsembleSnapshot(began_at, self._clock(), table, _group_connections(answers), complete=not self.unread)
+
+    def _ask_all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Found]) -> dict[str, Found]:
+        """Return the answers by server; servers without one are added to `unread`."""
+        asked: dict[str, Future[Found]] = {}
+        for server, source in sources.items():
+            if server in self._asked and not self._asked[server].done():
+                self.unread[server] = TimeoutError("no answer yet to what it was asked before")
+            else:
+                asked[server] = self._workers.submit(ask, source)
+        self._asked.update(asked)  # type: ignore[arg-type]
+        wait(asked.values(), 2 * self._timeout_seconds + _SLACK_SECONDS)
+        answers = {}
+        for server, future in asked.items():
+            error = future.exception() if future.done() else TimeoutError("no answer in time")
+            if error is None:
+                answers[server] = future.result()
+            else:
+                self.unread[server] = error
+        return answers
+
+    def _explain_no_table(self, roles: Mapping[str, ServerRole]) -> StatusError:
+        others = f"asked were {', '.join(f'{server} ({role.mode})' for server, role in roles.items())}" if roles else ""
+        if not self.unread:
+            return StatusError(
+                Outcome.ERROR, f"no server leads: are all of them in `servers`? {others}"[:DETAIL_LENGTH]
+            )
+        outcome = most_telling([outcome_of(error) for error in self.unread.values()])
+        details = [describe_server_error(server, error) for server, error in self.unread.items()]
+        return StatusError(outcome, "; ".join([*details, *([others] if others else [])])[:DETAIL_LENGTH])
+
+
+def _read_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
+    role = source.role()
+    return role, source.sessions(keep) if role.lists_all_sessions else None
+
+
+def _group_connections(answers: Mapping[str, tuple[Connection, ...]]) -> dict[int, SessionConnections]:
+    found: dict[int, SessionConnections] = {}
+    for server, connections in answers.items():
+        for each in connections:
+            known = found.get(each.session)
+            received = {(server, each.received)} | (known.received if known else frozenset())
+            found[each.session] = SessionConnections(each.timeout_ms, frozenset(received))
+    return found
+
+
+# Maps sessions to members: a registration znode names the member, and its ephemeral owner is the session.
+
+_SESSION = re.compile(r"0x[0-9a-f]{1,16}")
+
+
+@dataclass(slots=True)
+class _Member:
+    role: str
+    session: int
+    ended_at: float | None = None
+
+
+class MemberTracker:
+    """The members of a cluster and their sessions, from one snapshot to the next.
+
+    A member whose znode is gone keeps its last session while that lives, and for `forget_after_seconds` after its end,
+    unless the member registers again.
+
+    Args:
+        trees: the role of each tree of registrations, by its path with the chroot. If a name occurs in several trees,
+            the first tree counts.
+    """
+
+    def __init__(self, cluster: str, trees: Mapping[str, str], forget_after_seconds: float) -> None:
+        self._cluster = cluster
+        self._trees = {path: (number, role) for number, (path, role) in enumerate(trees.items())}
+        self._forget_after_seconds = forget_after_seconds
+        self._states = SessionStates()
+        self._members: dict[str, _Member] = {}
+
+    def is_registration(self, path: str) -> bool:
+        """Whether an ephemeral node is a member's registration, by its path with the chroot."""
+        return path.rpartition("/")[0] in self._trees and len(path) <= MAX_NAME
+
+    def recall(self, last: ZkSession) -> None:
+        """Add a member from before this start, unless its reading is not that of a member's session."""
+        is_known = last.member in self._members or last.cluster != self._cluster
+        if not is_known and last.member and last.state and _SESSION.fullmatch(last.session or ""):
+            session = int(last.session or "", 16)
+            self._members[last.member] = _Member(last.role, session)
+            self._states.recall(session, last.state, last.timeout_ms)
+
+    def update(self, snapshot: EnsembleSnapshot) -> tuple[ZkSession, ...]:
+        """Process a snapshot, and return the readings of all members' sessions."""
+        self._states.update(snapshot)
+        self._members.update(self._find_registrations(snapshot.table))
+        self._forget(snapshot)
+        self._states.keep_ended({member.session for member in self._members.values()})
+        return tuple(self._make_reading(name, member) for name, member in self._members.items())
+
+    def _make_reading(self, name: str, member: _Member) -> ZkSession:
+        timeout_ms = self._states.timeout_ms(member.session)
+        return ZkSession(
+            cluster=self._cluster,
+            member=name,
+            role=member.role,
+            session=session_name(member.session),
+            state=self._states.state(member.session),
+            timeout_ms=None if timeout_ms is None else min(timeout_ms, MAX_TIMEOUT_MS),
+        )
+
+    def _find_registrations(self, table: SessionTable) -> dict[str, _Member]:
+        found: dict[str, tuple[int, _Member]] = {}
+        for session, paths in table.ephemerals.items():
+            for path in filter(self.is_registration, paths):
+                tree, _, name = path.rpartition("/")
+                rank, role = self._trees[tree]
+                if name not in found or rank < found[name][0]:
+                    found[name] = rank, _Member(role, session)
+        return {name: member for name, (_, member) in found.items()}
+
+    def _forget(self, snapshot: EnsembleSnapshot) -> None:
+        for name, member in list(self._members.items()):
+            if member.session in snapshot.table.expiries_ms:
+                member.ended_at = None
+            elif member.ended_at is None:
+                member.ended_at = snapshot.began_at
+            elif snapshot.began_at - member.ended_at > self._forget_after_seconds:
+                del self._members[name]

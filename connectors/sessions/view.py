@@ -5,22 +5,21 @@ counted from the decisions alone, so that metrics never disagree with them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from prometheus_client import Histogram
+from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views.metric_families import Family, Sample
-from connectors.views.policy_view import FoldingView
+from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
+from policies.sessions import session_machine
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.effects import find_forgotten, is_long_absent
+from policies.sessions.emit import find_forgotten, is_long_absent
 from policies.sessions.fleet import is_ownership_hidden
-from policies.sessions.fold import session_machine
-from policies.sessions.fold.claims import Claims
-from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.fold.nodes import OwnershipNodes
+from policies.sessions.fold import Claims, ClusterState, OwnershipNodes
 from policies.sessions.readings import NAMESPACES
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SESSIONS as SESSIONS_SOURCE
@@ -199,3 +198,52 @@ def _classify(node: NodeRecord) -> str:
     if not node.ephemeral:
         return "not_ephemeral"
     return "unreadable" if node.owner is None else "owned"
+
+
+# The sessions policy on the status page: the states of members' sessions and of bundles.
+
+SHOWN_MEMBERS = 8
+
+
+class LapsingMember(BaseModel):
+    """A member without a connection."""
+
+    model_config = ConfigDict(frozen=True)
+
+    member: str
+    seconds_to_expiry: float = Field(description="Time until its session counts as lost; 0 once it does.")
+
+
+class SessionsDetail(PolicyDetail):
+    """Members and bundles, as last read."""
+
+    roles: dict[str, dict[str, int]] = Field(description="Number of members by role and session status.")
+    lapsing_count: int = Field(description="Number of members that are disconnected, or whose session is lost.")
+    lapsing: tuple[LapsingMember, ...] = Field(description=f"The {SHOWN_MEMBERS} with the least time left.")
+    bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
+
+    def charted(self) -> Mapping[str, float]:
+        """Return the number that should be 0."""
+        settled = (SessionStatus.ESTABLISHED.value, SessionStatus.CLOSED.value)
+        amiss = (count for counts in self.roles.values() for status, count in counts.items() if status not in settled)
+        return {"sessions amiss": sum(amiss)}
+
+
+def _build_detail(snapshot: PolicySnapshot) -> SessionsDetail | None:
+    roles: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for (role, status), count in snapshot.values(SESSIONS).items():
+        if count:
+            roles[role][status] = round(count)
+    bundles = {state: round(count) for (state,), count in snapshot.values(BUNDLES).items() if count}
+    if not roles and not bundles:
+        return None
+    left = sorted((seconds, member) for (member,), seconds in snapshot.values(SECONDS_TO_EXPIRY).items())
+    return SessionsDetail(
+        roles=dict(roles),
+        lapsing_count=len(left),
+        lapsing=tuple(LapsingMember(member=m, seconds_to_expiry=max(0.0, s)) for s, m in left[:SHOWN_MEMBERS]),
+        bundles=bundles,
+    )
+
+
+DETAIL = DetailKind(SessionsDetail, _build_detail, Path(__file__).with_name("detail.html"))

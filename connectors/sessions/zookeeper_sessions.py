@@ -10,16 +10,10 @@ from typing import Annotated
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from connectors.collection.change_filter import ChangeFilter
-from connectors.collection.collector import Collector
-from connectors.collection.history import ReadingHistory, no_history
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.sessions.ensemble import Ensemble
-from connectors.sessions.members import MemberTracker
-from connectors.zookeeper.connection import ZnodePath, ZooKeeperConnection
-from connectors.zookeeper.outcomes import detail_of
-from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.server_status import StatusError, StatusSource, outcome_of
+from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
+from connectors.sessions.session_states import Ensemble, MemberTracker
+from connectors.zookeeper.server_admin import AdminServer, StatusError, StatusSource, outcome_of
+from connectors.zookeeper.session import ZnodePath, ZooKeeperConnection, describe_zookeeper_error
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import BROKERS, MAX_NAME, SessionState, ZkSession
 from policies.units import PositiveDuration, parse_duration
@@ -157,7 +151,7 @@ class SessionCollector(Collector):
         try:
             snapshot = self._ensemble.snapshot(self._members.is_registration)
         except StatusError as error:
-            failure = ZkSession(cluster=self._cluster, outcome=error.outcome, detail=detail_of(error))
+            failure = ZkSession(cluster=self._cluster, outcome=error.outcome, detail=describe_zookeeper_error(error))
             self._changed.republish_others(self._cluster)
             self._changed.publish_if_due(self._cluster, failure)
         else:
@@ -182,7 +176,7 @@ class SessionCollector(Collector):
             if outcome is not self._unread.get(server, Outcome.OK):
                 error = self._ensemble.unread.get(server)
                 log = _log.info if error is None else _log.warning
-                detail = None if error is None else detail_of(error)
+                detail = None if error is None else describe_zookeeper_error(error)
                 log(
                     "a server's outcome has changed",
                     cluster=self._cluster,

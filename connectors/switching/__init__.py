@@ -5,7 +5,7 @@ publishes the readings of `cluster_reader`, and has orders carried out by `regis
 `ledger_orders` (with `ledger_copiers` and `attribution`). `broker_agent` runs beside each broker.
 """
 
-from connectors.switching.cluster_sessions import ClusterSessions
+from connectors.switching.clusters import ClusterSessions
 from connectors.switching.executor import SwitchExecutor, WatchedSwitch
 from connectors.switching.settings import SwitchExecution
 

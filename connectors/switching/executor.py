@@ -11,20 +11,16 @@ from connectors.actuation.actuator import Follower, LoopTopics, Publish, read_da
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
-from connectors.switching.answers import SOURCE, GatheredAnswers
-from connectors.switching.attribution import ReferenceZnodes
+from connectors.switching.broker_agent import ReferenceZnodes
 from connectors.switching.cluster_reader import ClusterReader
-from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.switching.lease import ZooKeeperLease
-from connectors.switching.ledger_copiers import LedgerCopiers
-from connectors.switching.ledger_orders import LedgerOrders
-from connectors.switching.metrics import SwitchExecutorMetrics
-from connectors.switching.observation_publisher import ObservationPublisher
+from connectors.switching.clusters import ClusterSessions
+from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
+from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
+from connectors.switching.publisher import SOURCE, GatheredAnswers, ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
-from connectors.switching.registry import Registry
-from connectors.switching.registry_orders import RegistryOrders
+from connectors.switching.registry import Registry, RegistryOrders
 from connectors.switching.settings import SwitchExecution
-from policies.succession import Fence
+from policies.decisions import Fence
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules
 from policies.units import from_millis, millis_of

@@ -8,27 +8,118 @@ reconciler tries again until the order is done.
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 from msgspec import structs
 
-from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
-from connectors.bookkeeper.gateway import JavaError, JvmDiedError
-from connectors.bookkeeper.provenance import NOT_OURS
-from connectors.collection.read_errors import whole_line
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
-from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.switching.inventory import make_ledger_reading
-from connectors.switching.ledger_copiers import JournaledCopier, LedgerCopiers
+from connectors.bookkeeper.cluster import NOT_OURS
+from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
+from connectors.bookkeeper.copy_journal import (
+    COPIES,
+    POLICY_OUTCOMES,
+    CopyJournal,
+    CopyOutcome,
+    CopyResult,
+    DeleteOutcome,
+    DeleteResult,
+)
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
+from connectors.collection import whole_line
+from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
+from connectors.switching.clusters import ClusterSessions, make_ledger_reading
+from connectors.switching.settings import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of
-from policies.errors import UserError
+from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from policies.observations import Outcome
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
-from policies.switching.ledgers import Ledger
+from policies.switching.ledgers import Ledger, LedgerKind
 from policies.switching.readings import LedgerOutcome, SwitchLedger
-from policies.switching.references import LedgerKind
+from policies.units import UserError
+
+# The ledger copiers of one broker cluster: one for each pair of source and target BookKeeper cluster.
+
+
+@dataclass(frozen=True)
+class JournaledCopier:
+    """A copier from one BookKeeper cluster to another, and the journal of its copies."""
+
+    copier: LedgerCopier
+    journal: CopyJournal
+
+
+class LedgerCopiers:
+    """Makes each copier at its first use. Thread-safe; must be closed."""
+
+    def __init__(
+        self,
+        sessions: ClusterSessions,
+        settings: SwitchExecution,
+        jvm: Callable[[], BookKeeperJvm],
+        concurrency: int,
+    ) -> None:
+        self._sessions = sessions
+        self._settings = settings
+        self._jvm = jvm
+        self._concurrency = concurrency
+        self._lock = threading.Lock()
+        self._bytes_per_second = 0
+        self._copiers: dict[tuple[str, str], JournaledCopier] = {}
+        self._password = b""
+        """The password of these copiers."""
+
+    def get(self, source: str, target: str) -> JournaledCopier:
+        """Return the copier from one cluster to another. After the password has changed, it is another one.
+
+        Raises:
+            UnreadError: a cluster's identity cannot be read.
+            NotConnectedError: its ZooKeeper cannot be reached.
+            UserError: the settings have no such cluster, its settings are wrong, or both are the same.
+        """
+        if (password := self._settings.password()) != self._password:
+            self.close()
+        with self._lock:
+            self._password = password
+            if (source, target) not in self._copiers:
+                self._copiers[(source, target)] = self._make(source, target)
+            return self._copiers[(source, target)]
+
+    def limit(self, bytes_per_second: int) -> None:
+        """Limit the bytes per second of each copier from now on; 0: no limit."""
+        with self._lock:
+            self._bytes_per_second = bytes_per_second
+            for each in self._copiers.values():
+                each.copier.limit(bytes_per_second)
+
+    def close(self) -> None:
+        """Close all copiers."""
+        with self._lock:
+            copiers, self._copiers = self._copiers, {}
+        for each in copiers.values():
+            each.copier.close()
+
+    def _make(self, source: str, target: str) -> JournaledCopier:
+        one, other = self._describe_cluster(source), self._describe_cluster(target)
+        journal = CopyJournal(self._sessions.brokers, COPIES, source=one.instance_id, target=other.instance_id)
+        copier = LedgerCopier(
+            self._jvm(),
+            one,
+            other,
+            journal,
+            replication=self._settings.replication,
+            concurrency=self._concurrency,
+            timeout=self._settings.copy_timeout,
+        )
+        copier.limit(self._bytes_per_second)
+        return JournaledCopier(copier, journal)
+
+    def _describe_cluster(self, name: str) -> LedgerCluster:
+        metadata, seen = self._sessions.find_metadata(name), self._sessions.read_cluster(name)
+        if seen.instance_id is None or seen.layout is None:
+            raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
+        uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)
+        return LedgerCluster(seen.instance_id, uri, password=self._password)
+
 
 LEDGER_ORDERS = frozenset(
     {
@@ -145,7 +236,7 @@ class LedgerOrders:
         try:
             return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
-            return order.result(LedgerOutcome.FAILED, detail_of(error))
+            return order.result(LedgerOutcome.FAILED, describe_zookeeper_error(error))
         except (ZnodeError, UserError, ValueError) as error:
             return order.result(LedgerOutcome.FAILED, str(error))
         except Exception as error:

@@ -17,12 +17,10 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from connectors.switching.answers import GatheredAnswers
-from connectors.switching.lease import HeldLease, ZooKeeperLease
+from connectors.switching.lease import HeldLease, SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
-from connectors.switching.metrics import SwitchExecutorMetrics
-from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
+from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
+from connectors.switching.registry import REGISTRY_ORDERS, RegistryOrders
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading

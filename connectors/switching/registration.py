@@ -5,14 +5,13 @@ from functools import partial
 
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.registration import ActuatorContext, ClusterSetting, ClusterSources, PolicyConnectors, ProbeContext
 from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
-from connectors.switching.detail import DETAIL
-from connectors.switching.metrics import SwitchExecutorMetrics
+from connectors.switching.lease import SwitchExecutorMetrics
 from connectors.switching.settings import SwitchExecution
-from connectors.switching.view import SwitchingView
+from connectors.switching.view import DETAIL, SwitchingView
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.registry import observed_topic

@@ -6,11 +6,84 @@ from urllib.parse import unquote
 
 import msgspec
 
-from connectors.switching.proposed_entries import ProposedEntries, read_proposed
-from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
-from policies.switching.readings import WrittenDirective
+from connectors.zookeeper.json_znodes import (
+    DamagedZnodeError,
+    JsonZnodes,
+    Node,
+    Step,
+    ZnodeError,
+    create_or_put,
+    delete,
+    quote_name,
+)
+from policies.observations import Outcome
+from policies.switching.clusters import RESERVED_NAMES
+from policies.switching.readings import RegisteredCluster, SwitchProgress, SwitchRegistry, WrittenDirective
 from policies.switching.state import ClusterStatus
 from policies.units import MAX_INT64
+
+# The registry's entries in the format of PIP-477, revision 3 (`<root>/<name>`), for plugins and clients that use it.
+#
+# Our own entries (`<root>/clusters/<name>`) contain more and are authoritative; one transaction writes both. An entry
+# that another client makes active here is read, too, because a broker's plugin writes to any active cluster.
+
+
+class ProposedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry in the proposal's format."""
+
+    name: str
+    metadata_service_uri: str = msgspec.field(name="metadataServiceUri")
+    status: str
+    """In capital letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedEntries:
+    """The present entries, by name."""
+
+    root: str
+    nodes: dict[str, Node[ProposedEntry]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    """Names of znodes with other content, which are not changed."""
+
+    def active(self) -> list[str]:
+        """Return the names of the active clusters."""
+        return sorted(n for n, node in self.nodes.items() if node.value.status.lower() == ClusterStatus.ACTIVE.value)
+
+    def put(self, name: str, uri: str, status: ClusterStatus) -> list[Step]:
+        """Return the step that writes an entry like ours; none if it is equal, or the name is not ours."""
+        entry = ProposedEntry(name=name, metadata_service_uri=uri, status=status.value.upper())
+        found = self.nodes.get(name)
+        if name in RESERVED_NAMES or name in self.foreign or (found is not None and found.value == entry):
+            return []
+        return [create_or_put(self._path(name), entry, found)]
+
+    def drop(self, name: str) -> list[Step]:
+        """Return the step that deletes an entry, if it exists."""
+        found = self.nodes.get(name)
+        return [] if found is None else [delete(self._path(name), found.version)]
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{quote_name(name)}"
+
+
+def read_proposed(nodes: JsonZnodes, root: str) -> ProposedEntries:
+    """Read the entries; znodes with other content are left out.
+
+    Raises:
+        ZnodeError: ZooKeeper does not answer.
+    """
+    found = ProposedEntries(root)
+    for child in sorted(set(nodes.children(root)) - RESERVED_NAMES):
+        try:
+            node = nodes.get(f"{root}/{child}", ProposedEntry)
+        except DamagedZnodeError:
+            found.foreign.add(unquote(child))
+            continue
+        if node is not None:
+            found.nodes[unquote(child)] = node
+    return found
+
 
 SWITCH_TARGET = "switch-target"
 """The znode of the directive in the proposal's format; `directive` has the same content for our own agents."""
@@ -144,3 +217,46 @@ def latest_directive(
     if last is not None and found is not None and proposed is not None and proposed.mzxid > found.mzxid:
         return WrittenDirective(epoch=last.epoch, target=proposed.value.target)
     return last
+
+
+# The content of a broker cluster's registry, for those who only read it.
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryView:
+    """The content of the registry."""
+
+    clusters: tuple[RegisteredCluster, ...] = ()
+    """By name, each with the version of its znode."""
+    bootstrap: str | None = None
+    directive: WrittenDirective | None = None
+    committed_epoch: int = 0
+    active_as_proposed: tuple[str, ...] = ()
+    """The active clusters by the entries in the proposal's format."""
+
+    def active(self) -> str | None:
+        """Return the cluster that brokers write to: the directive's until it is committed, then the registry's."""
+        if self.directive is not None and self.directive.epoch > self.committed_epoch:
+            return self.directive.target
+        return self.committed()
+
+    def committed(self) -> str | None:
+        """Return the active cluster by the registry alone: the source of a switch."""
+        return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
+
+    def cluster(self, name: str) -> RegisteredCluster | None:
+        """Return a registered cluster by its name."""
+        return next((each for each in self.clusters if each.name == name), None)
+
+    def make_reading(self, cluster: str, progress: SwitchProgress | None = None) -> SwitchRegistry:
+        """Return the reading for the broker cluster of this name, with the progress of its last switch."""
+        return SwitchRegistry(
+            cluster=cluster,
+            outcome=Outcome.OK,
+            clusters=self.clusters,
+            bootstrap=self.bootstrap,
+            directive=self.directive,
+            committed_epoch=self.committed_epoch,
+            active_as_proposed=self.active_as_proposed,
+            progress=progress,
+        )

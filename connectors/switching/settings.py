@@ -4,9 +4,9 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from connectors.bookkeeper.copy_clusters import CopyReplication
+from connectors.bookkeeper.copier import CopyReplication
 from connectors.redaction import RedactedBlock, secret
-from connectors.zookeeper.connection import ZnodePath
+from connectors.zookeeper.session import ZnodePath
 from policies.units import PositiveDuration, parse_duration
 
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from shlex import quote
 
-from connectors.collection.probe import ProbeResult
-from connectors.kafka.cluster_client import ClusterClient
+from connectors.collection import ProbeResult
+from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
 from connectors.kafka.log_dirs import WatchedKafka, log_dirs_reading
-from connectors.kafka.outcomes import detail_of, outcome_of
 from connectors.kafka.quotas import FAILURES
 from policies.free_space.limits import Limit
 from policies.observations import Outcome

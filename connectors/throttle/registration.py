@@ -7,14 +7,12 @@ from functools import partial
 from threading import Event
 
 import connectors.kafka.log_dirs
-from connectors.collection.probe import Probe, ProbeResult
-from connectors.collection.read_errors import whole_line
+from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.kafka.outcomes import detail_of, outcome_of
+from connectors.kafka.cluster_client import detail_of, outcome_of
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
-from connectors.kafka.replica_sizes import ReplicaSizesReader
 from connectors.registration import (
     ActuatorContext,
     ClusterSetting,
@@ -26,25 +24,21 @@ from connectors.registration import (
     warn_of_interval,
 )
 from connectors.throttle.cordons import check_cordons
-from connectors.throttle.detail import DETAIL
 from connectors.throttle.quotas.actuator import QuotaActuator
-from connectors.throttle.quotas.found import find_callbacks
+from connectors.throttle.quotas.own_quotas import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released
-from connectors.throttle.view import ThrottleView
-from policies.errors import UserError
-from policies.free_space.wording import render_rate
+from connectors.throttle.view import DETAIL, ThrottleView
+from policies.free_space.alerts import render_rate
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_coverage import CATCH_ALL, find_coverage, misses_empty_ids
 from policies.throttle.quota_entities import Entity, forget_command, parse_entity
-from policies.throttle.quota_events import QuotaApplication
-from policies.throttle.quota_plan import may_be_ours
+from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS, full_rate_seconds, may_be_ours
 from policies.throttle.quota_settings import Cover, QuotaSettings
-from policies.throttle.quota_state import QuotaState
-from policies.throttle.quota_steps import DEFAULT_WINDOW_SECONDS, full_rate_seconds
-from policies.units import counted, format_duration, human_bytes, name_some
+from policies.throttle.quota_state import CATCH_ALL, QuotaState, find_coverage, misses_empty_ids
+from policies.throttle.readings import QuotaApplication
+from policies.units import UserError, counted, format_duration, human_bytes, name_some
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
@@ -294,6 +288,6 @@ CONNECTORS = PolicyConnectors(
     acts_if="`quotas`",
     view=ThrottleView,
     detail=DETAIL,
-    commands="deploy.policy_commands.throttle:app",
+    commands="deploy.policy_commands.apps:app",
     metrics={"The quota actuator": QuotaMetrics},
 )

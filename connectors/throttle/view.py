@@ -5,30 +5,42 @@ from the decision alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import nlargest
+from pathlib import Path
 
-from connectors.views.metric_families import Family, Sample
-from connectors.views.policy_view import DECISION_STALE, FoldingView
+from pydantic import Field
+
+from connectors.views import (
+    DECISION_STALE,
+    DetailKind,
+    DiskDetail,
+    Family,
+    FoldingView,
+    PolicyDetail,
+    PolicySnapshot,
+    Sample,
+)
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Observation
-from policies.throttle.bounds import keep_within_bounds
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
+    FilledBy,
     LimitingVolume,
     ThrottleFactor,
     ThrottleReason,
 )
+from policies.throttle.facts import VolumeVerdict
 from policies.throttle.fold import fold
-from policies.throttle.judge.brokers import BrokerVerdicts, judge_brokers
-from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.policy import NAME
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import KafkaClusterState
+from policies.throttle.state import KafkaClusterState, keep_within_bounds
 from policies.units import from_millis, to_millis
 
 FACTOR = Family(
@@ -231,3 +243,65 @@ def _is_caused_by_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> 
 
 def _key(limiting: LimitingVolume | None) -> tuple[str, str]:
     return ("", "") if limiting is None else (str(limiting.broker), limiting.log_dir)
+
+
+# The throttle policy on the status page: the factor, and the fullest volumes.
+
+SHOWN_VOLUMES = 4
+
+
+class Volume(DiskDetail):
+    """A volume as last read."""
+
+    broker: str
+    log_dir: str
+    cordoned: bool = Field(description="Its broker places no new partitions on it.")
+
+
+class ThrottleDetail(PolicyDetail):
+    """The cluster's throttle factor, and the fullest volumes."""
+
+    factor: float | None = Field(
+        description="In force; by `expired_action` while the decision is stale; null before the first."
+    )
+    brokers: dict[str, int] = Field(
+        description="Number of brokers by state: counted, stale, departed; empty while stale."
+    )
+    volume_count: int
+    volumes: tuple[Volume, ...] = Field(description=f"The fullest volumes, at most {SHOWN_VOLUMES}.")
+
+    filled_by: FilledBy | None = Field(
+        description="The topics that fill the volume that decided, or the one that is full first; null if unknown."
+    )
+
+    def charted(self) -> Mapping[str, float]:
+        """Return the factor, and the used ratio of the fullest volume."""
+        values = {} if self.factor is None else {"factor": self.factor}
+        return {**values, **({"fullest volume": self.volumes[0].used_ratio} if self.volumes else {})}
+
+
+def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
+    volumes, factor = list(_list_volumes(snapshot)), snapshot.value(FACTOR)
+    if factor is None and not volumes:
+        return None
+    fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
+    brokers = {state: round(count) for (state,), count in snapshot.values(BROKERS).items()}
+    return ThrottleDetail(
+        factor=factor,
+        brokers=brokers,
+        volume_count=len(volumes),
+        volumes=tuple(fullest),
+        filled_by=next((decision.filled_by for decision in snapshot.of_kind(ThrottleFactor)), None),
+    )
+
+
+def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
+    settings, left = snapshot.settings, snapshot.values(SECONDS_TO_FULL)
+    totals, cordoned = snapshot.values(TOTAL), snapshot.values(CORDONED)
+    soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)
+    for key, usable in snapshot.values(USABLE).items():
+        own = {"broker": key[0], "log_dir": key[1], "cordoned": key in cordoned}
+        yield Volume.measure(usable, totals[key], soft, hard, left.get(key), **own)
+
+
+DETAIL = DetailKind(ThrottleDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from connectors.collection.read_errors import DETAIL_LENGTH, parse_document
-from connectors.zookeeper.outcomes import UnreadError
-from connectors.zookeeper.tree import ParsedNode, Reader, read_parsed
+from connectors.collection import DETAIL_LENGTH, parse_document
+from connectors.zookeeper.session import ParsedNode, Reader, UnreadError, read_parsed
 from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
-from policies.errors import UserError
 from policies.observations import Outcome
+from policies.units import UserError
 
 LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"

@@ -6,11 +6,8 @@ from typing import Any
 
 from kazoo.security import ACL, Permissions, make_digest_acl_credential
 
-from connectors.collection.probe import Probe, ProbeResult
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.outcomes import READ_ERRORS
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.tree import Reader
+from connectors.collection import Probe, ProbeResult
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperConnection, ZooKeeperSession
 from policies.observations import Outcome
 
 _UNKNOWABLE = ("sasl", "x509", "ip", "super")
@@ -33,7 +30,7 @@ def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -
         try:
             reader = _reader(session)
             found = reader.read(reader.client.get_async, path)
-        except READ_ERRORS.expected as error:
+        except ZOOKEEPER_READ_ERRORS.expected as error:
             return failed_probe(session.connection, error, (path,))
         if found is None:
             return ProbeResult(Outcome.ERROR, f"there is no {path}", (remedy,))
@@ -44,9 +41,9 @@ def read_probe(system: str, session: ZooKeeperSession, path: str, remedy: str) -
 
 def failed_probe(connection: ZooKeeperConnection, error: BaseException, paths: tuple[str, ...]) -> ProbeResult:
     """Return the result for a failed read."""
-    outcome = READ_ERRORS.outcome_of(error)
+    outcome = ZOOKEEPER_READ_ERRORS.outcome_of(error)
     remedies = tuple(acl_line(connection, path, "r") for path in paths) if outcome is Outcome.UNAUTHORIZED else ()
-    return ProbeResult(outcome, READ_ERRORS.detail_of(error), remedies)
+    return ProbeResult(outcome, ZOOKEEPER_READ_ERRORS.detail_of(error), remedies)
 
 
 def acl_line(connection: ZooKeeperConnection, path: str, permissions: str) -> str:
@@ -66,7 +63,7 @@ def _check_write(session: ZooKeeperSession, path: str, what_for: str) -> ProbeRe
             node, wanted, letters = node.rpartition("/")[0] or "/", Permissions.CREATE, "rc"
         acls: list[ACL] = list(found[0]) if found is not None else []
         allowed = _allows(acls, session.connection, wanted)
-    except READ_ERRORS.expected as error:
+    except ZOOKEEPER_READ_ERRORS.expected as error:
         return failed_probe(session.connection, error, (path,))
     there = f"{node} may be changed" if node == path else f"{path} may be made below {node}"
     if allowed:

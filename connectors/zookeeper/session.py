@@ -1,25 +1,366 @@
 """One client of one ensemble for all its readers; it reconnects, and survives the loss of its session."""
 
+import errno
 import logging
+import re
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
 import structlog
+from kazoo import exceptions
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError, KazooException
+from kazoo.exceptions import ConnectionClosedError, KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.handler import KazooHandler
-from connectors.zookeeper.outcomes import NotConnectedError
-from connectors.zookeeper.tree import Reader
-from policies.errors import UserError
+from connectors.collection import ReadErrors, most_telling, one_line, rank
+from connectors.http.tls import Tls
+from connectors.redaction import RedactedBlock, secret
+from policies.observations import Outcome
+from policies.units import PositiveDuration, UserError, parse_duration
+
+# Connection settings of one ZooKeeper ensemble: addresses and credentials.
+
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_SERVER = re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|{_LABEL}(?:\.{_LABEL})*\.?):(?P<port>[0-9]{{1,5}})")
+_CHROOT = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[^/\s\0]+)*")
+
+
+ZnodePath = Annotated[str, Field(pattern=r"^(?:/[^/\s]+)+$")]
+"""A setting with the path of a node other than the root."""
+
+
+class ZooKeeperConnection(RedactedBlock):
+    """The servers of an ensemble, and our credentials.
+
+    ZooKeeper's `digest` scheme never refuses a wrong password; the nodes' ACLs merely grant nothing to it.
+    """
+
+    servers: str = Field(
+        description="All servers as `host:port`, comma separated, with the chroot after the last one: "
+        "`zk1:2181,zk2:2181/pulsar`."
+    )
+    session_timeout: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="The silence after which another server is asked; servers have bounds of their own for it.",
+    )
+    timeout: PositiveDuration = Field(
+        default=parse_duration("5s"), description="Limit of one request, connecting included."
+    )
+    tls: Tls | None = Field(default=None, description="Present: the connection is encrypted.")
+    user: str | None = Field(default=None, min_length=1, description="The user of the `digest` scheme.")
+    password: SecretStr | None = Field(default=None, min_length=1, description="The user's password.")
+    password_file: Path | None = Field(
+        default=None, description="The password in a file; a changed file is used at the next reading."
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield malformed servers, and settings that need another one."""
+        for number, server in enumerate(self.hosts(), 1):
+            match = _SERVER.fullmatch(server)
+            if match is None or not 0 < int(match["port"]) < 65536:
+                yield "servers", f"its entry {number} is not host:port, such as zk-1.example.org:2181"
+        if "," in self.chroot:
+            yield "servers", "a chroot stands once, after the last server: zk-1:2181,zk-2:2181/pulsar"
+        elif not _CHROOT.fullmatch(self.chroot):
+            yield "servers", "what follows the last server is no chroot, such as /pulsar"
+        is_given = self.password is not None or self.password_file is not None
+        if self.user is not None and not is_given:
+            yield "password", "is needed with user (or password_file)"
+        if self.user is None and is_given:
+            yield "user", "is needed with a password"
+        if ":" in (self.user or ""):
+            yield "user", "must not contain a colon: ZooKeeper takes the rest for the password"
+
+    def hosts(self) -> list[str]:
+        """Return the servers as `host:port`."""
+        return [server.strip() for server in self.servers.partition("/")[0].split(",")]
+
+    @property
+    def chroot(self) -> str:
+        """The root of all our paths; empty if there is none."""
+        _, slash, path = self.servers.strip().partition("/")
+        return (slash + path).rstrip("/")
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Limit of one request."""
+        return self.timeout.total_seconds()
+
+    def credential(self) -> SecretStr | None:
+        """Return `user:password` for the digest scheme; None without a user.
+
+        Raises:
+            UserError: the password's file cannot be read, or is empty.
+        """
+        if self.user is None:
+            return None
+        return SecretStr(f"{self.user}:{secret(self.password, self.password_file, 'password_file')}")
+
+
+# Maps ZooKeeper's errors to the outcome of a reading and a short reason.
+
+
+class UnreadError(Exception):
+    """A node could not be read.
+
+    `path` includes the chroot; `cause` is the client's error.
+    """
+
+    def __init__(self, path: str, cause: BaseException) -> None:
+        super().__init__(path)
+        self.path = path
+        self.cause = cause
+
+
+class NotConnectedError(Exception):
+    """No server gives us a session.
+
+    `obstacles` has the error of the last attempt at each server, by `host:port`.
+    """
+
+    def __init__(self, obstacles: Mapping[str, BaseException]) -> None:
+        super().__init__("not connected")
+        self.obstacles = dict(obstacles)
+
+
+# The first match counts, so a subclass stands before its base. None: the error's own text is better.
+_MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
+    (exceptions.NoAuthError, Outcome.UNAUTHORIZED, "its ACL does not let us read it"),
+    (exceptions.AuthFailedError, Outcome.UNAUTHORIZED, "the server refuses our credentials"),
+    (exceptions.SessionClosedRequireSaslError, Outcome.UNAUTHORIZED, "the server requires another kind of login"),
+    (exceptions.UnimplementedError, Outcome.UNSUPPORTED, "the server does not know this request"),
+    (exceptions.ConnectionLoss, Outcome.UNREACHABLE, "the connection was lost"),
+    (exceptions.SessionExpiredError, Outcome.UNREACHABLE, "our session has ended"),
+    (exceptions.OperationTimeoutError, Outcome.TIMEOUT, "the server gave up"),
+    (exceptions.RequestTimeoutError, Outcome.TIMEOUT, "the server gave up"),
+    (KazooTimeoutError, Outcome.TIMEOUT, "no answer in time"),
+    (TimeoutError, Outcome.TIMEOUT, None),
+    (ssl.SSLError, Outcome.ERROR, None),
+    (OSError, Outcome.UNREACHABLE, None),
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return the outcome for an error."""
+    match error:
+        case UnreadError():
+            return outcome_of(error.cause)
+        case NotConnectedError():
+            return most_telling([outcome_of(obstacle) for obstacle in error.obstacles.values()])
+    return next((outcome for kind, outcome, _ in _MEANINGS if isinstance(error, kind)), Outcome.ERROR)
+
+
+def describe_zookeeper_error(error: BaseException) -> str:
+    """Return the error in one short line; none of these errors holds a credential."""
+    return one_line(_text(error))
+
+
+def _text(error: BaseException) -> str:
+    match error:
+        case UnreadError():
+            return f"{error.path}: {_text(error.cause)}"
+        case NotConnectedError():
+            obstacles = sorted(error.obstacles.items(), key=lambda item: rank(outcome_of(item[1])))
+            each = (f"{server}: {_text(obstacle)}" for server, obstacle in obstacles)
+            return "; ".join(each) or "no server's name resolves to an address"
+        case UserError():
+            return str(error)
+    meaning = next((words for kind, _, words in _MEANINGS if isinstance(error, kind)), None)
+    name = type(error).__name__.removesuffix("Error")
+    return meaning or getattr(error, "strerror", None) or str(error) or name
+
+
+ZOOKEEPER_READ_ERRORS = ReadErrors((UnreadError, NotConnectedError, UserError), outcome_of, describe_zookeeper_error)
+"""The errors of reading a tree."""
+
+
+# A kazoo handler with threads: TLS as everywhere in Headgate, and the reason for a missing connection.
+
+
+class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
+    """The handler of one kazoo client.
+
+    - TLS follows `Tls`: only its own authorities are trusted, the host name is checked, and the next connection reads
+      changed files. It never asks for a key's password on the terminal, as kazoo would.
+    - It sees replies that are already decrypted in a TLS socket; kazoo would wait for more bytes on the wire.
+    - `obstacles` holds the reasons for a missing connection; kazoo only logs them.
+    - `hang_up` ends a connection to a server that does not answer.
+
+    Args:
+        connect_seconds: limit for connecting to one server.
+    """
+
+    def __init__(self, name: str, tls: Tls | None, connect_seconds: float) -> None:
+        super().__init__()
+        self.obstacles: dict[str, BaseException] = {}
+        self._name = name
+        self._tls = tls
+        self._connect_seconds = connect_seconds
+        self._threads: list[threading.Thread] = []
+        self._socket: socket.socket | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all its threads run; a client with an ended thread never connects again."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
+        """Run a function in a new thread."""
+        thread = threading.Thread(target=func, args=args, kwargs=kwargs, name=f"zookeeper {self._name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def create_connection(self, address: tuple[str, int], hostname: str, **_: Any) -> socket.socket:
+        """Connect to one server; `Tls` replaces kazoo's own options.
+
+        Raises:
+            OSError: no connection, or encryption fails. Any other exception would end kazoo's thread.
+        """
+        server = f"{hostname}:{address[1]}"
+        try:
+            self._socket = self._connect(address, hostname)
+        except UserError as error:
+            self.obstacles[server] = error
+            raise OSError(errno.EINVAL, str(error)) from None
+        except OSError as error:
+            self.obstacles[server] = error
+            raise
+        # Removed when the session is established.
+        self.obstacles[server] = TimeoutError("accepts the connection, but gives no session")
+        return self._socket
+
+    def _connect(self, address: tuple[str, int], hostname: str) -> socket.socket:
+        context = None if self._tls is None else self._tls.ssl_context()
+        plain = socket.create_connection(address, self._connect_seconds)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return plain if context is None else context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, reads: list[Any], writes: list[Any], errors: list[Any], timeout: float | None = None) -> Any:
+        """Wait until one of the sockets is ready."""
+        pending = [each for each in reads if isinstance(each, ssl.SSLSocket) and each.pending()]
+        if not pending:
+            return super().select(reads, writes, errors, timeout)
+        readable, writable, failed = super().select(reads, writes, errors, 0)
+        return [*readable, *(each for each in pending if each not in readable)], writable, failed
+
+    def hang_up(self) -> None:
+        """End the connection, if there is one, from any thread."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+# Reads many znodes with a limited number of requests in flight.
+
+IN_FLIGHT = 256
+"""Parallel requests. More of them gain nothing, and delay other users of the connection."""
+
+Ask = Callable[[str], Any]
+"""Sends a request for a path and returns kazoo's asynchronous result, such as `client.get_async`."""
+
+Value = TypeVar("Value")
+
+
+class Reader:
+    """Reads nodes with one client, within time limits. Make one for each reading."""
+
+    def __init__(self, client: KazooClient, request_seconds: float, left_seconds: Callable[[], float]) -> None:
+        self.client = client
+        self.requests = 0
+        """Number of sent requests."""
+        self._request_seconds = request_seconds
+        self.left_seconds = left_seconds
+
+    def read(self, ask: Ask, path: str) -> Any:
+        """Return the answer for one node; None if the node does not exist. Raises as `read_all` does."""
+        return next(self.read_all(ask, (path,)))[1]
+
+    def read_all(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Read many nodes.
+
+        Yields:
+            Each path, in the given order, with its answer; None if the node does not exist.
+
+        Raises:
+            UnreadError: a node cannot be read, or not in time.
+        """
+        waiting: deque[tuple[str, Any]] = deque()
+        for path in paths:
+            # ZooKeeper answers the requests of a connection in their order.
+            if len(waiting) >= IN_FLIGHT:
+                yield self._answer(*waiting.popleft())
+            self.requests += 1
+            waiting.append((path, ask(path)))
+        while waiting:
+            yield self._answer(*waiting.popleft())
+
+    def _answer(self, path: str, result: Any) -> tuple[str, Any]:
+        limit_seconds = max(0.0, min(self._request_seconds, self.left_seconds()))
+        try:
+            return path, result.get(timeout=limit_seconds)
+        except NoNodeError:
+            return path, None
+        except KazooTimeoutError:
+            why = f"no answer within {limit_seconds:.1f} s" if limit_seconds else "no time was left to read it"
+            raise UnreadError(f"{self.client.chroot}{path}", TimeoutError(why)) from None
+        except Exception as error:
+            raise UnreadError(f"{self.client.chroot}{path}", error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedNode(Generic[Value]):
+    """A node's value."""
+
+    children: int
+    value: Value | None
+    """If the present value cannot be parsed, the last good one or None."""
+    problem: str | None = None
+    """Why the present value cannot be parsed."""
+
+
+def read_parsed(
+    reader: Reader,
+    paths: Iterable[str],
+    parse: Callable[[bytes], Value | None],
+    before: Mapping[str, ParsedNode[Value]],
+) -> dict[str, ParsedNode[Value]]:
+    """Return the nodes at these paths, without missing ones.
+
+    Args:
+        parse: raises ValueError with the reason.
+        before: the nodes of the last reading, whose values count where the present ones cannot be parsed.
+
+    Raises:
+        UnreadError: a node cannot be read.
+    """
+    nodes: dict[str, ParsedNode[Value]] = {}
+    for path, answer in reader.read_all(reader.client.get_async, paths):
+        if answer is not None:
+            data, stat = answer
+            try:
+                nodes[path] = ParsedNode(stat.numChildren, parse(data))
+            except ValueError as error:
+                last = before[path].value if path in before else None
+                nodes[path] = ParsedNode(stat.numChildren, last, str(error))
+    return nodes
+
 
 Listener = Callable[[], None]
 

@@ -1,23 +1,79 @@
 """The commands `headgate pause` and `resume`: send the command to the running loop and wait for its answer."""
 
+import getpass
+import os
+import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from connectors.decided import DecisionsInForce
-from deploy.checking.suggestions import suggest
-from deploy.commands.sending import actor, option_error, send
-from deploy.inspection.in_force import InForceReader
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
+from deploy.checking.schema import suggest
+from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
-from policies.decisions import Standing
-from policies.errors import UserError
+from policies.decisions import Decision, Standing
+from policies.observations import Reading
 from policies.pauses import LONGEST_PAUSE, PauseCommand
-from policies.registry import COMMANDS, POLICIES
-from policies.units import format_duration
+from policies.registry import COMMANDS, POLICIES, observed_topic
+from policies.units import UserError, format_duration
+from policies.wire import observation_event
+
+# Publishes the readings of a command (pause, promise, switch) to the running loop, and waits for their delivery.
+
+_GRACE_SECONDS = 2.0
+"""The time that the Kafka client needs to report why it gave up a record."""
+
+
+def actor() -> str:
+    """Return user@host of this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def option_error(error: ValidationError) -> UserError:
+    """Convert the refusal of a value that is too long for a record; name the option that has it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return UserError(f"--{str(first['loc'][-1]).replace('_', '-')}: {first['msg']}")
+
+
+def send(
+    connection: KafkaConnection, topic: str, readings: Mapping[str, Reading], *, what: str, client_id: str
+) -> None:
+    """Publish readings and wait until Kafka has accepted all of them.
+
+    Args:
+        topic: the topic's full name.
+        readings: by the id of their event.
+        what: their name in the message: ``the promise``.
+
+    Raises:
+        UserError: Kafka has not accepted all of them.
+    """
+    registry = CollectorRegistry()
+    with Publisher(connection, PublisherMetrics(registry), client_id=client_id) as publisher:
+        for event_id, reading in readings.items():
+            event = observation_event(reading, id=event_id, source="headgate/cli", time=datetime.now(UTC))
+            publisher.publish(topic, reading.cluster, event)
+        publisher.flush(DELIVERY_TIMEOUT_SECONDS + _GRACE_SECONDS)
+    if registry.get_sample_value("headgate_records_published_total", {"topic": topic}) != len(readings):
+        samples = (sample for family in registry.collect() for sample in family.samples)
+        errors = [s.labels["error"] for s in samples if s.name == "headgate_records_unpublished_total" and s.value]
+        raise UserError(
+            f"{what} could not be sent to {topic} ({', '.join(errors) or 'no answer'}): check that Kafka at "
+            f"{','.join(connection.servers())} is up, and that the topic exists (`headgate topics create`)"
+        )
+
 
 _CLIENT_ID = "headgate-pause"
 
@@ -115,3 +171,41 @@ def _describe_lifted(in_force: DecisionsInForce, policy: str, clusters: Sequence
     for decision in in_force.decisions():
         if decision.policy == policy and decision.cluster in clusters and decision.wanted() is not None:
             yield f"{decision.subject}: {decision.explanation}"
+
+
+# Sends a person's command to the running loop and waits for the decision that answers it.
+
+Answer = TypeVar("Answer", bound=Decision)
+
+
+def ask(
+    settings: Settings,
+    policy: str,
+    command: Reading,
+    read_answer: Callable[[Decision, str], Answer | None],
+    *,
+    what: str,
+    timeout_seconds: float,
+) -> Answer | None:
+    """Send a command, and return the decision that answers it; None if the loop does not answer in time.
+
+    Args:
+        policy: the policy that answers.
+        read_answer: returns a decision if it answers the command, whose event has the given id; else None.
+        what: the command's name in messages: ``the promise``.
+
+    Raises:
+        UserError: Kafka does not accept the command, or does not answer.
+    """
+    connection = settings.loop_kafka()
+    in_force = DecisionsInForce(lambda cluster: cluster == command.cluster, policy=policy)
+    with InForceReader(connection, settings.topics.prefix, in_force) as reader:
+        reader.now()
+        topic, event_id = settings.topics.topic(observed_topic(type(command))), str(uuid.uuid4())
+        send(connection, topic, {event_id: command}, what=what, client_id=f"headgate-{what.split()[-1]}")
+        until = time.monotonic() + timeout_seconds
+        while time.monotonic() < until:
+            for decision in reader.poll().decisions():
+                if (answer := read_answer(decision, event_id)) is not None:
+                    return answer
+    return None

@@ -12,16 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.commands.checkpoint import checkpoint_app
-from deploy.commands.completion import complete_clusters, complete_policies
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_asked, load_settings, print_sentence, set_up_logging
-from deploy.commands.options import AsJson, ClusterFilter, PolicyFilter, Reason, SettingsFile, Timeout, Verbose, Watch
-from deploy.commands.times import read_instant
-from deploy.commands.topics import topics_app
+from deploy.commands.options import (
+    AsJson,
+    ClusterFilter,
+    PolicyFilter,
+    Reason,
+    SettingsFile,
+    Timeout,
+    Verbose,
+    Watch,
+    load_asked,
+    load_settings,
+    print_sentence,
+    set_up_logging,
+)
+from deploy.commands.shell import complete_clusters, complete_policies, read_instant
+from deploy.commands.topics import checkpoint_app, topics_app
 from deploy.pages import Page
 from deploy.policy_commands import command_apps
-from policies.errors import UserError
+from policies.units import UserError
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
@@ -113,10 +123,10 @@ def demo() -> None:
 
     Without a terminal it prints plain lines. The exit status is 0 if the demo ran to its end.
     """
-    from deploy.demo.volume import enter_private_mounts
+    from deploy.demo.servers import enter_private_mounts
 
     mounts = enter_private_mounts()  # before the imports below start threads
-    from deploy.demo.director import DemoFailedError
+    from deploy.demo.story import DemoFailedError
 
     try:
         from deploy.demo.run import run_demo
@@ -147,7 +157,7 @@ def _load_with_kafka(file: Path | None) -> "Settings":
 
 def _load_watching(file: Path | None) -> "Settings":
     settings = _load_with_kafka(file)
-    from deploy.processes.collect import require_watched
+    from deploy.processes.parts import require_watched
 
     require_watched(settings)
     return settings
@@ -158,9 +168,9 @@ def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose, runs=True)
     given = _load_watching(settings)
-    from deploy.processes import separate
+    from deploy.processes import stack
 
-    separate.run_collectors(given)
+    stack.run_collectors(given)
 
 
 @app.command(epilog=show_examples("decide"))
@@ -179,9 +189,9 @@ def decide(
 
         typer.echo(submit_line(given, settings))
         return
-    from deploy.processes import separate
+    from deploy.processes import stack
 
-    separate.run_query(given)
+    stack.run_query(given)
 
 
 @app.command(epilog=show_examples("export"))
@@ -189,9 +199,9 @@ def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter of metrics and the status page. It also notifies Alertmanager."""
     set_up_logging(verbose=verbose, runs=True)
     given = _load_with_kafka(settings)
-    from deploy.processes import separate
+    from deploy.processes import stack
 
-    separate.run_exporter(given)
+    stack.run_exporter(given)
 
 
 @app.command(epilog=show_examples("act"))
@@ -211,16 +221,16 @@ def act(
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
     set_up_logging(verbose=verbose, runs=not release)
     given = _load_with_kafka(settings)
-    from deploy.processes import separate
+    from deploy.processes import stack
 
     if release:
-        for sentence in separate.release(given, forget):
+        for sentence in stack.release(given, forget):
             print_sentence(sentence)
         print_sentence("An actuator that still runs would set its own again.")
     elif forget is not None:
         raise UserError("--forget needs --release")
     else:
-        separate.run_actuators(given)
+        stack.run_actuators(given)
 
 
 @app.command(epilog=show_examples("status"))
@@ -406,7 +416,7 @@ def doctor(
 
     It changes nothing, and prints a remedy for each problem. The exit status is 1 if there is anything to fix.
     """
-    from deploy.doctor.command import examine
+    from deploy.doctor import examine
 
     given = load_asked(settings, logging.CRITICAL)  # the results contain every problem
     if not examine(given, tuple(part or ()), as_json=as_json):
@@ -446,7 +456,7 @@ def replay(
     ] = False,
 ) -> None:
     """Run the policies over recorded events. It prints their decisions as JSON lines."""
-    from deploy.whatif.replaying import ReplayRequest, replay_to_stdout
+    from deploy.whatif import ReplayRequest, replay_to_stdout
 
     request = ReplayRequest(
         load_settings(settings) if since is None else load_asked(settings),

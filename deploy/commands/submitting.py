@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy.java.jars import fetch_jars
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 from streaming.conf import PYTHON, launch_properties
 
 _PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"

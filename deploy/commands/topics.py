@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_asked, load_settings
-from deploy.commands.options import SettingsFile
-from deploy.commands.remedies import complete_commands
+from deploy.commands.options import SettingsFile, load_asked, load_settings, print_sentence
+from deploy.commands.shell import complete_commands
 from policies.units import counted
 
 if TYPE_CHECKING:
     from connectors.kafka.connection import KafkaConnection
     from connectors.kafka.topic_admin import TopicReport
+
 
 topics_app = typer.Typer(help="Create and check the loop's own Kafka topics.", no_args_is_help=True)
 
@@ -65,7 +65,7 @@ def topics_acls(
     settings: SettingsFile = None,
 ) -> None:
     """Print the rights that a part needs, as commands. They are calls of `kafka-acls.sh` for one principal."""
-    from connectors.kafka.rights import acl_commands
+    from connectors.kafka.topics import acl_commands
 
     for line in acl_commands(part, principal, load_settings(settings).topics.prefix):
         typer.echo(f"kafka-acls.sh --bootstrap-server … {line}")
@@ -76,7 +76,7 @@ def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
     if report.differences:
         from rich.table import Table
 
-        from deploy.commands.console import SafeConsole
+        from deploy.commands.terminal import SafeConsole
 
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("topic", "key", "expected", "found"):
@@ -89,3 +89,27 @@ def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
         for remedy in dict.fromkeys(d.remedy for d in report.differences):
             remedy = remedy.replace("kafka-configs.sh ", f"kafka-configs.sh --bootstrap-server {servers} ")
             console.print(remedy, markup=False, soft_wrap=True)  # a line to paste is never wrapped
+
+
+# The command `headgate checkpoint reset`: sets the query's checkpoint aside.
+
+checkpoint_app = typer.Typer(help="Reset the query's checkpoint.", no_args_is_help=True)
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only listed.")]
+_WITH_YES = "Nothing is changed now. With --yes, while no query runs:"
+
+
+@checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))
+def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
+    """Move the checkpoint aside, and list the consequences. The query then starts from scratch."""
+    from deploy.query import checkpoint
+    from deploy.query.checkpoint import sole_query
+
+    given = load_settings(settings)
+    found = checkpoint.Checkpoint(given.checkpoint_dir())
+    lines = checkpoint.reset_plan(found)
+    for line in lines if yes else [_WITH_YES, *lines]:
+        print_sentence(line)
+    if yes:
+        with sole_query(given):
+            print_sentence(f"moved to {checkpoint.reset(found)}")

@@ -15,38 +15,39 @@ from prometheus_client import CollectorRegistry
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 import connectors.kafka.log_dirs
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.component import Component
-from connectors.exporter.version import VERSION
+from connectors.exporter.exporter import VERSION
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
-from deploy.commands.console import sentence_console
-from deploy.commands.terminal import Terminal
-from deploy.demo.director import DemoFailedError, Director
-from deploy.demo.ending import Shutdown, temporary_folder
-from deploy.demo.followers import AuditFollower, QuotaFollower
-from deploy.demo.screen import Screen
-from deploy.demo.servers import Servers, running_servers
-from deploy.demo.story import NEXT, DemoSizes, describe_volume
-from deploy.demo.volume import DemoVolume, small_volume
+from deploy.commands.terminal import Terminal, sentence_console
+from deploy.demo.load import AuditFollower, QuotaFollower
+from deploy.demo.servers import DemoVolume, Servers, running_servers, small_volume
+from deploy.demo.story import (
+    NEXT,
+    DemoFailedError,
+    DemoSizes,
+    Director,
+    Screen,
+    Shutdown,
+    describe_volume,
+    temporary_folder,
+)
 from deploy.java.jars import default_cache_dir, fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.act import Actuators
-from deploy.processes.connections import Connections
-from deploy.processes.exporting import exporting
 from deploy.processes.logs import set_up_logging
+from deploy.processes.parts import Actuators, Connections, exporting
 from deploy.processes.running import new_registry, publishing, run_components, serving
-from deploy.query.components import query_components
-from deploy.query.spark_sessions import SparkSessions
+from deploy.query.components import SparkSessions, query_components
 from deploy.settings.application import Settings
 from policies.decisions import Decision
-from policies.errors import UserError
 from policies.observations import Reading
 from policies.registry import AUDIT, observed_topic
 from policies.throttle import LogDirs
-from policies.throttle.quota_events import QuotaApplication
+from policies.throttle.readings import QuotaApplication
+from policies.units import UserError
 
 CLUSTER = "demo"
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from deploy.embedded.small_servers import LOOPBACK, write_properties
 from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, tail
 from deploy.locks import exclusive_lock
-from policies.errors import UserError
+from policies.units import UserError
 
 CONTROLLER_ID = 1
 

@@ -3,7 +3,9 @@
 import fnmatch
 import json
 import signal
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -15,17 +17,77 @@ from rich.live import Live
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
-from deploy.checking.suggestions import suggest
-from deploy.commands.console import SafeConsole
-from deploy.inspection.explanation import Audit, Explanation
-from deploy.inspection.in_force import InForceReader
-from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
+from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.tail import Tail
+from connectors.kafka.topic_admin import reach
+from deploy.checking.schema import suggest
+from deploy.commands.terminal import SafeConsole
+from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
 from policies.canary import CANARY
 from policies.decisions import Decision
-from policies.errors import UserError
-from policies.registry import POLICIES
-from policies.units import format_instant
+from policies.registry import POLICIES, REPORTS, decided_topics
+from policies.units import UserError, format_instant
+
+# The decisions in force, from the decided topics.
+
+_CLIENT_ID = "headgate-inspection"
+_POLL_SECONDS = 0.2
+_ANSWER_SECONDS = 15.0
+
+
+class InForceReader(AbstractContextManager["InForceReader"]):
+    """Reads the decided topics of a loop; use it as a context manager.
+
+    Args:
+        in_force: folds the records; by default all but the canary's.
+    """
+
+    def __init__(self, connection: KafkaConnection, prefix: str, in_force: DecisionsInForce | None = None) -> None:
+        self._connection = connection
+        self._tail = Tail(
+            connection, dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS)), _CLIENT_ID
+        )
+        self._in_force = in_force or DecisionsInForce()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._tail.close()
+
+    def now(self) -> DecisionsInForce:
+        """Return the decisions in force now, after all present records have been read.
+
+        Raises:
+            UserError: Kafka does not answer; the message names the remedy.
+        """
+        reach(self._connection)
+        give_up_at = time.monotonic() + _ANSWER_SECONDS
+        while not self._tail.caught_up:
+            before = len(records := self._tail.poll(_POLL_SECONDS))
+            self._in_force.fold_records(records)
+            if before:
+                give_up_at = time.monotonic() + _ANSWER_SECONDS
+            elif time.monotonic() > give_up_at:
+                raise UserError(f"kafka: {self._tail.problem or self._tail.backlog}")
+        return self._in_force
+
+    def poll(self) -> DecisionsInForce:
+        """Return the decisions in force after the next records, or after a moment without any."""
+        self._in_force.fold_records(self._tail.poll(_POLL_SECONDS))
+        return self._in_force
+
+    def changes(self) -> Iterator[DecisionsInForce]:
+        """Yield the decisions in force now, and again after each change."""
+        yield self.now()
+        while True:
+            records = self._tail.poll(_POLL_SECONDS)
+            changes = self._in_force.fold_records(records)
+            if changes or any(record.topic.endswith(f".{REPORTS}") for record in records):
+                yield self._in_force
+
 
 View = Callable[[DecisionsInForce, datetime], RenderableType]
 _AHEAD = timedelta(minutes=1)

@@ -22,10 +22,10 @@ from pathlib import Path
 import structlog
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from deploy.commands.console import SafeConsole
+from deploy.commands.terminal import SafeConsole
 from deploy.java.jvm import run_java
 from deploy.settings.folders import user_folder
-from policies.errors import UserError
+from policies.units import UserError
 
 SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
 

@@ -18,8 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from policies.environment import without_settings
-from policies.errors import UserError
+from policies.units import UserError, without_settings
 
 MINIMUM_JAVA = 17
 

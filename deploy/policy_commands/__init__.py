@@ -6,13 +6,13 @@ from importlib.metadata import entry_points
 
 import typer
 
-from policies.errors import UserError
+from policies.units import UserError
 
 OWN = (
-    "deploy.policy_commands.throttle:app",
-    "deploy.policy_commands.isolation:app",
+    "deploy.policy_commands.apps:app",
+    "deploy.policy_commands.apps:app",
     "deploy.switch.cli:switch_app",
-    "deploy.policy_commands.bookie_disks:app",
+    "deploy.policy_commands.apps:app",
 )
 """The `commands` of Headgate's own policies, repeated here so that `--help` need not import the policies."""
 

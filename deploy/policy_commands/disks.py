@@ -11,21 +11,18 @@ from prometheus_client import CollectorRegistry
 from rich.table import Table
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.collection.poll_metrics import PollMetrics
-from deploy.commands.console import SafeConsole
+from connectors.collection import PollMetrics
+from deploy.commands.terminal import SafeConsole
 from deploy.policy_commands.placement import read_cluster
 from deploy.settings.application import Settings
 from policies.bookie_disks.emit import describe_bookie
-from policies.bookie_disks.facts import list_groups
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies
-from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import BookieDisksCluster
-from policies.errors import UserError
+from policies.bookie_disks.state import BookieDisksCluster, list_groups
 from policies.observations import Observation, Outcome, Reading
-from policies.units import counted, human_bytes, to_millis
+from policies.units import UserError, counted, human_bytes, to_millis
 
 
 def show_disks(settings: Settings, cluster: str, *, as_json: bool) -> None:

@@ -1,7 +1,8 @@
 """The command `headgate placement`: shows from live data where a cluster's namespaces may place their data."""
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,31 +10,151 @@ from typing import Any
 import msgspec
 import typer
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+from rich.table import Table
+from rich.text import Text
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.isolation.registration import open_collector
-from deploy.commands.console import SafeConsole
-from deploy.policy_commands.isolation import require_namespace
-from deploy.policy_commands.placement_view import (
-    bookie_table,
-    broker_lines,
-    overview,
-    policies_for,
-    policy_lines,
-    summary,
-)
-from deploy.processes.connections import Connections
+from deploy.commands.pausing import actor, ask, option_error
+from deploy.commands.terminal import SafeConsole
+from deploy.policy_commands.apps import require_namespace
+from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from policies.bookie_readings import BookieAffinity, BrokerIsolation
-from policies.errors import UserError
-from policies.isolation import IsolationSettings
+from policies.decisions import Decision
+from policies.isolation import NamespacePromise, Placement
+from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.fold import fold
-from policies.isolation.judge.placements import PlacementJudgement, judge_placement
+from policies.isolation.judge import PlacementJudgement, judge_placement
 from policies.isolation.messages import explain_placement
-from policies.isolation.settings import RuleSet
+from policies.isolation.placement import BookieMembership, Exclusion, HypotheticalChange, apply_changes, classify
+from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
-from policies.isolation.what_if import HypotheticalChange, apply_changes
 from policies.observations import Observation, Outcome, Reading
+from policies.units import UserError, counted
+
+# Formats the answer of `headgate placement` as tables and sentences.
+
+_COLOURS: Mapping[PlacementVerdict, str] = {
+    PlacementVerdict.ISOLATED: "green",
+    PlacementVerdict.UNCONSTRAINED: "dim",
+    PlacementVerdict.ASKED_FOR: "yellow",
+    PlacementVerdict.SPILLS_TO_SECONDARY: "yellow",
+    PlacementVerdict.LEAKS: "bold red",
+    PlacementVerdict.INFEASIBLE: "bold red",
+}
+_AFTER_HEADROOM: Mapping[Tier, str] = {
+    Tier.PRIMARY: "the primary groups do not suffice",
+    Tier.SECONDARY: "the secondary groups do not suffice",
+    Tier.UNASSIGNED: "it cannot place its data",
+    Tier.NONE: "",
+}
+_POLICIES_UNREAD = Text("brokers: Pulsar's namespace isolation policies could not be read", "dim")
+
+
+def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
+    """Make a table with one row for each namespace, the worst first."""
+    table = Table(title=f"Placement of {cluster}", title_justify="left")
+    for name in ("namespace", "verdict", "primary", "secondary", "ensemble", "candidates", "headroom", "leak"):
+        table.add_column(name, justify="right" if name in ("ensemble", "candidates", "headroom") else "left")
+    order = list(_COLOURS)
+    rows = sorted(
+        ((j, n) for j in judged for n in j.namespaces), key=lambda row: (-order.index(row[0].verdict), row[1])
+    )
+    for j, namespace in rows:
+        table.add_row(
+            namespace,
+            Text(j.verdict.value, _COLOURS[j.verdict]),
+            ", ".join(sorted(j.affinity.primary)),
+            ", ".join(sorted(j.affinity.secondary)),
+            str(j.ensemble_size),
+            str(j.placed.count),
+            str(j.placed.headroom),
+            ", ".join(j.leak),
+        )
+    return table
+
+
+def bookie_table(judged: PlacementJudgement, membership: BookieMembership, settings: IsolationSettings) -> Table:
+    """Make a table with one row for each bookie: whether it is a candidate, and why."""
+    title = f"{judged.namespaces[0]} by the rules `{judged.rules}`, ensemble of {judged.ensemble_size}"
+    table = Table("bookie", "group", "in", "why", title=title, title_justify="left")
+    affinity = judged.affinity or None
+    tiers = classify(judged.rules, membership, affinity, judged.ensemble_size, settings.unaffine)
+    order: list[Tier | Exclusion] = [*Tier, *Exclusion]
+    for bookie, why in sorted(tiers.items(), key=lambda row: (order.index(row[1]), row[0])):
+        groups = ", ".join(sorted(g for g, members in (membership.groups or {}).items() if bookie in members)) or "-"
+        if isinstance(why, Exclusion):
+            table.add_row(bookie, groups, Text("out", "dim"), Text(why.value, "dim"))
+        elif bookie in judged.leak:
+            table.add_row(
+                bookie, groups, Text("LEAK", "bold red"), f"{why.value}; the promise ({judged.promise}) forbids it"
+            )
+        else:
+            table.add_row(bookie, groups, Text("in", "green"), why.value)
+    return table
+
+
+def summary(judged: Sequence[PlacementJudgement], membership: BookieMembership) -> Iterable[Text]:
+    """Summarize the judgements in a line or two."""
+    if len(judged) != 1 or len(judged[0].namespaces) != 1:
+        namespaces = sum(len(j.namespaces) for j in judged)
+        loose = sorted(membership.writable - membership.grouped())
+        bookies = counted(len(membership.writable), "writable bookie")
+        yield Text(f"{counted(namespaces, 'namespace')} with affinity, {bookies}")
+        if loose:
+            yield Text(f"in no group: {', '.join(loose)}", "yellow")
+        return
+    j = judged[0]
+    yield Text(f"{j.verdict.value}: {j.namespaces[0]} {explain_placement(j)}.", _COLOURS[j.verdict])
+    if j.placed.headroom:
+        losses = "one more loss" if j.placed.headroom == 1 else f"{j.placed.headroom} more losses"
+        yield Text(f"headroom: after {losses} {_AFTER_HEADROOM[j.placed.tier]}")
+
+
+def policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[BrokerIsolation]:
+    """Return the namespace isolation policies that brokers follow: the first match in each of Pulsar's clusters."""
+    found: dict[str, BrokerIsolation] = {}
+    for policy in policies:
+        if any(_matches(pattern, namespace) for pattern in policy.namespaces):
+            found.setdefault(policy.pulsar_cluster, policy)
+    return list(found.values())
+
+
+def _matches(pattern: str, namespace: str) -> bool:
+    try:
+        return re.fullmatch(pattern, namespace) is not None
+    except re.error:  # Python does not understand every regular expression of Java
+        return pattern == namespace
+
+
+def broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
+    """Describe the brokers that serve one namespace."""
+    if policies is None:
+        yield _POLICIES_UNREAD
+        return
+    own = policies_for(namespace, policies)
+    if not own:
+        yield Text("brokers: any, no namespace isolation policy names it", "dim")
+    for policy in own:
+        spare = f", then {', '.join(policy.secondary)}" if policy.secondary else ""
+        few = f" when fewer than {policy.min_available} of them are there" if policy.min_available is not None else ""
+        yield Text(
+            f"brokers: {', '.join(policy.primary) or 'none'}{spare}{few if spare else ''} "
+            f"(policy {policy.name} of {policy.pulsar_cluster})"
+        )
+
+
+def policy_lines(namespaces: Sequence[str], policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
+    """Describe the brokers of many namespaces, with one line a policy."""
+    if policies is None:
+        yield _POLICIES_UNREAD
+    for policy in policies or ():
+        names = [name for name in namespaces if any(own is policy for own in policies_for(name, policies or ()))]
+        if names:
+            brokers = ", ".join((*policy.primary, *policy.secondary))
+            yield Text(f"brokers {brokers} (policy {policy.name} of {policy.pulsar_cluster}): {', '.join(names)}")
 
 
 @dataclass(frozen=True)
@@ -151,3 +272,56 @@ def _as_json(
         if policies is None
         else [own.model_dump(mode="json") for own in policies_for(namespace, policies)],
     }
+
+
+# The command `headgate promise`: sends a namespace's promise to the running loop and waits for its decision.
+
+
+@dataclass(frozen=True)
+class PromiseRequest:
+    """The options of the command."""
+
+    cluster: str
+    namespace: str
+    promise: RuleSet | None
+    """None for the promise in the settings."""
+    reason: str = ""
+    timeout_seconds: float = 60.0
+
+
+def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
+    """Send the promise to the loop, and return the placement that the loop decides by it.
+
+    Raises:
+        UserError: the settings do not name the cluster, an option is too long, Kafka does not accept the promise, or
+            the loop does not decide in time.
+    """
+    settings.watched(request.cluster)
+    require_namespace(request.namespace)
+    try:
+        reading = NamespacePromise(
+            cluster=request.cluster,
+            namespace=request.namespace,
+            promise=request.promise,
+            actor=actor(),
+            reason=request.reason,
+        )
+    except ValidationError as error:
+        raise option_error(error) from None
+    block: IsolationSettings = settings.policies.isolation
+    wanted = request.promise or block.for_cluster(request.cluster).promise
+
+    def read_answer(decision: Decision, _: str) -> Placement | None:
+        if not isinstance(decision, Placement) or decision.namespace != request.namespace:
+            return None
+        return decision if decision.promise is wanted else None
+
+    seconds = request.timeout_seconds
+    answer = ask(settings, "isolation", reading, read_answer, what="the promise", timeout_seconds=seconds)
+    if answer is None:
+        raise UserError(
+            f"nothing was decided on {request.namespace} by this promise within {seconds:g} s: the query may not be "
+            "running, or the namespace has no bookie affinity. Kafka keeps the promise, and it takes effect when the "
+            "query reads it."
+        )
+    return answer

@@ -2,15 +2,14 @@
 
 from pydantic import ValidationError
 
-from deploy.commands.asking import ask
-from deploy.commands.sending import actor, option_error
-from deploy.inspection.in_force import InForceReader
+from deploy.commands.pausing import actor, ask, option_error
+from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
 from policies.decisions import Decision
-from policies.errors import UserError
-from policies.throttle.alert_kinds import REPLACED
-from policies.throttle.commands import AdoptCommand, ForgetCommand, ThrottleCommand
+from policies.throttle.alerts import REPLACED
 from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.fold import AdoptCommand, ForgetCommand, ThrottleCommand
+from policies.units import UserError
 
 
 def forget_log_dir(

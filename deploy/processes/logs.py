@@ -13,9 +13,9 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from deploy.commands.console import indent_body, journal_priority, shown_error
-from deploy.commands.times import local_clock, show_local
-from policies.printable import printable_line
+from deploy.commands.shell import local_clock, show_local
+from deploy.commands.terminal import indent_body, journal_priority, shown_error
+from policies.units import printable_line
 
 _SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,

@@ -13,11 +13,9 @@ from prometheus_client.registry import Collector
 
 from connectors.component import Check, Component, first_problem
 from connectors.kafka.connection import KafkaConnection
-from connectors.partitions.lease import PartitionLease
-from connectors.partitions.membership import Group, Membership
-from connectors.partitions.metrics import PartitionMetrics
+from connectors.partitions.membership import Group, Membership, PartitionLease, PartitionMetrics
 from connectors.partitions.settings import PartitionSettings
-from policies.errors import UserError
+from policies.units import UserError
 
 _log = structlog.get_logger(__name__)
 

@@ -1,35 +1,228 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from connectors.component import Component, first_problem
-from connectors.exporter.version import VERSION
+from connectors.exporter.exporter import VERSION
+from connectors.exporter.page.site import StatusSite
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.topic_admin import TopicReport, create_topics
-from connectors.partitions.metrics import PartitionMetrics
+from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
+from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
+from connectors.registration import acts_on, connectors_of
 from deploy.commands.terminal import Terminal
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.act import Actuators, policy_services
-from deploy.processes.collect import Collectors
-from deploy.processes.connections import Connections
-from deploy.processes.decide import Decider
-from deploy.processes.exporting import exporting, notifier_components
+from deploy.processes import parts
+from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components, policy_services
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
-from deploy.processes.separate import restore_dropped
-from deploy.processes.shared_components import SharedComponents
+from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
 from deploy.processes.signals import stop_on_signals
-from deploy.query.components import log_differences, require_usable
-from deploy.query.spark_sessions import SparkSessions, started_ahead
+from deploy.query.checkpoint import sole_query_in_turn
+from deploy.query.components import (
+    SparkSessions,
+    log_differences,
+    query_components,
+    require_own_checkpoint,
+    require_usable,
+    started_ahead,
+    take_checkpoint,
+    warm_up,
+)
 from deploy.settings.application import Settings
 from deploy.settings.embedded import with_embedded
 from deploy.settings.reload import SettingsReload
+from policies.registry import POLICIES
+from policies.units import UserError
+from policies.wire import DECIDER_SHARE
+
+# Runs the query in one process at a time; the others stand by, with their Spark session started and warmed up.
+
+_log = structlog.get_logger(__name__)
+
+
+class Decider:
+    """The query of a prefix, as work that one process holds at a time.
+
+    Args:
+        publisher: publishes ticks, batch records and tombstones.
+        stop: set when this process is to end, and so will not stand by.
+
+    Raises:
+        UserError: the settings do not fit the checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: TopicReport,
+        registry: CollectorRegistry,
+        sessions: SparkSessions,
+        publisher: Publisher,
+        stop: threading.Event,
+    ) -> None:
+        require_own_checkpoint(settings, report)
+        self._settings = settings
+        self._report = report
+        self._registry = registry
+        self._sessions = sessions
+        self._publisher = publisher
+        self._stop = stop
+        sessions.while_untaken(partial(warm_up, settings))
+
+    def work(self) -> Work:
+        """Return the query as work for `SharedComponents`: a single unit, held with the decider's share."""
+        place = self._settings.checkpoint()
+        checkpoint = str(place.folder or place.uri)
+        return Work(
+            name="query",
+            group=deciders_group(self._settings.topics, checkpoint),
+            of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
+            units=lambda held: {"query": held} if held else {},
+            open=self._open,
+        )
+
+    @contextmanager
+    def _open(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+        tenure = _Tenure(self, lease)
+        with passing_registry(self._registry) as registry:
+            yield [Component("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
+            if not (lease.holds(DECIDER_SHARE) or self._stop.is_set()):
+                self._sessions.start_ahead()
+                self._sessions.while_untaken(partial(warm_up, self._settings))
+
+    def components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
+        """Make the query's components on the present checkpoint, while this process holds the share."""
+        take_checkpoint(self._settings, self._report)
+        return query_components(
+            self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the application."""
+        return self._settings
+
+
+class _Tenure:
+    """The time from when this process gets the query until it gives it up."""
+
+    def __init__(self, decider: Decider, lease: PartitionLease) -> None:
+        self._decider = decider
+        self._lease = lease
+        self._components: Sequence[Component] | None = None
+
+    def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
+        """Decide until `stop` is set."""
+        with sole_query_in_turn(self._decider.settings, stop) as is_ours:
+            if is_ours:
+                _log.info("this process decides from now on")
+                self._components = self._decider.components(registry, self._lease)
+                run_components(self._components, stop)
+
+    def healthy(self) -> str | None:
+        """Return the problem of the query; None without one."""
+        return first_problem(component.healthy for component in self._components or ())
+
+    def ready(self) -> str | None:
+        """Return why the query does not decide yet; None when it does."""
+        if self._components is None:
+            return "waiting until the previous query has ended"
+        return first_problem(component.ready for component in self._components)
+
+
+# Runs one part of the loop as its own process, with its own metrics and health endpoints.
+
+
+def run_collectors(settings: Settings) -> None:
+    """Run the collectors of this process's share of the watched clusters."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        work = Collectors(settings, registry, publisher.publish, connections).work()
+        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+        _run_part(settings, registry, [shared.component()])
+
+
+def run_query(settings: Settings) -> None:
+    """Run the query, or stand by."""
+    require_free_ports(settings)
+    with started_ahead(settings) as sessions:
+        report = _require_topics(settings)
+        registry, stop = new_registry(), stop_on_signals()
+        with publishing(settings, registry) as publisher:
+            work = Decider(settings, report, registry, sessions, publisher, stop).work()
+            shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+            with serving(settings, registry, components := [shared.component()]):
+                run_components(components, stop)
+
+
+def run_exporter(settings: Settings) -> None:
+    """Run the exporter."""
+    _require_topics(settings)
+    registry = new_registry()
+    # without the canary it only reads
+    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:
+        export = exporting(settings, registry, publisher)
+        _run_part(settings, registry, [*export.components, *notifier_components(settings, registry)], export.site)
+
+
+def run_actuators(settings: Settings) -> None:
+    """Run the actuators for this process's share of the clusters. When they end, their changes stay."""
+    _require_topics(settings)
+    registry = new_registry()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        work = Actuators(settings, registry, publisher, connections).work()
+        if work is None:
+            needed = ", or ".join(words for kind in POLICIES.values() if (words := connectors_of(kind).acts_if))
+            raise UserError(f"clusters: no decision can be carried out: none has {needed}")
+        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
+        _run_part(settings, registry, [shared.component(), *policy_services(settings)])
+
+
+def release(settings: Settings, forget: str | None) -> Iterator[str]:
+    """Restore the quotas from before Headgate, whether or not the loop's own Kafka answers. Yields the results."""
+    registry = new_registry()
+    with publishing(settings, registry) as publisher:
+        yield from parts.release(settings, registry, publisher, forget)
+
+
+def restore_dropped(settings: Settings) -> None:
+    """Restore what was set on the clusters of these settings on which this process acted.
+
+    Raises:
+        UserError: not everything could be restored.
+    """
+    blocks = settings.policy_settings()
+    acted = {
+        name: each
+        for name, each in settings.clusters.items()
+        if any(acts_on(connectors_of(kind), blocks[kind.name], name, each) for kind in POLICIES.values())
+    }
+    for line in release(settings.model_copy(update={"clusters": acted}), None) if acted else ():
+        _log.info(line)
+
+
+def _run_part(
+    settings: Settings, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
+) -> None:
+    with serving(settings, registry, components, site):
+        run_components(components, stop_on_signals())
+
+
+def _require_topics(settings: Settings) -> TopicReport:
+    report = check_topics(settings.loop_kafka(), settings.topics)
+    if report.missing:
+        raise UserError(f"topics are missing: {', '.join(report.missing)}. Create them with `headgate topics create`.")
+    require_usable(report)
+    log_differences(report)
+    return report
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from connectors.kafka.publisher import Publisher
-from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
+from policies.policy import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.registry import observed_topics
 from policies.units import from_millis
 

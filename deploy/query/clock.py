@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
-from connectors.kafka.clock_difference import ClockDifference
+from connectors.kafka.probes import ClockDifference
 from deploy.query.checkpoint import Checkpoint
 from streaming.clocks import BatchClock
 from streaming.progress import BatchProgress

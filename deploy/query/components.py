@@ -1,11 +1,17 @@
 """The components of a process that runs the query, and the preconditions of checkpoint and topics."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import structlog
+from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from connectors.component import Component
@@ -13,26 +19,189 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport, check_topics
-from connectors.partitions.deciders import find_deciders
+from connectors.partitions.membership import Decider, describe_loops, find_deciders
+from deploy.java.jars import fetch_jars
+from deploy.java.jvm import find_java
 from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
 from deploy.query.clock import ClockNotes
-from deploy.query.health import QueryHealth
-from deploy.query.loop_watch import LoopWatch
 from deploy.query.recovery import recover
-from deploy.query.spark_sessions import SparkSessions
-from deploy.query.supervisor import QuerySupervisor
+from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
 from deploy.settings.application import Settings
-from policies.errors import UserError
-from policies.host_alerts import LOOP
-from streaming.checkpoint import read_last_plan
+from policies.alerts import HOST_ALERTS, LOOP, TOPIC_UNUSABLE, TWO_LOOPS_DECIDE, AlertBook, Condition, Sender, review
+from policies.decisions import Alert, AlertStatus, Issuer, Mode
+from policies.registry import AUDIT
+from policies.units import UserError
+from policies.wire import audit_event, decision_event
 from streaming.clocks import BatchClock
 from streaming.operator import StepMark
 from streaming.query import Wiring, rehearse
-from streaming.session import stop_session
-from streaming.settings import is_local, is_on_this_machine
+from streaming.session import is_alive, require_startable, start_session, stop_session
+from streaming.settings import is_local, is_on_this_machine, read_last_plan
+
+# Raises the alerts about the loop itself: another loop on the same prefix, and topics that are missing or wrong.
+#
+# The process that decides looks for both while it runs.
+
+_LOOK_SECONDS = 15.0
+_SENDER = Sender(
+    Issuer("loop", LOOP, Mode.ACTIVE, ""),
+    # Kafka lists a killed process for some seconds, so the next look confirms the first one.
+    grace=timedelta(seconds=_LOOK_SECONDS),
+    repeat=timedelta(minutes=5),
+)
 
 _log = structlog.get_logger(__name__)
+
+
+class LoopWatch:
+    """Looks for other loops, and compares the topics with their plan.
+
+    Args:
+        deciders: returns the processes that decide or stand by.
+        topics: compares the topics with their plan.
+        publish: publishes a record (topic, key, value).
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        deciders: Callable[[], Sequence[Decider]],
+        topics: Callable[[], TopicReport],
+        publish: Callable[[str, str, bytes], None],
+    ) -> None:
+        self._prefix = prefix
+        self._deciders = deciders
+        self._topics = topics
+        self._publish = publish
+        self._book = AlertBook()
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until `stop` is set."""
+        while not stop.wait(_LOOK_SECONDS):
+            try:
+                self.look(self._deciders(), self._topics(), datetime.now(UTC))
+            except (KafkaException, TimeoutError, UserError) as error:
+                _log.debug("the loop's group or topics cannot be read", detail=str(error))
+
+    def look(self, deciders: Sequence[Decider], topics: TopicReport, now: datetime) -> None:
+        """Publish each alert that begins, is due to be repeated, or ends."""
+        found = [*self._find_loops(deciders), *_find_topics(topics)]
+        self._book, alerts, _ = review(self._book, found, now, _SENDER)
+        for alert in alerts:
+            log = _log.error if alert.status is AlertStatus.FIRING else _log.info
+            log(alert.summary, alert=alert.alert)
+            self._publish(f"{self._prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
+            self._publish(f"{self._prefix}.{AUDIT}", alert.cluster, audit_event(alert))
+
+    def _find_loops(self, deciders: Sequence[Decider]) -> Iterator[Condition]:
+        summary = describe_loops(deciders, self._prefix)
+        if summary is not None:
+            labels = {"hosts": ",".join(sorted({each.host for each in deciders}))}
+            severity = HOST_ALERTS[TWO_LOOPS_DECIDE]
+            yield Condition(TWO_LOOPS_DECIDE, self._prefix, severity, "other-checkpoint", summary, labels)
+
+
+def _find_topics(topics: TopicReport) -> Iterator[Condition]:
+    severity = HOST_ALERTS[TOPIC_UNUSABLE]
+    for topic in topics.missing:
+        summary = f"{topic} is missing: create it with `headgate topics create`"
+        yield Condition(TOPIC_UNUSABLE, topic, severity, "missing", summary, {"topic": topic})
+    for wrong in topics.unusable:
+        yield Condition(TOPIC_UNUSABLE, wrong.topic, severity, wrong.key, str(wrong), {"topic": wrong.topic})
+
+
+# Starts Spark sessions, the first one ahead of its use.
+
+_UNTAKEN_SECONDS = 5.0
+"""A process that has not used its session for this time after its start is a stand-by."""
+
+
+class SparkSessions:
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked.
+
+    Raises:
+        UserError: Java or the jars are missing and cannot be fetched, or the data folder cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        find_java()
+        self._settings = settings
+        self._log_file = settings.create_data_dir() / "spark.log"
+        self._jars = fetch_jars(["spark"], settings.jars_dir)[0]
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
+        self._taken = threading.Event()
+        self._first: Future[SparkSession] | None = self._starter.submit(self._start)
+
+    def open(self) -> SparkSession:
+        """Return the session that was started ahead if it is still alive, else a new one."""
+        self._taken.set()
+        first, self._first = self._first, None
+        if first is None:
+            return self._start()
+        session = first.result()
+        if is_alive(session):
+            return session
+        stop_session(session)
+        return self._start()
+
+    def start_ahead(self) -> None:
+        """Start a session in the background that `open` will return, for a stand-by."""
+        if self._first is None:
+            self._taken = threading.Event()
+            self._first = self._starter.submit(self._start)
+
+    def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
+        """Use the session that was started ahead, if `open` does not take it for a while.
+
+        Args:
+            use: called with the session and an event that is set when `open` takes the session: then it must stop.
+        """
+        if self._first is not None:
+            self._starter.submit(self._use, use, self._first, self._taken)
+
+    def _use(
+        self,
+        use: Callable[[SparkSession, threading.Event], None],
+        started: Future[SparkSession],
+        taken: threading.Event,
+    ) -> None:
+        session = started.result()
+        if taken.wait(_UNTAKEN_SECONDS):
+            return
+        try:
+            use(session, taken)
+        except (Py4JError, PySparkException, OSError) as error:  # the query starts without warm-up
+            _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
+
+    def close(self) -> None:
+        """Stop the session that was started ahead, if it was not used."""
+        self._taken.set()
+        first, self._first = self._first, None
+        if first is not None:
+            stop_session(first.result())
+        self._starter.shutdown()
+
+    def _start(self) -> SparkSession:
+        session = start_session(self._settings.stream, self._jars, self._log_file)
+        _log.info("Spark is started")
+        return session
+
+
+@contextmanager
+def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
+    """Yield Spark sessions while the block runs; the first one is being started.
+
+    Raises:
+        UserError: no session can start here. It says so before a server is started, or an answer of Kafka awaited.
+    """
+    require_startable(settings.stream)
+    sessions = SparkSessions(settings)
+    try:
+        yield sessions
+    finally:
+        sessions.close()
+
 
 _FLUSH_SECONDS = 10.0
 _SLOW_TICK_SECONDS = 20.0

@@ -6,34 +6,167 @@ In the environment, ``HEADGATE_`` and the path with ``__`` between its parts nam
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.canary.settings import with_canary
+from connectors.http.server import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
-from connectors.registration import connectors_of
-from deploy.checking.environment import with_names_of_clusters
-from deploy.checking.suggestions import suggest
+from connectors.registration import ClusterSources, connectors_of
+from deploy.checking.schema import suggest, with_names_of_clusters
 from deploy.java.jars import default_cache_dir
-from deploy.settings.blocks import SettingsBlock
 from deploy.settings.folders import user_folder
-from deploy.settings.http import HttpSettings
-from deploy.settings.watched_cluster import WatchedCluster
+from policies.alerts import LOOP
 from policies.canary import CANARY
-from policies.errors import UserError
-from policies.host_alerts import LOOP
 from policies.registry import POLICIES
-from policies.settings import PolicySettings
-from streaming.checkpoint import CheckpointPlace
+from policies.settings import PolicySettings, merge_errors
+from policies.units import UserError
 from streaming.host import PolicyHost
-from streaming.settings import StreamSettings, is_loopback, is_on_this_machine
+from streaming.settings import CheckpointPlace, StreamSettings, is_loopback, is_on_this_machine
+
+# The base of the settings' blocks.
+
+
+class SettingsBlock(BaseModel):
+    """A block of the settings; unknown names are mistakes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+# The settings of the HTTP listeners.
+
+_PAGE_URL = re.compile(r"https?://[^\s?#@]+")
+
+
+def _check_host(host: str) -> str:
+    if not host.strip():  # servers take an empty host as every address
+        raise ValueError("is empty: name the address to listen on: 127.0.0.1, or 0.0.0.0 for all addresses")
+    return host
+
+
+class HttpSettings(SettingsBlock):
+    """The address of /metrics, /-/healthy and /-/ready, and of the exporter's status page."""
+
+    host: Annotated[str, AfterValidator(_check_host)] = Field(
+        default="127.0.0.1", description="Address to listen on; `0.0.0.0` for a Prometheus on another machine."
+    )
+    port: int = Field(default=9408, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    probes_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of a second listener with /-/healthy and /-/ready alone, which no client of the page fills.",
+    )
+    host_names: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Public names of this server. A request by another one gets status 421, because a web page "
+        "elsewhere may have sent it (DNS rebinding). Addresses, the machine's name and names without a public domain "
+        "need no entry.",
+    )
+    access: HttpAccess | None = Field(
+        default=None,
+        description="Tokens and TLS. Off: open to every client, unencrypted. /-/healthy and /-/ready are always open.",
+    )
+
+    public_url: str | None = Field(
+        default=None,
+        description="The status page's address for people, such as `https://headgate.example.org`: notifications of "
+        "Alertmanager link to its pages of clusters and runbooks.",
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _complete_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        url = url.rstrip("/") if "://" in url else f"https://{url.rstrip('/')}"
+        if not _PAGE_URL.fullmatch(url):
+            raise ValueError("is no address such as https://headgate.example.org, without user, query and fragment")
+        return url
+
+    @field_validator("access")
+    @classmethod
+    def _refuse_open_access(cls, access: HttpAccess | None) -> HttpAccess | None:
+        """Refuse an empty block, because its author wants restricted access and would get none."""
+        if access == HttpAccess():
+            raise ValueError("names no token and no certificate, so every client has access: set one, or leave it out")
+        return access
+
+    def url(self, port: int) -> str:
+        """Return the URL, given the port in use."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
+
+
+# The settings of one watched cluster: its connections, and the settings that each policy adds.
+
+
+class WatchedClusterBase(ClusterSources):
+    """One watched cluster: how to read it, and how to carry its decisions out."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Report missing settings that a block needs together with the mistakes within the blocks."""
+        try:
+            cluster = handler(value)
+        except ValidationError as error:
+            given = value if isinstance(value, Mapping) else {}
+            raise merge_errors(cls.__name__, _missing_settings(given.get), error) from None
+        found = [*_missing_settings(lambda name: getattr(cluster, name)), *_policy_mistakes(cluster)]
+        if found:
+            raise merge_errors(cls.__name__, found)
+        return cluster
+
+
+def _missing_settings(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a cluster that need others which are missing, with a sentence each."""
+    for kind in POLICIES.values():
+        for name, setting in connectors_of(kind).cluster_settings.items():
+            lacking = [path for path in setting.needs if given(path.partition(".")[0]) is None]
+            if given(name) is not None and lacking:
+                yield name, f"needs {lacking[0]}, too"
+
+
+def _policy_mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
+    for kind in POLICIES.values():
+        for mistake in connectors_of(kind).mistakes(cluster):
+            path, _, what = mistake.partition(": ")
+            yield path, what
+
+
+def _watched_cluster() -> Any:
+    """Make the model of a cluster with the settings that each registered policy adds."""
+    fields: dict[str, Any] = {
+        name: (setting.model | None, Field(default=None, description=setting.description))
+        for kind in POLICIES.values()
+        for name, setting in connectors_of(kind).cluster_settings.items()
+    }
+    return create_model(
+        "WatchedCluster", __base__=WatchedClusterBase, __doc__=WatchedClusterBase.__doc__, __module__=__name__, **fields
+    )
+
+
+WatchedCluster: Any = _watched_cluster()
 
 
 def _check_name(name: str) -> str:

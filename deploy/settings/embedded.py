@@ -9,8 +9,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.registration import connectors_of
 from deploy.embedded.small_servers import LOOPBACK
-from deploy.settings.application import EMBEDDED_CLUSTER, Settings
-from deploy.settings.watched_cluster import WatchedCluster
+from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
 from policies.registry import POLICIES
 
 

@@ -10,12 +10,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from connectors.named_files import read_named_file
-from deploy.checking.suggestions import nearest
-from deploy.checking.wording import Wording
-from deploy.checking.yaml_text import YamlText, parse
+from connectors.component import read_named_file
+from deploy.checking.schema import nearest
+from deploy.checking.yaml_text import Wording, YamlText, parse
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from policies.errors import UserError
+from policies.units import UserError
 
 
 def user_folder(variable: str, in_home: str) -> Path:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from deploy.processes.signals import set_in_handler
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 _log = structlog.get_logger(__name__)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deploy.commands.examples import show_examples
-from deploy.commands.lazy_imports import load_asked
-from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout
-from policies.errors import UserError
+from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, load_asked
+from policies.units import UserError
 
 if TYPE_CHECKING:
     from deploy.switch.command_runner import CommandRunner
@@ -49,7 +48,7 @@ def _build_runner(
     settings: SettingsFile = None,
 ) -> "CommandRunner":
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
-    from deploy.commands.console import SafeConsole
+    from deploy.commands.terminal import SafeConsole
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
 
@@ -91,7 +90,7 @@ def register(
     ] = None,
 ) -> int:
     """Register a BookKeeper cluster. Its metadata at its address identify it; the first one becomes active."""
-    from deploy.switch.clusters import identify_cluster
+    from deploy.switch.precheck import identify_cluster
 
     return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)
 
@@ -113,7 +112,7 @@ def precheck(
     explain: Annotated[bool, typer.Option("--explain", help="Add the remedy of each finding.")] = False,
 ) -> None:
     """Check from live data whether a switch is safe. Writes nothing. The exit status is 1 if it is not ready."""
-    from deploy.switch.precheck_command import run_precheck
+    from deploy.switch.precheck import run_precheck
 
     given = load_asked(settings, logging.ERROR)  # the report has every failed reading
     if not run_precheck(given, cluster, target, as_json=as_json, explained=explain):
@@ -134,7 +133,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Preview a switch and its duration. Writes nothing. The exit status is 1 if the target is not ready."""
-    from deploy.switch.plan_command import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
+    from deploy.switch.plan import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
 
     given = load_asked(settings, _LOGGED)
     is_given = ledgers_per_second is not None or bytes_per_second is not None
@@ -175,15 +174,15 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show the stage and the next step of a switch. It also names what the switch waits for."""
-    from deploy.commands.console import SafeConsole
-    from deploy.switch.status_command import show_status
+    from deploy.commands.terminal import SafeConsole
+    from deploy.switch.status import show_status
 
     given = load_asked(settings, _LOGGED)
     given.watched(cluster)
     if failed and watch:
         raise UserError("--failed: it is printed once; leave out --watch")
     if failed:
-        from deploy.switch.ledger_views import show_failed
+        from deploy.switch.plan import show_failed
 
         show_failed(given, cluster, as_json=as_json)
         return

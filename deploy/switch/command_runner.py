@@ -12,16 +12,25 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from deploy.settings.application import Settings
-from deploy.switch.command_result import CommandResult, ExitStatus, decision_line, result_lines, undecided
-from deploy.switch.ledger_views import is_to_clean, show_ledgers
-from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError, Received
-from deploy.switch.precheck_view import report_lines
+from deploy.switch.loop_client import (
+    CommandOptions,
+    CommandResult,
+    ExitStatus,
+    LoopClient,
+    NoDecisionError,
+    Received,
+    decision_line,
+    result_lines,
+    undecided,
+)
+from deploy.switch.plan import is_to_clean, show_ledgers
+from deploy.switch.precheck import report_lines
 from policies.decisions import Mode
-from policies.errors import UserError
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import SwitchCommand, SwitchPrecheck
 from policies.switching.state import ENDED
+from policies.units import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,115 @@
 """Alert conditions of the bookie-disks policy, in addition to those of `policies.free_space.alerts`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from policies.alerts import Condition
-from policies.bookie_disks.alert_kinds import (
-    AT_RISK,
-    BELOW_HARD,
-    BELOW_SOFT,
-    FILLS_SOON,
-    FORGOTTEN,
-    READ_ONLY,
-    SUSPENDED,
-    THRESHOLDS,
-    UNREAD,
-)
 from policies.bookie_disks.decisions import BookieThrottleReason
-from policies.bookie_disks.judge.bookies import BookieVerdict, DirVerdict
-from policies.bookie_disks.judge.groups import GroupVerdict
-from policies.bookie_disks.messages import explain_cause, name_dir
-from policies.bookie_disks.state import BookieDisksCluster, ForgottenDir, ReadOnlyCause
-from policies.decisions import EVIDENCE_LIMIT, Severity
-from policies.free_space.alerts import SpaceAlertContext, SpaceAlerts
+from policies.bookie_disks.emit import explain_cause, name_dir
+from policies.bookie_disks.judge import BookieVerdict, DirVerdict, GroupVerdict
+from policies.bookie_disks.readings import PublishState
+from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir, GroupState, ReadOnlyCause
+from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
+from policies.free_space.alerts import SpaceAlertContext, SpaceAlerts, VolumeGrowth, follow_growth, render_factor
 from policies.free_space.volumes import NEVER, Freshness
-from policies.units import agreeing, counted, format_duration
+from policies.policy import AlertKind
+from policies.units import agreeing, counted, format_duration, human_rate
+
+# The alerts of the bookie-disks policy, each with its runbook.
+
+_EXPLAIN = "headgate explain {subject}"
+_FREE = "Delete backlog and shorten retention while the bookie still compacts (below 0.90 used), or add bookies."
+
+ALERTS = (
+    AlertKind(
+        BELOW_HARD := "bookie-disk-below-hard-limit",
+        (Severity.CRITICAL,),
+        "A ledger dir of a bookie is at or below its hard limit.",
+        _EXPLAIN,
+        f"{_FREE} Beyond its thresholds a bookie frees only entry logs without live data.",
+        "The dir has the hard limit and `recovery_margin` free again.",
+    ),
+    AlertKind(
+        BELOW_SOFT := "bookie-disk-below-soft-limit",
+        (Severity.WARNING,),
+        "A ledger dir of a bookie is at or below its soft limit.",
+        _EXPLAIN,
+        _FREE,
+        "The dir has the soft limit and `recovery_margin` free again.",
+    ),
+    AlertKind(
+        FILLS_SOON := "bookie-disk-fills-soon",
+        (Severity.WARNING,),
+        "At its present rate a ledger dir is full within `time_to_full_alert`.",
+        _EXPLAIN,
+        f"Find the namespace that grows. {_FREE}",
+        "The dir has a quarter more time than `time_to_full_alert`, or no longer fills.",
+    ),
+    AlertKind(
+        UNREAD := "bookie-disks-unread",
+        (Severity.WARNING, Severity.CRITICAL),
+        "A bookie's disks have not been read for `validity`; critical where nothing valid is known of the cluster.",
+        "headgate doctor --part collect-bookie_disks",
+        "Repair what the check names: the bookie's HTTP server (`httpServerEnabled=true`), the network, or the bookie.",
+        "The bookie's disks are read again.",
+    ),
+    AlertKind(
+        READ_ONLY := "bookie-read-only",
+        (Severity.WARNING,),
+        "A bookie is read-only: it takes no new data.",
+        _EXPLAIN,
+        "The alert names the cause. `full`: add space, or add bookies. `kept`: it has room again and did not return; "
+        "set it writable by its REST state, or restart it. It returns by itself below `diskUsageLwmThreshold`. "
+        "`by_hand`: "
+        "ask who did it, then set it writable by its REST state, or remove `forceReadOnlyBookie`.",
+        "The bookie is writable, or gone.",
+    ),
+    AlertKind(
+        THRESHOLDS := "bookie-thresholds-unknown",
+        (Severity.WARNING,),
+        "A bookie's read-only or compaction threshold is not known, so `compaction-suspended` cannot warn of it.",
+        "headgate doctor --part collect-bookie_disks",
+        "Write `diskUsageThreshold` and `diskUsageWarnThreshold` in bookkeeper.conf as shares from 0 to 1. The "
+        "reading's `detail` names the value that could not be read.",
+        "The thresholds are read.",
+    ),
+    AlertKind(
+        SUSPENDED := "compaction-suspended",
+        (Severity.CRITICAL,),
+        "A ledger dir is so full that its bookie suspends compaction: deleting data may free no space.",
+        _EXPLAIN,
+        "Deleting data frees only entry logs without live data now. Give the bookie more disk, or raise its "
+        "compaction thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
+        "The dir has the free share at which the bookie compacts, and `recovery_margin`.",
+    ),
+    AlertKind(
+        WITHOUT_EFFECT := "publish-without-effect",
+        (Severity.CRITICAL,),
+        "Publishing to a placement group is stopped or slowed, and a ledger dir fills faster than the limits explain.",
+        _EXPLAIN,
+        "See under `carried out` if the limits are set. These escape them: topics with publish rates of their own, "
+        "the recovery of a lost bookie, another user of the disk, namespaces of other groups on the same bookies, "
+        "and many topics at the lowest rate (`publish.floor_bytes_per_second`).",
+        "The dir fills as slowly as the limits explain for a minute and a half, or publishing is no longer slowed.",
+    ),
+    AlertKind(
+        FORGOTTEN := "departed-ledger-dir-forgotten",
+        (Severity.WARNING,),
+        "A bookie no longer reports a ledger dir that limited it, and `departed_hold` is over: it does not count.",
+        _EXPLAIN,
+        "Look at the bookie's `ledgerDirectories`. A dir that was taken out on purpose needs nothing more.",
+        "`departed_hold` after the dir was forgotten, or when it is reported again.",
+    ),
+    AlertKind(
+        AT_RISK := "ensemble-at-risk",
+        (Severity.WARNING, Severity.CRITICAL),
+        "No more bookies of a placement group than a ledger needs have room above the soft limit; critical if fewer.",
+        _EXPLAIN,
+        "Add bookies to the group, or free space on those that have the most. With fewer than a ledger needs, "
+        "producers of the group fail.",
+        "More bookies than a ledger needs have room above the soft limit, by `recovery_margin`.",
+    ),
+)
+
 
 _WRITABLE = """`curl -X PUT -d '{"readOnly":false}' http://<bookie>/api/v1/bookie/state/readonly`"""
 _REMEDIES = {
@@ -137,3 +224,83 @@ def _find_nothing_known(
         summary=f"nothing is known of the disks of {context.cluster}: no valid reading of any of its bookies{why}",
         labels={"cluster": context.cluster},
     )
+
+
+# Whether slowing publishing down has the expected effect: ledger dirs' growth, compared with what limits let through.
+#
+# A bookie stores at most one copy of each entry, whatever the write quorum is, and a second one in a journal that may
+# be on the same disk. Compaction copies one entry log after the other, and then deletes it. So a bookie's only ledger
+# dir grows by at most twice what the limits let through, and by one entry log.
+
+_TOLERATED = 3.0
+"""The entry logs, a journal on the same disk, and as much again: for indexes, and because bookies flush in bursts."""
+_WINDOW_SECONDS = 90.0
+"""A bookie flushes each 60 s by default, so data from before a limit reaches the disk in its first window."""
+_ENTRY_LOG_BYTES = 2**30
+"""The default size of an entry log. Half of it in each of two windows would suffice."""
+
+
+def follow_dirs(
+    verdict: GroupVerdict, before: GroupState | None, publishing: PublishState | None
+) -> tuple[VolumeGrowth[DirKey], ...]:
+    """Return the growth of the dirs that limit a group while it is slowed down by an actuator."""
+    settings = verdict.settings
+    is_slowed = verdict.move.gate.factor < 1.0 and settings.has_actuator is True and settings.mode is Mode.ACTIVE
+    limiting = _list_expected(verdict, publishing) if is_slowed else ()
+    return follow_growth(before.growths if before else (), limiting, _WINDOW_SECONDS)
+
+
+def find_effect_conditions(
+    cluster: str,
+    groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]],
+    publishing: PublishState | None,
+) -> Iterator[Condition]:
+    """Find the groups of which a dir fills too fast although publishing is slowed; the sentence names the fastest."""
+    let_through = None if publishing is None else publishing.let_through_bytes_per_second
+    limits = "" if let_through is None else f", where the limits let through {human_rate(let_through)}"
+    for verdict, growths in groups:
+        growing = [growth for growth in growths if growth.is_unexpected]
+        if not growing:
+            continue
+        fastest, name = max(growing, key=lambda each: each.bytes_per_second), verdict.group.name
+        factor = verdict.move.gate.factor
+        request = f"slowed to {render_factor(factor)}" if factor else "stopped"
+        summary = (
+            f"publishing to group {name} of {cluster} is {request}, and {name_dir(*fastest.volume)} still fills by "
+            f"{human_rate(fastest.bytes_per_second)}{limits}"
+        )
+        labels = {"cluster": cluster, "group": name}
+        evidence = tuple(b.facts.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
+        yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)
+
+
+def find_effect_ends(
+    cluster: str, groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]]
+) -> dict[tuple[str, str], str]:
+    """Return, by alert and subject, why alerts end though no reading shows that they are over."""
+    why = "ends: the growth of its dirs is not compared any more"
+    return {
+        (WITHOUT_EFFECT, f"{cluster}/{verdict.group.name}"): why
+        for verdict, growths in groups
+        if not growths and verdict.move.gate.factor < 1.0
+    }
+
+
+def _list_expected(verdict: GroupVerdict, publishing: PublishState | None) -> Iterator[tuple[DirVerdict, float]]:
+    """Yield the tightest dir of each bookie that limits the group, with the fastest growth that is expected of it.
+
+    In a stop no dir should fill up soon, whether or not it is known what the limits let through.
+    """
+    soon_seconds = verdict.settings.time_to_full_alert.total_seconds()
+    for bookie in verdict.ranked.known:
+        each, bounds = bookie.tightest, list[float]()
+        if each is None or bookie.factor == 1.0:
+            continue
+        if verdict.move.gate.factor == 0.0 and soon_seconds > 0.0:
+            bounds.append(each.state.usable_bytes / soon_seconds)
+        # The bytes of one of several dirs are exact only where their disks are of one size.
+        if publishing and publishing.let_through_bytes_per_second is not None and len(bookie.facts.dirs) == 1:
+            let_through = _TOLERATED * publishing.let_through_bytes_per_second
+            bounds.append(let_through + _ENTRY_LOG_BYTES / _WINDOW_SECONDS)
+        if bounds:
+            yield each, min(bounds)

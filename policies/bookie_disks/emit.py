@@ -1,9 +1,9 @@
 """Makes the decision about a group, and publishes it if that is due."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
-from policies.bookie_disks.counterfactuals import counterfactuals
 from policies.bookie_disks.decisions import (
     BookieCounts,
     BookieThrottle,
@@ -11,19 +11,203 @@ from policies.bookie_disks.decisions import (
     LimitingDir,
     PlacedHere,
 )
-from policies.bookie_disks.judge.bookies import BookieVerdict
-from policies.bookie_disks.judge.groups import GroupVerdict
-from policies.bookie_disks.messages import explain, explain_end
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import DirKey, GroupState
-from policies.decisions import EVIDENCE_LIMIT, Issuer
-from policies.free_space.gate import FactorVerdict
+from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
+from policies.comparison import Relation
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Otherwise, Publication
+from policies.free_space.alerts import (
+    NO_LIMIT,
+    describe_ahead,
+    describe_threshold,
+    describe_wait,
+    explain_factor,
+    list_otherwise,
+    render_factor,
+)
+from policies.free_space.gate import FactorVerdict, Gate, is_publishable, lowering, raising
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.repeats import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
+from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
 from policies.free_space.volumes import NEVER, Freshness
-from policies.printable import printable_line
-from policies.publication import Publication
-from policies.units import format_instant, from_millis, to_millis
+from policies.units import (
+    agreeing,
+    counted,
+    counted_with,
+    format_duration,
+    format_instant,
+    from_millis,
+    human_bytes,
+    human_seconds,
+    printable_line,
+    to_millis,
+)
+
+# The explanation of a decision about a placement group, from the values that decided.
+
+_ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
+
+_WITHOUT_DIR = frozenset({BookieThrottleReason.MIN_HOLD, BookieThrottleReason.UNLIMITED})
+"""Reasons whose sentence names no dir."""
+
+
+def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
+    where = f"Publishing to group {decision.group} of {decision.cluster}"
+    why = _explain_reason(decision, verdict) + _explain_full(decision, verdict)
+    has_actuator = verdict.settings.has_actuator
+    return explain_factor(decision, decision.factor, where, why, freely="may go on freely", has_actuator=has_actuator)
+
+
+def explain_end(cluster: str, group: str) -> str:
+    """Write the sentence of a group's last decision."""
+    return f"Publishing to group {group} of {cluster} is no longer decided on: no namespace is placed there any more."
+
+
+def name_dir(bookie: str, dir_: str) -> str:
+    """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
+    return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
+
+
+def explain_cause(cause: ReadOnlyCause | None) -> str:
+    """End a sentence about a read-only bookie."""
+    return "" if cause is None else f": {cause.meaning.rstrip('.')}"
+
+
+def _explain_full(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    """Write when the first dir of the bookie that decides is full, and its name unless the sentence is about it."""
+    full = verdict.decisive.soonest_full if verdict.decisive is not None else None
+    if decision.seconds_to_full is None or verdict.decisive is None or full is None:
+        return ""
+    is_free = decision.factor == 1.0 and decision.reason is BookieThrottleReason.STALE_VOLUME
+    is_named = not is_free and decision.reason not in _WITHOUT_DIR
+    which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_dir(*full.key)} is "
+    return f"; {which}full in {human_seconds(decision.seconds_to_full)} at the present rate"
+
+
+def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+    settings, known = verdict.settings, len(verdict.ranked.known)
+    match decision.reason:
+        case BookieThrottleReason.INITIAL:
+            return (
+                f"too few bookies have been read yet, so the starting factor {render_factor(decision.factor)} applies"
+            )
+        case BookieThrottleReason.NO_DATA:
+            return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
+        case BookieThrottleReason.TOO_FEW_BOOKIES:
+            usable = known - decision.bookies.read_only
+            return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {usable or 'none'} can be used"
+        case BookieThrottleReason.MIN_HOLD:
+            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
+            return f"bookies would allow {allowed}, but a factor that changed is held for {held}"
+        case BookieThrottleReason.UNLIMITED:
+            return "no limit is set"
+        case BookieThrottleReason.STALE_VOLUME if verdict.decisive is None:
+            bookies = counted(known + len(verdict.ranked.unread), "bookie")
+            have = f"{known} of {bookies} {agreeing(known, 'has', 'have')}"
+            return f"{have} been read, and the others count as {render_factor(settings.fallback)} at most until then"
+        case BookieThrottleReason.STALE_VOLUME if decision.factor == 1.0:
+            return f"no bookie has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
+    if verdict.decisive is None:
+        return "too few bookies are known"
+    decides = _explain_rank(verdict)
+    if decision.reason is BookieThrottleReason.ABOVE_LIMITS:
+        return f"enough bookies are above their limits; {_describe_free(verdict.decisive)}, and {decides}"
+    return f"{_explain_decisive(decision, verdict.decisive, settings)}, and {decides}"
+
+
+def _explain_rank(verdict: GroupVerdict) -> str:
+    ensemble, known = verdict.group.ensemble, len(verdict.ranked.known)
+    if known < ensemble:
+        have = f"{known} {agreeing(known, 'has', 'have')}"
+        return f"a ledger needs it: it takes {counted(ensemble, 'bookie')}, and {have} been read"
+    ordinal = _ORDINALS[ensemble - 1] if ensemble <= len(_ORDINALS) else f"{ensemble}th "
+    return f"with ensembles of {ensemble} the {ordinal}best of {counted(known, 'bookie')} decides"
+
+
+def _describe_free(bookie: BookieVerdict) -> str:
+    tightest = bookie.tightest
+    if tightest is None or tightest.freshness is Freshness.NEVER_READ:
+        return name_dir(bookie.name, "")
+    free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
+    return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest.ahead)}"
+
+
+def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
+    tightest = decisive.tightest
+    if decision.reason is BookieThrottleReason.READ_ONLY or tightest is None:
+        return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.facts.state.read_only_cause)}"
+    if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
+        margin = f"{settings.recovery_margin:.0%}"
+        return f"{_describe_free(decisive)}, and must be clear of the hard limit by {margin} before publishing goes on"
+    counts = render_factor(tightest.factor)
+    if tightest.freshness is Freshness.NEVER_READ:
+        return f"{name_dir(*tightest.key)}, which was never readable, counts as {counts} until it is read"
+    if tightest.freshness is Freshness.STALE:
+        age_seconds = decision.decided_at.timestamp() - tightest.state.read_ms / 1000
+        last = f"last read {human_seconds(age_seconds)} ago"
+        return f"{name_dir(*tightest.key)}, {last}, counts as {counts} until it is read"
+    if tightest.freshness is Freshness.DEPARTED:
+        return f"{name_dir(*tightest.key)} is no longer reported, and goes on counting as {counts} for a while"
+    return _describe_free(decisive)
+
+
+# The counterfactuals of a decision: for each direction, the condition under which the factor moves next.
+#
+# They are worded from the comparisons of the gate between factors, turned into free bytes of the dir that decided,
+# and the instants at which a hold ends.
+
+
+def counterfactuals(verdict: GroupVerdict) -> tuple[Otherwise, ...]:
+    """Name the conditions under which the factor falls, then those under which it rises."""
+    return list_otherwise(_lower(verdict), _higher(verdict))
+
+
+def _lower(verdict: GroupVerdict) -> Iterator[str]:
+    factor, settings = verdict.move.gate.factor, verdict.settings
+    if factor == 0.0:
+        return
+    if not settings.limited:
+        yield NO_LIMIT
+        return
+    known, tightest = verdict.ranked.known, verdict.decisive.tightest if verdict.decisive is not None else None
+    fallen_count = sum(each.factor < factor and is_publishable(factor, each.factor, settings) for each in known)
+    spare = len(known) - fallen_count - verdict.group.ensemble + 1
+    # If there are more to spare, another bookie decides when this one falls.
+    if tightest is not None and tightest.freshness is Freshness.FRESH and spare <= 1:
+        threshold = lowering(factor, verdict.raw_factor, settings).threshold
+        yield describe_threshold(name_dir(*tightest.key), tightest, Relation.AT_MOST, threshold, settings)
+    if spare > 0:
+        yield f"{counted(spare, 'bookie')} more cannot be used: a ledger needs {verdict.group.ensemble}"
+
+
+def _higher(verdict: GroupVerdict) -> Iterator[str]:
+    settings, gate = verdict.settings, verdict.move.gate
+    if gate.factor == 1.0:
+        return
+    if verdict.move.rises_at_ms is not None:
+        yield f"it is {format_instant(from_millis(verdict.move.rises_at_ms))}, if bookies still allow it"
+        return
+    if verdict.reason is BookieThrottleReason.TOO_FEW_BOOKIES or verdict.decisive is None:
+        yield f"{counted(verdict.group.ensemble, 'bookie')} can be used"
+        return
+    tightest, wait = verdict.decisive.tightest, describe_wait(gate, settings, to_millis(verdict.now))
+    others = verdict.group.ensemble - 1 - sum(_allows_more(each, gate, settings) for each in verdict.ranked.known)
+    if others > 0:
+        wait = f", and {counted_with(others, 'more bookie', 'allows', 'allow')} as much{wait}"
+    if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
+        yield f"{name_dir(verdict.decisive.name, '')} takes data again, or another bookie is added{wait}"
+    elif tightest.freshness is Freshness.FRESH:
+        name, threshold = name_dir(*tightest.key), raising(gate.factor, verdict.raw_factor, settings).threshold
+        stops = bool(gate.stopped_by)
+        yield describe_threshold(name, tightest, Relation.MORE, threshold, settings, stops=stops) + wait
+    else:
+        yield f"{name_dir(*tightest.key)} is read again, and has more free than its limits{wait}"
+
+
+def _allows_more(bookie: BookieVerdict, gate: Gate[DirKey], settings: BookieDisksSettings) -> bool:
+    """Whether the factor could rise as far as this bookie decides that."""
+    is_more = bookie.factor > gate.factor and is_publishable(gate.factor, bookie.factor, settings)
+    return is_more and (bookie.is_clear or not gate.stopped_by)
 
 
 def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from policies.actuator_events import ReportResult
-from policies.bookie_disks.publish_events import PublishApplication
 from policies.bookie_disks.publish_plan import FoundLimit, PublishReason, WantedShare, plan_publish
-from policies.bookie_disks.publish_state import PublishState
-from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
+from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, PublishApplication, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.examples import ExampleReport, Examples, make_readings, minutes
-from policies.observations import Outcome, Reading
+from policies.observations import Outcome, Reading, ReportResult
 
 _GIGABYTE = 10**9
 _CLUSTER = "messaging"

@@ -10,21 +10,25 @@ from weakref import ref
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
-from policies.bookie_disks.alerts import NAMES, find_conditions
-from policies.bookie_disks.bounds import keep_groups_within_bounds, keep_within_bounds
+from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_conditions, find_effect_ends, follow_dirs
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.effect import find_effect_conditions, find_effect_ends, follow_dirs
 from policies.bookie_disks.emit import emit, emit_end
-from policies.bookie_disks.facts import PlacementGroup, list_groups
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge.bookies import BookieVerdict, judge_bookies, update_forgotten
-from policies.bookie_disks.judge.groups import GroupVerdict, judge_group
-from policies.bookie_disks.publish_state import PublishState
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group, update_forgotten
+from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import BookieDisksCluster, BookieDisksState, GroupState, encode_state
-from policies.free_space.alerts import SpaceAlertContext
-from policies.free_space.effect import follow_actuator
-from policies.free_space.repeats import repeat_schedule
+from policies.bookie_disks.state import (
+    BookieDisksCluster,
+    BookieDisksState,
+    GroupState,
+    PlacementGroup,
+    encode_state,
+    keep_groups_within_bounds,
+    keep_within_bounds,
+    list_groups,
+)
+from policies.free_space.alerts import SpaceAlertContext, follow_actuator
+from policies.free_space.publication import repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
 from policies.units import from_millis, millis_of, to_millis

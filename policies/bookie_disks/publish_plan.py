@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from policies.closed_enum import ClosedEnum
-from policies.free_space.orders import LimitVerdict, WantedFactor
+from policies.free_space.publication import LimitVerdict, WantedFactor
+from policies.units import ClosedEnum
 
 _REMEMBERED_RATES = 4
 

@@ -8,10 +8,9 @@ from policies.bookie_disks import (
     BookieDisksState,
     BookieThrottle,
 )
-from policies.bookie_disks import alert_kinds as kinds
+from policies.bookie_disks import alerts as kinds
 from policies.bookie_disks.examples import examples
-from policies.bookie_disks.publish_events import PublishApplication
-from policies.bookie_disks.publish_state import PublishState
+from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.policy import Inhibition, PolicyKind, ReportKind
 

@@ -1,11 +1,13 @@
 """Settings of the bookie-disks policy: ``policies.bookie_disks``, per cluster by name or glob."""
 
-from pydantic import Field
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies.bookie_readings import MAX_ENSEMBLE
-from policies.free_space.limits import Limit
-from policies.free_space.settings import FreeSpaceSettings
-from policies.units import Duration, parse_duration
+from policies.free_space.limits import FreeSpaceSettings, Limit
+from policies.units import Duration, PositiveDuration, Size, parse_duration
 
 
 class BookieDisksSettings(FreeSpaceSettings):
@@ -39,4 +41,39 @@ class BookieDisksSettings(FreeSpaceSettings):
         default=None,
         description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "
         "`clusters.<name>.publish` is set. Set it to true if a consumer of your own does.",
+    )
+
+
+# How the factor of a placement group is carried out: ``clusters.<name>.publish``. Off unless set.
+
+
+class PublishBy(StrEnum):
+    """The limit of Pulsar by which publishing is slowed down."""
+
+    BROKER = "broker"
+    """One dynamic setting of all brokers, by the least factor of all groups."""
+    NAMESPACE = "namespace"
+    """The publish rate of the namespaces of a group, for each of their topics."""
+
+
+class PublishSettings(BaseModel):
+    """Decisions are carried out by Pulsar's own publish limits, without a plugin in the brokers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    by: PublishBy = Field(
+        description="`broker`: the dynamic setting brokerPublisherThrottlingMaxByteRate, for all topics of a broker "
+        "together. `namespace`: the publish rate of each topic of a group's namespaces.",
+    )
+    base: Annotated[Size, Field(gt=0, le=2**53)] | None = Field(
+        default=None,
+        description="Bytes per second at factor 1.0: of a broker or of a topic, by `by`. Without it, an "
+        "existing limit is the base; where there is none, nothing is slowed down.",
+    )
+    floor_bytes_per_second: Annotated[Size, Field(gt=0)] = Field(
+        default=ByteSize(64 * 1024), description="The lowest limit. For Pulsar, a limit of 0 is none."
+    )
+    verify_interval: PositiveDuration = Field(
+        default=parse_duration("60s"),
+        description="How often the limits are read and compared with what they should be.",
     )

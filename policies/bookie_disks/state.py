@@ -4,19 +4,34 @@ It is kept in checkpoints as arrays, so the order and types of fields must not c
 sorted, so equal states give equal bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
+from msgspec.structs import replace
 
 from policies.alerts import AlertBook
-from policies.closed_enum import ClosedEnum
-from policies.free_space.effect import EffectState, VolumeGrowth
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks
+from policies.free_space.alerts import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
-from policies.free_space.repeats import LastPublished
-from policies.free_space.volumes import NEVER, VolumeState
-from policies.units import InstantMs
+from policies.free_space.publication import LastPublished
+from policies.free_space.volumes import (
+    NEVER,
+    Freshness,
+    ServerReading,
+    VolumeBounds,
+    VolumeFacts,
+    VolumeState,
+    find_excess,
+    find_facts,
+    judge_freshness,
+)
+from policies.observations import Observation, sort_observations
+from policies.units import ClosedEnum, InstantMs
 
 DirKey = tuple[str, str]
 """(bookie, dir)"""
@@ -178,3 +193,159 @@ def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
     doubtful = (known.groups_doubtful, known.placed_doubtful)
     cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure, *doubtful)
     return encode((cluster, state.groups, state.alerts, state.forgotten, state.effect))
+
+
+# The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.
+
+BOUNDS = VolumeBounds(most_servers=MAX_BOOKIES, most_volumes=20_000, servers="bookies", volumes="ledger dirs")
+"""500 bookies with 40 ledger dirs each."""
+MOST_GROUPS = 1000
+"""The most placement groups that are decided on, in addition to that of all bookies."""
+MOST_PLACED = 100_000
+"""The most bookies of all placement groups together; each step ranks them."""
+
+
+def keep_within_bounds(
+    cluster: BookieDisksCluster, observations: Sequence[Observation]
+) -> tuple[list[Observation], dict[str, str]]:
+    """Return the observations to fold, in order, and by id the bound for which another one is refused."""
+    ordered = sort_observations(tuple(observations))
+    readings = [
+        ServerReading(seen.id, seen.reading.bookie, frozenset(each.dir for each in seen.reading.dirs))
+        for seen in ordered
+        if isinstance(seen.reading, BookieDisks) and seen.reading.bookie
+    ]
+    if not readings:
+        return ordered, {}
+    known = {bookie.bookie: bookie.dirs for bookie in cluster.bookies}
+    registered = cluster.registrations
+    members = frozenset((*registered.writable, *registered.read_only) if registered else ())
+    refused = find_excess(BOUNDS, known, members, readings)
+    return [seen for seen in ordered if seen.id not in refused], refused
+
+
+def keep_groups_within_bounds(
+    before: BookieDisksCluster, after: BookieDisksCluster, observations: Sequence[Observation]
+) -> tuple[BookieDisksCluster, dict[str, str]]:
+    """Return the cluster without readings that make too many placement groups, and these by observation id."""
+    is_same = after.groups is before.groups and after.placed is before.placed
+    if is_same or (why := _find_group_excess(after)) is None:
+        return after, {}
+    kept = replace(
+        after,
+        groups=before.groups,
+        groups_read=before.groups_read,
+        placed=before.placed,
+        placed_read=before.placed_read,
+        groups_doubtful=before.groups_doubtful,
+        placed_doubtful=before.placed_doubtful,
+    )
+    makers = (seen for seen in observations if isinstance(seen.reading, BookieRacks | BookieAffinity))
+    return kept, {seen.id: why for seen in makers}
+
+
+def _find_group_excess(cluster: BookieDisksCluster) -> str | None:
+    sizes = {group.name: len(group.bookies) for group in cluster.groups or ()}
+    named = [each for each in cluster.placed or () if each.primary] if sizes else []
+    if len(named) > MOST_GROUPS:
+        return f"more than {MOST_GROUPS} placement groups"
+    placed = sum(sizes.get(name, 0) for each in named for name in (*each.primary, *each.secondary))
+    return f"more than {MOST_PLACED} bookies of all placement groups together" if placed > MOST_PLACED else None
+
+
+# The facts of one bookie at one moment, and the placement groups: where readings of different kinds meet.
+#
+# No limit is applied here.
+
+ALL_BOOKIES = "default"
+"""The name of the group of all bookies."""
+ALL_BOOKIES_BESIDE_DEFAULT = "*"
+"""Its name where the cluster has a group of bookies with the usual one."""
+
+
+class BookieFacts(Struct, frozen=True, gc=False):
+    """One bookie and its dirs at one moment."""
+
+    state: BookieDiskState
+    freshness: Freshness
+    is_unread: bool
+    """Whether it has been known for `validity` without a good reading."""
+    dirs: tuple[VolumeFacts[DirKey], ...]
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it takes data, and its first reading may still come."""
+        return self.state.tried_ms == NEVER and not self.is_unread and not self.state.is_read_only
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroup:
+    """Some namespaces that may place their data on the same bookies."""
+
+    name: str
+    ensemble: int
+    primary: frozenset[str] | None
+    """None: every bookie."""
+    secondary: frozenset[str]
+    """Used where fewer primary bookies are known than the ensemble needs."""
+    count: int
+    first: tuple[str, ...]
+    """The number of its namespaces, and the first ten."""
+
+
+def facts(bookie: BookieDiskState, now_ms: int, validity_ms: int) -> BookieFacts:
+    """Return the facts of one bookie.
+
+    Args:
+        now_ms: the time of this step, in milliseconds since the epoch.
+    """
+    freshness = Freshness.NEVER_READ
+    if bookie.read_ms != NEVER:
+        freshness = judge_freshness(bookie.read_ms, None, now_ms, validity_ms)
+    is_overdue = max(bookie.read_ms, bookie.seen_ms) + validity_ms <= now_ms
+    dirs = (
+        find_facts((bookie.bookie, d.log_dir), bookie.read_id, d, d.missing_ms, bookie.seen_ms, now_ms, validity_ms)
+        for d in bookie.dirs
+    )
+    return BookieFacts(bookie, freshness, freshness is not Freshness.FRESH and is_overdue, tuple(dirs))
+
+
+def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:
+    """Return the placement groups of a cluster, sorted by name.
+
+    The group of all bookies is always one of them, because namespaces without affinity may be left out of a reading.
+    """
+    members = {group.name: frozenset(group.bookies) for group in cluster.groups or ()}
+    placed = {each.primary: each for each in cluster.placed or ()} if members else {}
+    everywhere = _join(cluster.placed or ()) if not members else placed.pop((), None)
+    named = [_make_group(each, members, settings) for each in placed.values()]
+    name = ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
+    ensemble = max(settings.ensemble, everywhere.ensemble if everywhere else 0)
+    count, first = (everywhere.count, everywhere.first) if everywhere else (0, ())
+    whole = PlacementGroup(name, ensemble, None, frozenset(), count, first)
+    return tuple(sorted((*named, whole), key=lambda group: group.name))
+
+
+def _join(placed: tuple[PlacedNamespaces, ...]) -> PlacedNamespaces | None:
+    """Put all namespaces together: without groups of bookies, brokers ignore the affinity."""
+    if not placed:
+        return None
+    first = tuple(sorted(name for each in placed for name in each.first)[:10])
+    return PlacedNamespaces((), (), max(each.ensemble for each in placed), sum(each.count for each in placed), first)
+
+
+def _make_group(
+    placed: PlacedNamespaces, members: dict[str, frozenset[str]], settings: BookieDisksSettings
+) -> PlacementGroup:
+    primary, secondary = (
+        frozenset[str]().union(*(members.get(name, frozenset()) for name in names))
+        for names in (placed.primary, placed.secondary)
+    )
+    return PlacementGroup(
+        name=",".join(placed.primary),
+        ensemble=max(settings.ensemble, placed.ensemble),
+        primary=primary,
+        secondary=secondary - primary,
+        count=placed.count,
+        first=placed.first,
+    )

@@ -4,18 +4,112 @@ Like the gate, a condition ends by a margin only, so a saw-tooth around a limit 
 Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from heapq import nsmallest
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.alerts import Condition
-from policies.decisions import Severity
-from policies.free_space.limits import Limit, LimitHit
-from policies.free_space.settings import FreeSpaceSettings
-from policies.free_space.verdicts import SpaceVerdict, VolumeFacts
-from policies.free_space.volumes import Freshness
-from policies.free_space.wording import describe_age
-from policies.units import human_bytes, human_seconds
+from policies.comparison import Comparison, Relation
+from policies.decisions import Decision, Mode, Otherwise, Severity
+from policies.free_space.gate import FactorVerdict, Gate, Key, earliest_rise_ms
+from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, factor_line
+from policies.free_space.volumes import NEVER, Freshness, Projection, SpaceVerdict, VolumeFacts, VolumeState
+from policies.observations import Observation, Outcome, Reading, ReportResult
+from policies.units import ClosedEnum, InstantMs, format_instant, from_millis, human_bytes, human_seconds
+
+# The words that the decisions of all free-space policies share.
+
+
+def explain_factor(
+    decision: Decision, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
+) -> str:
+    """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
+
+    Args:
+        writers: the subject of the sentence.
+        why: the reason, from the numbers that decided.
+        freely: the request at factor 1.0.
+        has_actuator: whether an actuator is set; None if that is not known.
+    """
+    if factor == 1.0:
+        return f"{writers} {freely}: {why}."
+    inaction = ""
+    if decision.frozen_until is not None:
+        inaction = "; the policy is paused, what is set stays as it is"
+    elif decision.mode is Mode.SHADOW:
+        inaction = "; this is shadow mode, nothing is carried out"
+    elif has_actuator is False:
+        inaction = "; no actuator is set for this cluster"
+    request = f"slowed to {render_factor(factor)}" if factor else "stopped"
+    return f"{writers} should be {request}: {why}{inaction}."
+
+
+def render_factor(factor: float) -> str:
+    """Write a factor in two digits; one that is neither 0 nor 1 does not look like either."""
+    digits = f"{factor:.2f}"
+    if digits == "0.00" and factor > 0.0:
+        return "less than 0.01"
+    return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
+
+
+def describe_age(volume: VolumeState, now_ms: int) -> str:
+    """Write ``rate of 4 min ago`` if the last reading is older than two polls; empty for a present rate."""
+    age_ms = now_ms - volume.read_ms
+    is_old = volume.interval_ms is not None and age_ms > 2 * volume.interval_ms
+    return f"rate of {human_seconds(age_ms / 1000)} ago" if is_old else ""
+
+
+def describe_ahead(ahead: Projection | None) -> str:
+    """Write the free space by which a volume was judged, if that is not what it has."""
+    if ahead is None:
+        return ""
+    return f" ({human_bytes(ahead.usable_bytes)} in {human_seconds(ahead.seconds)} at the present rate)"
+
+
+def render_rate(bytes_per_second: int | None, nothing: str, per: str = "") -> str:
+    """Write a rate as ``4.0 MB/s``, or the words for no rate."""
+    return nothing if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s{per}"
+
+
+def explain_application(
+    what: str,
+    result: ReportResult,
+    by: str,
+    *,
+    rates: tuple[int | None, int | None],
+    nothing: str,
+    factor: float | None,
+    reason: ClosedEnum,
+    per: str = "",
+) -> str:
+    """Write one sentence about an actuator's operation on a limit.
+
+    Args:
+        what: the limit.
+        by: the actuator and the time.
+        rates: the wanted one and the one that was found, in bytes per second.
+        nothing: the words for no limit.
+        factor: the decided factor, if there is a decision.
+        reason: why; a rate that was set for the decision in force needs no further reason.
+        per: the place for which a rate that was set holds.
+    """
+    wanted, found = rates[0], render_rate(rates[1], nothing)
+    failed = "read or set" if wanted is None else f"set to {render_rate(wanted, nothing)}"
+    sentence = {
+        ReportResult.APPLIED: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
+        ReportResult.UNCHANGED: f"is left at {found}",
+        ReportResult.REFUSED: "is not set",
+        ReportResult.FAILED: f"could not be {failed}",
+    }[result]
+    why = "" if factor is None else f", for factor {factor:.2f}"
+    shown = result not in (ReportResult.APPLIED, ReportResult.FAILED) or reason.value != "decided"
+    because = f": {reason.meaning.rstrip('.')}" if shown else ""
+    return f"{what} {sentence}{why}{because}."
+
 
 AlertKey = tuple[str, str]
 """(name, subject)"""
@@ -121,3 +215,159 @@ class SpaceAlertContext:
             return False
         begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
         return begins or self.is_firing(alert, volume)
+
+
+# Whether slowing writers down has the expected effect: the growth of volumes, compared with what limits let through.
+#
+# The actuator publishes what its limits let through. A volume that grows faster in two windows, one after the other,
+# shows that something escapes the limits.
+
+Key_co = TypeVar("Key_co", bound=tuple[Any, ...], covariant=True)
+ReadingT = TypeVar("ReadingT", bound=Reading)
+
+_WINDOWS = 2
+_MOST_FOLLOWED = 20
+"""The most limiting volumes whose growth is followed: the tightest."""
+
+
+class EffectState(Struct, array_like=True, frozen=True):
+    """The actuator's last good reading."""
+
+    at_ms: InstantMs = NEVER
+    id: str = ""
+    reading: str = ""
+    """As JSON."""
+
+
+class VolumeGrowth(Struct, Generic[Key], array_like=True, frozen=True):
+    """The growth of a limiting volume since the limits of a throttle are in force."""
+
+    volume: Key
+    from_ms: InstantMs
+    from_bytes: int
+    """Free bytes at the beginning of the present window."""
+    exceeded: int = 0
+    """The number of windows, one after the other, in which the volume grew too fast."""
+    bytes_per_second: float = 0.0
+    """Its growth in the last of them."""
+    most_bytes_per_second: float = 0.0
+    """The fastest growth that was expected at any time of the present window: limits may change within it."""
+
+    is_full: bool = False
+    """Whether the volume has no longer room for a window of that growth: that it grows less is no recovery."""
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether the volume has grown too fast for long enough."""
+        return self.exceeded >= _WINDOWS
+
+
+class GrowingVolume(Protocol[Key_co]):
+    """A volume that limits its cluster."""
+
+    @property
+    def key(self) -> Key_co:
+        """The volume."""
+
+    @property
+    def state(self) -> VolumeState:
+        """Its last good reading."""
+
+    @property
+    def freshness(self) -> Freshness:
+        """How much that reading is worth."""
+
+    @property
+    def tightness(self) -> tuple[Any, ...]:
+        """Sorts volumes, the tightest first."""
+
+
+def follow_actuator(
+    state: EffectState, observations: Sequence[Observation], kind: type[ReadingT], now_ms: int, validity_ms: int
+) -> tuple[EffectState, ReadingT | None]:
+    """Return the next state, and the actuator's last good reading if it is valid at `now_ms`."""
+    for seen in observations:
+        is_good = isinstance(seen.reading, kind) and seen.reading.outcome is Outcome.OK
+        if is_good and (seen.at_ms, seen.id) > (state.at_ms, state.id):
+            state = EffectState(seen.at_ms, seen.id, seen.reading.model_dump_json())
+    if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
+        return EffectState(), None
+    return state, kind.model_validate_json(state.reading)
+
+
+def follow_growth(
+    before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[GrowingVolume[Key], float]], window_seconds: float
+) -> tuple[VolumeGrowth[Key], ...]:
+    """Return the growth of limiting volumes while limits are in force.
+
+    Only fresh readings show growth. Unexpected growth of a volume that is no longer read stays known.
+
+    Args:
+        limiting: the volumes, each with the fastest growth that is expected of it, in bytes per second.
+        window_seconds: the shortest time over which growth is measured.
+    """
+    known = {growth.volume: growth for growth in before}
+    shown = (pair for pair in limiting if _is_shown(pair[0], known.get(pair[0].key)))
+    followed = nsmallest(_MOST_FOLLOWED, shown, key=lambda pair: pair[0].tightness)
+    ordered = sorted(followed, key=lambda pair: pair[0].key)
+    return tuple(_measure_growth(known.get(v.key), v, expected, window_seconds) for v, expected in ordered)
+
+
+def _is_shown(volume: GrowingVolume[Key], before: VolumeGrowth[Key] | None) -> bool:
+    is_kept = volume.freshness is Freshness.STALE and before is not None and before.is_unexpected
+    return is_kept or volume.freshness is Freshness.FRESH
+
+
+def _measure_growth(
+    before: VolumeGrowth[Key] | None, volume: GrowingVolume[Key], expected: float, window_seconds: float
+) -> VolumeGrowth[Key]:
+    read_ms, free = volume.state.read_ms, volume.state.usable_bytes
+    start = VolumeGrowth(volume.key, read_ms, free, most_bytes_per_second=expected)
+    if before is None or read_ms < before.from_ms:
+        return start
+    if volume.freshness is Freshness.STALE:
+        return before
+    if before.is_unexpected and free < before.bytes_per_second * window_seconds:
+        return replace(before, is_full=True)
+    most, seconds = max(before.most_bytes_per_second, expected), (read_ms - before.from_ms) / 1000
+    if seconds < window_seconds:
+        fits = before.bytes_per_second <= expected  # the limits have been raised since
+        return replace(before, most_bytes_per_second=most, exceeded=0 if fits else before.exceeded, is_full=False)
+    rate = (before.from_bytes - free) / seconds
+    return replace(start, exceeded=0 if rate <= most else min(before.exceeded + 1, _WINDOWS), bytes_per_second=rate)
+
+
+# The words of counterfactuals: the comparisons of the gate between factors, turned into free bytes of a volume.
+
+NO_LIMIT = "a limit is set for the cluster: there is neither `hard` nor `soft`"
+"""What lowers the factor of a cluster that is only observed."""
+
+
+def list_otherwise(lower: Iterable[str], higher: Iterable[str]) -> tuple[Otherwise, ...]:
+    """Name the conditions under which the factor falls, then those under which it rises."""
+    falls = (Otherwise(FactorVerdict.LOWER.value, when) for when in lower)
+    return (*falls, *(Otherwise(FactorVerdict.RAISE.value, when) for when in higher))
+
+
+def describe_threshold(
+    name: str,
+    volume: SpaceVerdict[Key],
+    relation: Relation,
+    factor: float,
+    settings: FreeSpaceSettings,
+    *,
+    stops: bool = False,
+) -> str:
+    """Write at which free space, at its present rate, a volume crosses a factor; one that `stops` has a margin, too."""
+    usable, total = volume.state.usable_bytes, volume.state.total_bytes
+    threshold = factor_line(total, settings.hard, settings.soft).usable_bytes(factor)
+    if stops and settings.hard is not None:
+        threshold = max(threshold, settings.hard.in_bytes(total, margin=settings.recovery_margin))
+    free = Comparison(usable, relation, threshold + usable - volume.judged_bytes)
+    return f"{name} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
+
+
+def describe_wait(gate: Gate[Key], settings: FreeSpaceSettings, now_ms: int) -> str:
+    """Write until when `min_hold` allows no rise; empty if it allows one now."""
+    rises_ms = earliest_rise_ms(gate, settings)
+    return f", not before {format_instant(from_millis(rises_ms))}" if rises_ms > now_ms else ""

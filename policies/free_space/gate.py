@@ -16,10 +16,9 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from policies.closed_enum import ClosedEnum
 from policies.comparison import Comparison, Relation
-from policies.free_space.settings import FreeSpaceSettings
-from policies.units import InstantMs, millis_of, to_millis
+from policies.free_space.limits import FreeSpaceSettings
+from policies.units import ClosedEnum, InstantMs, millis_of, to_millis
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 

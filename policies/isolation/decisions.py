@@ -4,10 +4,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.isolation.settings import RuleSet
-from policies.units import Instant
+from policies.units import ClosedEnum, Instant
 
 QUARANTINE_GROUP = "headgate-quarantine"
 QUARANTINE_RACK = f"/{QUARANTINE_GROUP}"

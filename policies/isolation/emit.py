@@ -1,28 +1,238 @@
 """Publishes verdicts that differ from the last publication: changed placements, and quarantine orders new or due."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate, compress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.decisions import Decision, Issuer
-from policies.isolation.counterfactuals import derive_quarantine_counterfactuals
+from policies.decisions import Decision, Issuer, Publication, RepeatSchedule
 from policies.isolation.decisions import (
     QUARANTINE_GROUP,
     QUARANTINE_RACK,
     BookieQuarantine,
+    Placement,
+    PlacementSummary,
+    PlacementVerdict,
     QuarantineReason,
     QuarantineVerdict,
 )
-from policies.isolation.emit_placements import emit_placements
 from policies.isolation.facts import IsolationFacts
-from policies.isolation.judge import IsolationJudgement
-from policies.isolation.judge.quarantine import QuarantineJudgement
-from policies.isolation.messages import MOST_SINGLY, explain_quarantine
+from policies.isolation.judge import CORE_LENGTH, IsolationJudgement, PlacementJudgement, QuarantineJudgement
+from policies.isolation.messages import (
+    MOST_SINGLY,
+    WORST_FIRST,
+    derive_placement_counterfactuals,
+    derive_quarantine_counterfactuals,
+    explain_placement,
+    explain_quarantine,
+    explain_summary,
+)
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
-from policies.publication import Publication, RepeatSchedule
 from policies.units import from_millis
+
+# Publishes placements that changed or are due to be repeated.
+#
+# A mass change is published as one summary; only the namespaces whose verdict changed get a decision each as well.
+
+MOST_STEP_BYTES = 16_000_000
+"""A step publishes placements of about this size, and the others follow in later steps: the names of bookies multiply
+by the namespaces that may use them."""
+_PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
+"""The size of a placement and its audit entry without its bookies, and what each of those adds."""
+
+
+class _Compared(Struct, frozen=True, gc=False):
+    """A namespace's verdict, beside its last published placement."""
+
+    namespace: str
+    judged: PlacementJudgement
+    mark: str
+    """The fingerprint and mode to publish; empty for a namespace that left."""
+    last: PublishedPlacements | None
+    due_ms: int
+    """When the last one is due to be repeated."""
+
+    @property
+    def changed(self) -> bool:
+        return self.last is None or self.last.fingerprint != self.mark
+
+    @property
+    def core_changed(self) -> bool:
+        """Whether more changed than the bookies' names and the headroom; it has come or left."""
+        if self.last is None or not self.mark:
+            return True
+        (core, _, mode), (last_core, _, last_mode) = (m.partition("-") for m in (self.mark, self.last.fingerprint))
+        return (core[:CORE_LENGTH], mode) != (last_core[:CORE_LENGTH], last_mode)
+
+    @property
+    def size_bytes(self) -> int:
+        """About the size of its decision and its audit entry."""
+        names = len(self.judged.candidates) + len(self.judged.promised_candidates) + len(self.judged.leak)
+        return _PLACEMENT_BYTES + _NAME_BYTES * names
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedPlacements:
+    """The placements that one step publishes."""
+
+    decisions: tuple[Decision, ...]
+    published: tuple[PublishedPlacements, ...]
+    """The placements in force after the step."""
+    has_more: bool = False
+    """Whether more placements wait for the next step."""
+
+
+def emit_placements(
+    judgement: IsolationJudgement,
+    facts: IsolationFacts,
+    published: tuple[PublishedPlacements, ...],
+    issuer: Issuer,
+    publication: Publication,
+) -> EmittedPlacements:
+    """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
+    if not facts.is_fresh:
+        return EmittedPlacements((), published)
+    mode, now_ms, schedule = facts.settings.mode, facts.now_ms, placement_schedule(facts.settings)
+    marks = {name: f"{judged.fingerprint}-{mode}" for judged in judgement.placements for name in judged.namespaces}
+    in_force = {name: last.fingerprint for last in published for name in last.namespaces}
+    is_due = any(now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
+    if marks == in_force and not is_due:
+        return EmittedPlacements((), published)
+    compared = list(_compare(judgement, marks, published, schedule))
+    changed = [each.namespace for each in compared if each.changed]
+    is_mass = len(changed) > MOST_SINGLY
+    is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
+    chosen, later = _split_placements(list(compress(compared, is_chosen)))
+    decisions: list[Decision] = []
+    if is_mass or len(chosen) > MOST_SINGLY:
+        decisions.append(_make_summary(judgement, changed, facts, issuer, publication))
+    explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
+    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
+    names, late = ({each.namespace for each in part} for part in (chosen, later))
+    return EmittedPlacements(tuple(decisions), _remember(compared, names, late, facts), bool(later))
+
+
+def _split_placements(chosen: list[_Compared]) -> tuple[list[_Compared], list[_Compared]]:
+    """Return those for which a step has room, at least one, and the others."""
+    sizes = accumulate(each.size_bytes for each in chosen)
+    count = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))
+    return chosen[:count], chosen[count:]
+
+
+def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when placements are repeated: two repeats may be late before they expire."""
+    return RepeatSchedule(settings.validity, valid_for=3)
+
+
+def _compare(
+    judgement: IsolationJudgement,
+    marks: Mapping[str, str],
+    published: Iterable[PublishedPlacements],
+    schedule: RepeatSchedule,
+) -> Iterator[_Compared]:
+    """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
+    due = ((last, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published)
+    known = {name: (last, due_ms) for last, due_ms in due for name in last.namespaces}
+    for judged in judgement.placements:
+        for name in judged.namespaces:
+            yield _Compared(name, judged, marks[name], *known.pop(name, (None, 0)))
+    for name, (last, due_ms) in sorted(known.items()):
+        yield _Compared(name, judgement.without_affinity, "", last, due_ms)
+
+
+def _remember(
+    compared: Iterable[_Compared], chosen: Set[str], later: Set[str], facts: IsolationFacts
+) -> tuple[PublishedPlacements, ...]:
+    """Return the published placements after this step.
+
+    A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
+    it is due. One that is published later keeps its last decision, which shows that it is still to be published.
+    """
+    repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for each in compared:
+        mark, when = each.mark, (facts.now_ms, repeat_at_ms)
+        if each.last is not None and each.namespace not in chosen:
+            when = (each.last.published_ms, each.due_ms)
+        if each.namespace in later:
+            mark = each.last.fingerprint if each.last is not None else ""
+        if mark:
+            alike.setdefault((mark, *when), []).append(each.namespace)
+    return tuple(
+        PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
+        for mark, at_ms, repeat_at_ms in sorted(alike)
+    )
+
+
+def _make_placement(
+    compared: _Compared, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
+) -> Placement:
+    namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
+    subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)
+    return Placement(
+        **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
+        verdict=judged.verdict,
+        reason=judged.reason,
+        explanation=f"{namespace} {explained}.",
+        evidence=facts.evidence,
+        numbers={
+            "writable": judged.writable,
+            "primary": len(placed.primary),
+            "secondary": len(placed.secondary),
+            "unassigned": len(placed.unassigned),
+            "promised_tier": judged.promised.tier.value,
+            "promised_headroom": judged.promised.headroom,
+        },
+        namespace=namespace,
+        rules=judged.rules,
+        promise=judged.promise,
+        ensemble_size=judged.ensemble_size,
+        tier=placed.tier,
+        feasible=placed.feasible,
+        candidates=judged.candidates,
+        promised_candidates=judged.promised_candidates,
+        promised_feasible=judged.promised.feasible,
+        leak=judged.leak,
+        headroom=placed.headroom,
+        candidate_count=placed.count,
+        promised_candidate_count=judged.promised.count,
+        leak_count=judged.leak_count,
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
+        otherwise=derive_placement_counterfactuals(judged),
+    )
+
+
+def _make_summary(
+    judgement: IsolationJudgement,
+    changed: Sequence[str],
+    facts: IsolationFacts,
+    issuer: Issuer,
+    publication: Publication,
+) -> PlacementSummary:
+    counts: Counter[PlacementVerdict] = Counter()
+    for judged in judgement.placements:
+        counts[judged.verdict] += len(judged.namespaces)
+    worst = min(judgement.placements, key=lambda j: WORST_FIRST.index(j.verdict), default=judgement.without_affinity)
+    first = tuple(sorted(changed)[:MOST_SINGLY])
+    by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
+    sequence = publication.next(is_first=True)
+    return PlacementSummary(
+        **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),
+        verdict=worst.verdict,
+        reason=worst.reason,
+        explanation=explain_summary(facts.cluster, by_verdict, first, len(changed)),
+        evidence=facts.evidence,
+        namespaces_by_verdict=by_verdict,
+        changed_count=len(changed),
+        changed=first,
+        writable_count=len(facts.membership.writable),
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
+    )
+
 
 MANY = "unassigned-bookies"
 """Stands for a bookie's id in the subject of a decision about many bookies."""

@@ -13,8 +13,7 @@ from policies.bookie_readings import (
 )
 from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
-from policies.isolation.readings import NamespacePromise
+from policies.isolation.readings import BookieQuarantined, NamespacePromise, QuarantineOutcome
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.observations import Outcome, Reading
 

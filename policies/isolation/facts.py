@@ -9,7 +9,7 @@ from datetime import datetime
 
 from policies.decisions import EVIDENCE_LIMIT
 from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.isolation.membership import BookieMembership
+from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
     NEVER,

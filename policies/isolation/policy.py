@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from policies.alerts import Sender, review
-from policies.isolation.alerts import IsolationAlertContext, conditions, due_ms, find_ends
-from policies.isolation.bounds import keep_within_bounds
-from policies.isolation.emit import EmittedIsolation, emit, order_schedule
-from policies.isolation.emit_placements import placement_schedule
+from policies.isolation.alert_kinds import IsolationAlertContext
+from policies.isolation.alerts import conditions, due_ms, find_ends
+from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
 from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
-from policies.isolation.judge import IsolationJudge
-from policies.isolation.judge.quarantine import quarantine_due_ms
+from policies.isolation.judge import IsolationJudge, quarantine_due_ms
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import IsolationState
+from policies.isolation.state import IsolationState, keep_within_bounds
 from policies.observations import Observation
 from policies.policy import Step
 from policies.units import from_millis, to_millis

@@ -13,7 +13,7 @@ from policies.isolation import (
 )
 from policies.isolation import alert_kinds as kinds
 from policies.isolation.examples import examples
-from policies.isolation.quarantine_events import BookieQuarantined
+from policies.isolation.readings import BookieQuarantined
 from policies.policy import Inhibition, PolicyKind, ReportKind
 
 _ONE_NAMESPACE = ("cluster", "subject")

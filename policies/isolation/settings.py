@@ -6,9 +6,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from policies.bookie_readings import MAX_ENSEMBLE, BrokerGroups
-from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
-from policies.units import Duration, PositiveDuration, parse_duration
+from policies.units import ClosedEnum, Duration, PositiveDuration, parse_duration
 
 
 class RuleSet(ClosedEnum):

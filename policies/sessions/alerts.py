@@ -28,9 +28,8 @@ from policies.sessions.alert_kinds import (
 )
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts, unique_ids
-from policies.sessions.fleet import has_failed, is_hidden, is_relapsing
-from policies.sessions.judge.members import describe_attempts, describe_flapping
-from policies.sessions.liveness import Certainty, ReadingPair
+from policies.sessions.fleet import Certainty, ReadingPair, has_failed, is_hidden, is_relapsing
+from policies.sessions.judge import describe_attempts, describe_flapping
 from policies.sessions.readings import BROKERS, NAMESPACES, bundle_of
 from policies.sessions.state import NEVER, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some

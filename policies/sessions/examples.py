@@ -8,6 +8,8 @@ from policies.examples import ExampleReport, Examples, make_readings, minutes
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import (
     NAMESPACES,
+    BundleReOwned,
+    BundleUnloaded,
     MemberHealth,
     OwnedNode,
     Ownership,
@@ -15,10 +17,10 @@ from policies.sessions.readings import (
     Recovery,
     RecoveryAction,
     SessionState,
+    UnloadOutcome,
     ZkSession,
 )
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded, UnloadOutcome
 
 _CLUSTER = "messaging"
 

@@ -8,22 +8,24 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.decisions import Mode
+from policies.decisions import Mode, RepeatSchedule
 from policies.observations import Outcome
-from policies.publication import RepeatSchedule
-from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import (
     Budget,
+    Certainty,
+    Liveness,
     RoleFacts,
     Unread,
     find_bundle_trees,
     find_unread,
     is_ownership_hidden,
     join_roles,
+    judge_liveness,
+    judge_loss,
+    process_begun_ms,
 )
-from policies.sessions.fold.cluster import ClusterState
-from policies.sessions.liveness import Certainty, Liveness, judge_liveness, judge_loss, process_begun_ms
+from policies.sessions.fold import ClusterState
 from policies.sessions.readings import BROKERS, is_bundle, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import (
@@ -32,9 +34,11 @@ from policies.sessions.state import (
     Claim,
     Member,
     NodeRecord,
+    ReplacedBundles,
     SessionTrack,
     SourceRecord,
     SpentShutdown,
+    find_replaced,
 )
 from policies.units import millis_of
 

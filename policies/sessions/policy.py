@@ -11,10 +11,9 @@ from policies.alerts import AlertBook, Sender, review
 from policies.observations import Observation
 from policies.policy import Step
 from policies.sessions import alerts, timers
-from policies.sessions.effects import apply_step
-from policies.sessions.emit import NAME, DecisionPublisher
+from policies.sessions.emit import NAME, DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
-from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState

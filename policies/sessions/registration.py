@@ -16,7 +16,7 @@ from policies.sessions import (
 )
 from policies.sessions import alert_kinds as kinds
 from policies.sessions.examples import examples
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
+from policies.sessions.readings import BundleReOwned, BundleUnloaded
 
 _INHIBITIONS = (
     # Members that lost their sessions together have one cause, and the alerts about single members do not show it.

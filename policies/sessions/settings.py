@@ -5,9 +5,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from policies.closed_enum import ClosedEnum
 from policies.settings import PolicySettings
-from policies.units import Duration, PositiveDuration, millis_of, parse_duration
+from policies.units import ClosedEnum, Duration, PositiveDuration, millis_of, parse_duration
 
 DEFAULT_TIMEOUT_MS = 30_000
 """T of a session whose negotiated timeout is not known: the default of ZooKeeper and Pulsar."""

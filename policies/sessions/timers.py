@@ -6,9 +6,8 @@ from datetime import datetime
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.emit import RENEWED
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
-from policies.sessions.judge import unread_from_ms
-from policies.sessions.judge.members import shutdown_delay_ms
-from policies.sessions.judge.recovery import FINAL
+from policies.sessions.judge import shutdown_delay_ms, unread_from_ms
+from policies.sessions.orders import FINAL
 from policies.sessions.state import SessionTrack
 from policies.units import from_millis, millis_of, to_millis
 

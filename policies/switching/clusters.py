@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.switching.id_generators import IdGenerator
-from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import IdGenerator, Layout
 from policies.units import InstantMs
 
 RESERVED_NAMES = frozenset(

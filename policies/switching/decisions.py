@@ -5,13 +5,12 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.actuator_events import ReportedEffect, ReportResult
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
+from policies.observations import ReportedEffect, ReportResult
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import SwitchProgress
-from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, SwitchStage
-from policies.units import Instant
+from policies.units import ClosedEnum, Instant
 
 
 class SwitchVerdict(ClosedEnum):

@@ -9,8 +9,7 @@ from typing import Any
 
 from policies.observations import Observation, Outcome
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.id_generators import IdGenerator
-from policies.switching.ledgers import Ledger
+from policies.switching.ledgers import IdGenerator, Ledger, Reference, StayingLedgers
 from policies.switching.readings import (
     LedgerOutcome,
     LedgerReading,
@@ -25,7 +24,6 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.references import Reference, StayingLedgers
 from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
 
 

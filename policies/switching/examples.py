@@ -6,8 +6,7 @@ from typing import Any
 
 from policies.examples import START, ExampleReading, Examples
 from policies.observations import Outcome, Reading
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import LedgerState
+from policies.switching.ledgers import Layout, LedgerKind, LedgerState
 from policies.switching.readings import (
     CommandArgs,
     CommandName,
@@ -29,7 +28,6 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.references import LedgerKind
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ClusterStatus
 

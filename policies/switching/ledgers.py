@@ -5,13 +5,14 @@ its copy was journalled before it was created, from the same source. The executo
 ledger with it. Every other ledger is foreign, and never touched.
 """
 
+import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
-from policies.closed_enum import ClosedEnum
-from policies.units import InstantMs
+from policies.units import MAX_INT64, ClosedEnum, InstantMs
 
 NO_LEDGER = -1
 """The ledger id of a cursor that has no ledger."""
@@ -77,3 +78,216 @@ def has_id(ids: Sequence[int], ledger_id: int) -> bool:
     """Whether sorted ids contain one."""
     at = bisect_left(ids, ledger_id)
     return at < len(ids) and ids[at] == ledger_id
+
+
+# Paths of ledgers' metadata in ZooKeeper, and the ledger of a path.
+#
+# BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger
+# one as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Rules: docs/design/switching.md,
+# Ids.
+
+_FIRST_LONG_ID = 2**31 - 1
+"""The layout's own boundary: the greatest 31-bit id is already written the long way."""
+_SHORT_SPLIT = (2, 4, 4)
+_LONG_SPLIT = (3, 4, 4, 4, 4)
+_SHORT_PATH = re.compile(r"/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
+_LONG_PATH = re.compile(r"/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
+
+
+class Layout(ClosedEnum):
+    """The layout of a cluster's ledger metadata."""
+
+    HIERARCHICAL = "hierarchical", "Ids below 2147483647 split 2/4/4, greater ones 3/4/4/4/4."
+    LONG_HIERARCHICAL = "longhierarchical", "Every id split 3/4/4/4/4."
+
+
+_FACTORIES = {
+    "hierarchical": Layout.HIERARCHICAL,
+    "longhierarchical": Layout.LONG_HIERARCHICAL,
+    "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory": Layout.HIERARCHICAL,
+    "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory": Layout.LONG_HIERARCHICAL,
+}
+
+
+def parse_layout(text: str) -> Layout | None:
+    """Return the layout that a ``LAYOUT`` znode names (a version, then ``factory:version``).
+
+    None if the layout is not known to hold every id, such as the flat and the legacy layout.
+    """
+    lines = text.strip().splitlines()
+    return _FACTORIES.get(lines[1].rpartition(":")[0]) if len(lines) == 2 else None
+
+
+def path_of(layout: Layout, ledger_id: int) -> str:
+    """Return the path of a ledger's metadata below the cluster's root, such as ``/00/1695/L6902``.
+
+    Raises:
+        ValueError: the id is negative (-1 means "no ledger") or larger than 63 bits.
+    """
+    if not 0 <= ledger_id <= MAX_INT64:
+        raise ValueError(f"{ledger_id} is no ledger id: it must lie between 0 and {MAX_INT64}")
+    short = layout is Layout.HIERARCHICAL and ledger_id < _FIRST_LONG_ID
+    split = _SHORT_SPLIT if short else _LONG_SPLIT
+    digits, parts = f"{ledger_id:0{sum(split)}d}", []
+    for width in split:
+        parts.append(digits[:width])
+        digits = digits[width:]
+    return "/" + "/".join((*parts[:-1], f"L{parts[-1]}"))
+
+
+_FLAT_PATH = re.compile(r"/L(\d{10})", re.ASCII)
+
+
+def id_of_any_layout(path: str) -> int | None:
+    """Return the ledger of a path of any layout of BookKeeper, the flat one included; None if it is none's path."""
+    for pattern in (_SHORT_PATH, _LONG_PATH, _FLAT_PATH):
+        if (matched := pattern.fullmatch(path)) is not None:
+            ledger_id = int("".join(matched.groups()))
+            return ledger_id if ledger_id <= MAX_INT64 else None
+    return None
+
+
+def id_at(layout: Layout, path: str) -> int | None:
+    """Return the ledger of a path below the cluster's root; None if it is no ledger's path."""
+    ledger_id = id_of_any_layout(path)
+    # BookKeeper itself must write this path for the id: else it is not the ledger's.
+    return ledger_id if ledger_id is not None and path_of(layout, ledger_id) == path else None
+
+
+# The ledger id that a cluster gives next, derived from its id generator in ZooKeeper without using up an id.
+#
+# BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits. Once ``idgen-long`` exists, it
+# takes them below the largest child ``HOB-k``, whose number is the high half of the id. Rules:
+# docs/design/switching.md.
+
+MAX_HOB = 2**31 - 1
+_HALF_BITS = 32
+_COUNTER = 2**32
+_NEARLY_FULL = 2**31 - 2**20
+"""From this sequence number on, a cluster may begin its next ``HOB`` during a switch."""
+
+
+def next_sequence(cversion: int, num_children: int) -> int:
+    """Return the number of the next sequential child of a znode: the count of children ever created.
+
+    ZooKeeper shows ``cversion`` = 2 * created - children, in 32 bits with a sign, so it may be negative or wrapped.
+    """
+    return (cversion + num_children) % _COUNTER // 2
+
+
+class IdGenerator(Struct, array_like=True, frozen=True):
+    """An id generator as read: the counters of the znode whose sequential children are the ids."""
+
+    hob: int | None
+    """The largest k of ``idgen-long/HOB-k``; None if there is no ``idgen-long``."""
+    cversion: int
+    num_children: int
+
+    @property
+    def next_id(self) -> int:
+        """The id that the cluster gives next."""
+        return (self.hob or 0) << _HALF_BITS | next_sequence(self.cversion, self.num_children)
+
+    @property
+    def given(self) -> int:
+        """The greatest id known to be given; -1: none is. Ids before the present ``HOB`` may have been skipped."""
+        return self.next_id - 1 if next_sequence(self.cversion, self.num_children) else -1
+
+    @property
+    def ceiling(self) -> int:
+        """The greatest id that the cluster may give during a switch: the end of its ``HOB``, or of the next one."""
+        full = next_sequence(self.cversion, self.num_children) >= _NEARLY_FULL
+        return min((self.hob or 0) + full, MAX_HOB) << _HALF_BITS | (2**31 - 1)
+
+
+EMPTY_SHORT = IdGenerator(hob=None, cversion=0, num_children=0)
+"""The generator of a cluster without ``idgen`` and ``idgen-long``: no ledger was ever created."""
+EMPTY_LONG = IdGenerator(hob=1, cversion=0, num_children=0)
+"""The generator of an ``idgen-long`` without children: BookKeeper begins with ``HOB-0000000001``."""
+
+
+def hob_beyond(ledger_id: int) -> int:
+    """Return the least ``HOB`` of which every id is greater than an id."""
+    return (ledger_id >> _HALF_BITS) + 1
+
+
+def remedy_beyond(ledger_id: int, cluster: str) -> str:
+    """Name the remedy that brings a cluster's ids beyond an id, if there is one."""
+    hob = hob_beyond(ledger_id)
+    return f"advance to {hob_name(hob)}" if hob <= MAX_HOB else f"no HOB lies beyond, so {cluster} cannot be used"
+
+
+def hob_name(hob: int) -> str:
+    """Return the znode's name, such as ``HOB-0000000001``."""
+    return f"HOB-{hob:010d}"
+
+
+# References to ledgers: schema locators and cursors move to the target; all others stay, and are counted.
+
+
+class LedgerKind(ClosedEnum):
+    """The kinds of ledgers that are copied. Topic ledgers stay in their cluster and age out."""
+
+    SCHEMA = "schema", "A schema locator, one ledger for each version."
+    CURSOR = "cursor", "A subscription's position."
+
+
+class IdStrategy(StrEnum):
+    """How ledgers of a kind get to the target."""
+
+    SAME_ID = "same_id"
+    """A copy keeps the ledger's id."""
+    REMAP = "remap"
+    """A copy gets a new id: a schema is copied and mapped; a cursor's owner is asked to roll over."""
+
+
+class StayingKind(ClosedEnum):
+    """The kinds of ledgers that stay in their cluster: they are counted, and neither copied nor attributed."""
+
+    TOPIC = "topic", "Messages of a topic."
+    OFFLOADED = "offloaded", "Messages of a topic that are in tiered storage, and not yet deleted from BookKeeper."
+    TRANSACTION_LOG = "transaction_log", "The log of a transaction coordinator."
+    PENDING_ACK = "pending_ack", "Acknowledgements of transactions that are not over."
+    COMPACTED = "compacted", "The messages that a topic's compaction kept."
+    DELAYED_INDEX = "delayed_index", "The index of a subscription's delayed messages."
+    LOG = "log", "A segment of a DistributedLog: packages and functions."
+
+
+ANY_CLUSTER = ""
+"""The name that stands for an unknown cluster: any may hold the ledger."""
+
+
+class StayingLedgers(Struct, array_like=True, frozen=True):
+    """Ledgers of one kind in one cluster; of topics there are far too many to list each."""
+
+    kind: StayingKind
+    cluster: str
+    """The cluster that holds them; `ANY_CLUSTER` if only their owner knows it."""
+    count: int
+    greatest_id: int
+    """The greatest id; NO_LEDGER if none is known."""
+    samples: tuple[str, ...] = ()
+    """Some of the znodes that name them."""
+
+
+class Reference(Struct, array_like=True, frozen=True):
+    """One place that names a ledger."""
+
+    kind: LedgerKind
+    path: str
+    """The path of its znode."""
+    ledger_id: int
+    attribution: str | None = None
+    """Its property ``_pulsar.bookieClusterName``; None in references older than the second cluster."""
+    position: str = ""
+    """The place in the znode: ``info``, ``index/3``; empty for a cursor, which names one ledger."""
+
+
+def find_owner(reference: Reference, bootstrap: str | None) -> str | None:
+    """Return the cluster that holds the ledger: the attributed one, else the bootstrap cluster; None if not known."""
+    return reference.attribution or bootstrap
+
+
+def with_ledger(references: Iterable[Reference]) -> Iterable[Reference]:
+    """Return the references that name a ledger."""
+    return (r for r in references if r.ledger_id != NO_LEDGER)

@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from policies.switching.clusters import mark_written
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.emit.drafts import draft_decision
+from policies.switching.emit import draft_decision
 from policies.switching.events import Event, RegistrySeen
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import FoldedEvent, fold
 from policies.switching.judge import judge
-from policies.switching.judge.changes import (
+from policies.switching.judge.invariants import TransitionResult, breaches
+from policies.switching.judge.results import (
     Advance,
     Change,
     Count,
@@ -36,7 +37,6 @@ from policies.switching.judge.changes import (
     WriteStatus,
     reject,
 )
-from policies.switching.judge.invariants import TransitionResult, breaches
 from policies.switching.judge.stages import advance
 from policies.switching.plan import LedgerPlan, load_plan, stage_counts
 from policies.switching.readings import SwitchCommand

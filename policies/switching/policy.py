@@ -12,16 +12,14 @@ from policies.alerts import Sender, review
 from policies.observations import Observation
 from policies.policy import Step
 from policies.switching.alerts import conditions
-from policies.switching.emit.decisions import emit
-from policies.switching.emit.record import emit_record, renewal_ms
+from policies.switching.emit import emit, emit_record, renewal_ms
 from policies.switching.events import TimePassed
-from policies.switching.facts import SwitchFacts
+from policies.switching.facts import SwitchFacts, find_due_ms
 from policies.switching.fold import read
 from policies.switching.judge.holds import DatedHold, find_holds
 from policies.switching.machine import Transition, reconcile
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
-from policies.switching.watch import find_due_ms
 from policies.units import from_millis, to_millis
 
 NAME = "switching"

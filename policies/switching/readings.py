@@ -7,15 +7,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from policies.closed_enum import ClosedEnum
 from policies.observations import Observed, Outcome, Reading
-from policies.switching.id_generators import MAX_HOB
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import HitClass, LedgerState
+from policies.switching.ledgers import MAX_HOB, HitClass, Layout, LedgerKind, LedgerState, StayingKind
 from policies.switching.precheck.findings import FindingReason
-from policies.switching.references import LedgerKind, StayingKind
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
-from policies.units import MAX_INT64
+from policies.units import MAX_INT64, ClosedEnum
 
 Name = Annotated[str, Field(min_length=1, max_length=249)]
 Text = Annotated[str, Field(max_length=4096)]

@@ -9,12 +9,10 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from policies.alerts import AlertBook
-from policies.closed_enum import ClosedEnum
 from policies.switching.clusters import ClusterSnapshot, IdMark
-from policies.switching.ledgers import Ledger
+from policies.switching.ledgers import Ledger, LedgerKind, Reference, StayingLedgers
 from policies.switching.precheck.findings import FindingReason
-from policies.switching.references import LedgerKind, Reference, StayingLedgers
-from policies.units import InstantMs
+from policies.units import ClosedEnum, InstantMs
 
 NEVER = -1
 

@@ -4,12 +4,11 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.throttle.readings import VolumeUsage
-from policies.units import Instant
+from policies.units import ClosedEnum, Instant
 
 
 class ThrottleReason(ClosedEnum):

@@ -1,33 +1,230 @@
 """Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from operator import attrgetter
 
-from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.comparison import Relation
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Otherwise
+from policies.free_space.alerts import (
+    NO_LIMIT,
+    describe_age,
+    describe_ahead,
+    describe_threshold,
+    describe_wait,
+    explain_factor,
+    list_otherwise,
+    render_factor,
+)
+from policies.free_space.gate import lowering, raising
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.repeats import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
-from policies.free_space.volumes import Freshness, seconds_left
-from policies.printable import printable_line
-from policies.throttle.counterfactuals import counterfactuals
+from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
+from policies.free_space.volumes import Freshness, hold_ends_ms, seconds_left
 from policies.throttle.decisions import (
     FilledBy,
     FreshnessCounts,
     LimitingVolume,
     SoonestFull,
     ThrottleFactor,
+    ThrottleReason,
     VolumeCounts,
 )
-from policies.throttle.judge.brokers import BrokerVerdicts, order_by_tightness
-from policies.throttle.judge.cluster import ClusterVerdict
-from policies.throttle.judge.volumes import VolumeVerdict
-from policies.throttle.messages import explain
-from policies.throttle.state import VolumeKey
-from policies.throttle.usage import list_usage
-from policies.units import format_instant, from_millis
+from policies.throttle.facts import VolumeVerdict
+from policies.throttle.fold import format_forget
+from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
+from policies.throttle.settings import ThrottleSettings
+from policies.throttle.state import VolumeKey, describe_departure, describe_filling, list_usage, name_volume
+from policies.units import (
+    format_duration,
+    format_instant,
+    format_second,
+    from_millis,
+    human_bytes,
+    human_seconds,
+    millis_of,
+    printable_line,
+)
+
+# The explanation of a throttle decision, from the values that decided.
+
+_ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
+
+
+def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable[str] = ()) -> str:
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations.
+
+    Args:
+        answers: the answers to the commands of this step.
+    """
+    settings = verdict.brokers.settings
+    about = verdict.decisive or verdict.brokers.fullest()
+    reason = _explain_reason(decision, about, settings)
+    if verdict.move.hold is None and decision.factor != decision.raw_factor:
+        reason += ", which is too small a change to follow"
+    details = (*_explain_details(decision, verdict, about), *_explain_failure(verdict, about))
+    if (other_id := verdict.brokers.known.other_id) is not None:
+        details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
+    why = "; ".join((reason, *details, *answers))
+    writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
+    return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
+
+
+def _explain_details(decision: ThrottleFactor, verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
+    """Yield which volume is full first, which topics fill it, and whether it is cordoned.
+
+    A volume is not named again if the sentence has named it already.
+    """
+    full, filling, limiting = decision.soonest_full, decision.filled_by, decision.limiting
+    has_named = decision.reason in _ABOUT_THE_FULLEST or (
+        limiting is not None and decision.reason is not ThrottleReason.MIN_HOLD
+    )
+    named = about.key if about is not None and has_named else None
+    if full is not None:
+        key = (full.broker, full.log_dir)
+        which = "" if named == key else f"{name_volume(key)} is "
+        age = (
+            "" if verdict.soonest_full is None else describe_age(verdict.soonest_full[0].state, verdict.brokers.now_ms)
+        )
+        yield f"{which}full in {human_seconds(full.seconds)} at the {age or 'present rate'}"
+    if filling is not None and (growth := _explain_filling(verdict)):
+        key = (filling.broker, filling.log_dir)
+        yield growth if named == key else f"{name_volume(key)} is {growth}"
+    if limiting is not None and limiting.cordoned:
+        key = (limiting.broker, limiting.log_dir)
+        yield f"{'it' if named == key else name_volume(key)} is cordoned, so it gets no new partitions"
+
+
+def _explain_filling(verdict: ClusterVerdict) -> str:
+    """Name what fills the volume that decided, or else the one that is full first."""
+    volume = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
+    if volume is None:
+        return ""
+    brokers, validity_ms = verdict.brokers, millis_of(verdict.brokers.settings.validity)
+    return describe_filling(brokers.brokers[volume.key[0]].facts.state, volume.state, brokers.now_ms, validity_ms)
+
+
+def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
+    """Yield the error with which a broker reports the volume that decided."""
+    broker = verdict.brokers.brokers.get(about.key[0]) if about is not None else None
+    if about is None or broker is None or about.departed_ms is not None:
+        return
+    if (error := broker.facts.state.find_error(about.key[1])) is not None:
+        yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
+
+
+def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
+    match decision.reason:
+        case ThrottleReason.INITIAL:
+            return f"no volume has been read yet, so the starting factor {render_factor(decision.raw_factor)} applies"
+        case ThrottleReason.NO_DATA:
+            return f"no volume is known, so the fallback factor {render_factor(settings.fallback)} applies"
+        case ThrottleReason.MIN_HOLD:
+            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
+            return f"volumes would allow {allowed}, but a factor that changed is held for {held}"
+        case ThrottleReason.UNLIMITED:
+            return f"no limit is set; {_describe_fullest(decision, about)}"
+        case ThrottleReason.ABOVE_LIMITS:
+            return f"no volume has reached a limit; {_describe_fullest(decision, about)}"
+    if about is None or (decision.limiting is None and decision.factor == 1.0):
+        return f"no volume has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
+    return _explain_decisive(decision, about, settings)
+
+
+def _describe_fullest(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+    if about is None:
+        return "there is none to read"
+    count = decision.volumes.counted
+    return f"the fullest of {count}, {_describe_free(about)}" if count > 1 else _describe_free(about)
+
+
+def _describe_free(volume: VolumeVerdict) -> str:
+    free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
+    return f"{name_volume(volume.key)} has {free} free of {total}"
+
+
+def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
+    total = decisive.state.total_bytes
+    hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
+    soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
+    free = _describe_free(decisive) + describe_ahead(decisive.ahead)
+    if decision.reason is ThrottleReason.RECOVERY_MARGIN:
+        margin = f"{settings.recovery_margin:.0%}"
+        return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
+    where, counts = name_volume(decisive.key), render_factor(decisive.factor)
+    if decisive.freshness is Freshness.NEVER_READ:
+        return f"{where} was never readable, and counts as {counts} until it is read"
+    if decisive.freshness is Freshness.STALE:
+        age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
+        return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
+    if decisive.freshness is Freshness.DEPARTED:
+        how = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
+        ends = format_second(from_millis(hold_ends_ms(decisive.departed_ms or 0, settings)))
+        return f"{how}, and goes on counting as {counts} until {ends}"
+    if decision.reason is ThrottleReason.HARD_LIMIT:
+        return f"{free}, at or below the hard limit {hard}"
+    return f"{free}, between the soft limit {soft} and the hard limit {hard}"
+
+
+# The counterfactuals of a decision: for each direction, the condition under which the factor moves next.
+#
+# They are worded from the comparisons that the judge makes: those of the gate between factors, turned into free bytes
+# of the volume that decided, and the instants at which a hold ends.
+
+
+def counterfactuals(verdict: ClusterVerdict) -> tuple[Otherwise, ...]:
+    """Name the conditions under which the factor falls, then those under which it rises."""
+    return list_otherwise(_lower(verdict), _higher(verdict))
+
+
+def _lower(verdict: ClusterVerdict) -> Iterator[str]:
+    settings, factor = verdict.brokers.settings, verdict.move.gate.factor
+    if factor == 0.0:
+        return
+    if not settings.limited:
+        yield NO_LIMIT
+        return
+    volume = verdict.decisive or verdict.brokers.nearest()
+    if volume is not None and volume.freshness is Freshness.FRESH:
+        threshold = lowering(factor, verdict.raw.factor, settings).threshold
+        yield describe_threshold(name_volume(volume.key), volume, Relation.AT_MOST, threshold, settings)
+    if settings.fallback < factor:
+        unread = f"is not read for {format_duration(settings.validity)}"
+        yield f"a volume {unread}: the fallback is {settings.fallback:.2f}"
+
+
+def _higher(verdict: ClusterVerdict) -> Iterator[str]:
+    settings, gate, volume = verdict.brokers.settings, verdict.move.gate, verdict.decisive
+    if gate.factor == 1.0:
+        return
+    if verdict.move.rises_at_ms is not None:
+        at = format_instant(from_millis(verdict.move.rises_at_ms))
+        yield f"it is {at}, if volumes still allow {verdict.raw.factor:.2f}"
+        return
+    if volume is None:
+        yield "a broker's volumes are read"
+        return
+    name, held = name_volume(volume.key), _held(verdict)
+    if volume.freshness is Freshness.FRESH:
+        threshold, stops = raising(gate.factor, verdict.raw.factor, settings).threshold, volume.key in gate.stopped_by
+        yield describe_threshold(name, volume, Relation.MORE, threshold, settings, stops=stops) + held
+    elif volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
+        again = " again" if volume.freshness is Freshness.STALE else ""
+        yield f"{name} is read{again}, and has more free than its limits{held}"
+    elif volume.departed_ms is not None:
+        ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
+        forget = format_forget(verdict.brokers.cluster, volume.key)
+        yield f"{name} is back with more free, or it is {ends}, or somebody runs `{forget}`{held}"
+
+
+def _held(verdict: ClusterVerdict) -> str:
+    """Name what else a factor that would rise waits for."""
+    gate = verdict.move.gate
+    others = len(gate.stopped_by) - 1
+    also = f", and so have {others} more that stopped it" if others > 0 else ""
+    return also + describe_wait(gate, verdict.brokers.settings, verdict.brokers.now_ms)
 
 
 def emit(

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from policies.actuator_events import ReportResult
 from policies.decisions import Mode
 from policies.examples import ExampleReport, Examples, make_readings, minutes
-from policies.free_space.orders import FactorOrder
-from policies.observations import Outcome, Reading
-from policies.throttle.commands import AdoptCommand, ForgetCommand
+from policies.free_space.publication import FactorOrder
+from policies.observations import Outcome, Reading, ReportResult
+from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication
 from policies.throttle.quota_plan import QuotaReason, QuotaSituation, plan
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import (
+    AppliedQuota,
     BrokerMember,
     KafkaCluster,
     LogDirs,
+    QuotaApplication,
     ReplicaSizes,
     TopicUsage,
     VolumeReading,

@@ -11,22 +11,25 @@ from weakref import ref
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
-from policies.free_space.effect import follow_actuator
+from policies.free_space.alerts import follow_actuator
 from policies.free_space.gate import Gate
-from policies.free_space.repeats import LastPublished, repeat_schedule
+from policies.free_space.publication import LastPublished, repeat_schedule
 from policies.observations import Observation
 from policies.policy import Step
-from policies.throttle.alerts import find_cluster_conditions, list_firing
-from policies.throttle.bounds import keep_within_bounds
-from policies.throttle.commands import ThrottleCommand, describe_result
-from policies.throttle.effect import find_effect_conditions, find_effect_ends, follow_growth_before, follow_volumes
+from policies.throttle.alerts import (
+    find_cluster_conditions,
+    find_effect_conditions,
+    find_effect_ends,
+    follow_growth_before,
+    follow_volumes,
+    list_firing,
+)
 from policies.throttle.emit import emit
-from policies.throttle.fold import fold
-from policies.throttle.judge.brokers import BrokerVerdict, judge_brokers
-from policies.throttle.judge.cluster import ClusterVerdict, judge_cluster
+from policies.throttle.fold import ThrottleCommand, describe_result, fold
+from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import ThrottleState, VolumeKey, encode_state
+from policies.throttle.state import ThrottleState, VolumeKey, encode_state, keep_within_bounds
 from policies.units import from_millis, millis_of, to_millis
 
 NAME = "throttle"

@@ -12,11 +12,92 @@ have set is not taken for an original.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 from typing import TypeAlias
 
-from policies.closed_enum import ClosedEnum
-from policies.free_space.orders import LimitVerdict, WantedFactor
-from policies.throttle.quota_originals import Original, Rate
+from policies.free_space.publication import LimitVerdict, WantedFactor
+from policies.throttle.quota_state import Original, Rate
+from policies.units import ClosedEnum
+
+# How low a quota may be set now, so that Kafka makes no producer wait too long.
+#
+# Kafka makes a producer wait for (the bytes that it counted in its window) / (the new quota) - (the window), without
+# a bound. It does not report these bytes, but the greatest quota in force within the window limits them. So a quota
+# goes down in steps, each after the window of the step before. A rate that somebody else put back for a moment lets
+# through no more than that rate for that time. Pure: seconds are those of any monotonic clock.
+
+DEFAULT_WINDOW_SECONDS = 11.0
+"""Kafka's window: `quota.window.num` (11) samples of `quota.window.size.seconds` (1), by default."""
+_AIM = 0.75
+"""The share of the longest wait that a step may use. The rest is for the request that breaks the quota in force: Kafka
+accepts and counts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaStep:
+    """The lowest rate that a quota may have, and for how long."""
+
+    least: int
+    """Bytes per second and broker."""
+    seconds: float
+    """Time until it may be lower; infinite while the rate in force stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRate:
+    """A rate that was in force within the window."""
+
+    until_seconds: float
+    bytes_per_second: int
+    put_back_seconds: float | None = None
+    """If somebody else had put it back: for how long at most. Its bytes come on top of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatesInForce:
+    """The rates that were in force within the window, without the present one."""
+
+    past: tuple[PastRate, ...] = ()
+
+    def changed(self, ended: PastRate, window_seconds: float) -> "RatesInForce":
+        """Return the rates after a change."""
+        recent = (each for each in self.past if each.until_seconds > ended.until_seconds - window_seconds)
+        return RatesInForce((*recent, ended))
+
+    def step(
+        self, at_seconds: float, in_force: int | None, max_told_wait_seconds: float, window_seconds: float
+    ) -> QuotaStep | None:
+        """Return how low a quota may be set now; None if no rate within the window is known.
+
+        Args:
+            in_force: the present quota, or without one the rate that producers write; None if not known.
+            max_told_wait_seconds: the longest wait that Kafka may impose on a producer.
+        """
+        recent = [each for each in self.past if each.until_seconds > at_seconds - window_seconds]
+        if in_force is None and not recent:
+            return None
+        highest, put_back_bytes = in_force or 0, 0.0
+        for each in recent:
+            if each.put_back_seconds is None:
+                highest = max(highest, each.bytes_per_second)
+            else:
+                put_back_bytes += each.bytes_per_second * min(each.put_back_seconds, window_seconds)
+        least = ceil((highest * window_seconds + put_back_bytes) / (_AIM * max_told_wait_seconds + window_seconds))
+        higher = (each for each in recent if each.bytes_per_second > (in_force or 0))
+        left = (each.until_seconds + window_seconds - at_seconds for each in higher)
+        return QuotaStep(least, max(left, default=float("inf")))
+
+
+def full_rate_seconds(rate: float, floor: float, max_told_wait_seconds: float | None, window_seconds: float) -> float:
+    """Return for how long producers at a rate write as much as they do while a quota goes down from it to the floor."""
+    if max_told_wait_seconds is None:
+        return 0.0
+    share, written, present = window_seconds / (_AIM * max_told_wait_seconds + window_seconds), 0.0, rate
+    while present * share > floor:
+        present *= share
+        written += present * window_seconds
+    return written / rate
 
 
 class QuotaReason(ClosedEnum):
@@ -216,3 +297,66 @@ def _check(it: QuotaSituation, planned: QuotaPlan, baseline: Rate) -> None:
         assert rate in record.rates, f"{rate} is not recorded as ours"  # noqa: S101
     if planned.verdict is LimitVerdict.RESTORE:
         assert planned.rate == baseline, f"{planned.rate} was not there before"  # noqa: S101
+
+
+# Who else sets a quota: how often it was put back, at which period, and when to look for the next time. Pure.
+
+TIMES_CONTESTED = 3
+"""A quota that was put back this many times is fought over."""
+_KEPT = 5
+_FORGOTTEN_AFTER_PERIODS = 3.0
+_FORGOTTEN_AFTER_SECONDS = 900.0
+_EARLY_SECONDS = 2.5
+_LATE_SECONDS = 3.0
+CLOSE_LOOK_SECONDS = 0.5
+"""The time between two looks when a quota is expected to be put back."""
+_OPEN_SHARE = 0.04
+"""The time until the next look, as a share of the time since the quota was put back last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The last times at which somebody else put one quota back. Seconds are those of any monotonic clock."""
+
+    at: tuple[float, ...]
+    value: Rate
+    """The value that was found; None: the quota was removed."""
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether somebody sets it again and again."""
+        return len(self.at) >= TIMES_CONTESTED
+
+    @property
+    def period_seconds(self) -> float | None:
+        """The median time between two, if it came back more than once."""
+        between = sorted(after - before for before, after in pairwise(self.at))
+        return between[len(between) // 2] if between else None
+
+    def is_over(self, now: float) -> bool:
+        """Whether it has not come back for so long that it need not be expected any more."""
+        period = self.period_seconds
+        patience = _FORGOTTEN_AFTER_SECONDS if period is None else _FORGOTTEN_AFTER_PERIODS * period + _LATE_SECONDS
+        return now - self.at[-1] > patience
+
+    def look_seconds(self, now: float, longest: float) -> float:
+        """Return the time until the next look.
+
+        If it came back at even intervals, that is often for a few seconds around each expected time. Otherwise it is a
+        small share of the time since it came back last, so that the quota is open for at most that share.
+        """
+        *_, before, last = (0.0, 0.0, *(after - at for at, after in pairwise(self.at)))
+        passed = now - self.at[-1]
+        if not before or abs(last - before) > _LATE_SECONDS or last <= _EARLY_SECONDS + _LATE_SECONDS:
+            return min(max(CLOSE_LOOK_SECONDS, _OPEN_SHARE * passed), longest)
+        due = max(1, round(passed / last)) * last
+        if due - _EARLY_SECONDS <= passed <= due + _LATE_SECONDS:
+            return min(CLOSE_LOOK_SECONDS, longest)
+        ahead = due if passed < due else due + last
+        return min(ahead - _EARLY_SECONDS - passed, longest)
+
+
+def note_put_back(before: Contest | None, now: float, value: Rate) -> Contest:
+    """Return the contest after a quota was found put back; another value begins another contest."""
+    at = before.at if before is not None and before.value == value else ()
+    return Contest((*at, now)[-_KEPT:], value)

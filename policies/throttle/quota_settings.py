@@ -22,9 +22,8 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from policies.closed_enum import ClosedEnum
 from policies.throttle.quota_entities import DEFAULT, Entity, EntityName, read_name, write_name
-from policies.units import PositiveDuration, Size, parse_duration
+from policies.units import ClosedEnum, PositiveDuration, Size, parse_duration
 
 _Name = Annotated[str, Field(min_length=1, max_length=249)]
 DEFAULT_FLOOR = 64 * 1024

@@ -11,11 +11,11 @@ from policies.throttle import (
     ThrottleSettings,
     ThrottleState,
 )
-from policies.throttle import alert_kinds as kinds
-from policies.throttle.commands import AdoptCommand, ForgetCommand
+from policies.throttle import alerts as kinds
 from policies.throttle.examples import examples
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication
+from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quota_state import QuotaState
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 
 _ONE_VOLUME = ("cluster", "subject")
 _INHIBITIONS = (

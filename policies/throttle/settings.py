@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from policies.free_space.settings import ExpiredAction, FreeSpaceSettings
+from policies.free_space.limits import ExpiredAction, FreeSpaceSettings
 from policies.settings import PolicySettings
 from policies.units import Duration
 

@@ -5,17 +5,21 @@ so equal states give equal bytes.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
-from policies.free_space.effect import EffectState, VolumeGrowth
+from policies.free_space.alerts import EffectState, VolumeGrowth
 from policies.free_space.gate import Gate
-from policies.free_space.repeats import LastPublished
-from policies.free_space.volumes import NEVER, VolumeState
-from policies.units import InstantMs
+from policies.free_space.limits import Limit
+from policies.free_space.publication import LastPublished
+from policies.free_space.volumes import NEVER, ServerReading, VolumeBounds, VolumeState, find_excess, seconds_left
+from policies.observations import Observation, sort_observations
+from policies.throttle.readings import LogDirs, TopicUsage, VolumeUsage
+from policies.units import InstantMs, human_bytes, human_rate, human_seconds
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
@@ -136,3 +140,196 @@ def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
     cluster = (known.membership, tuple(brokers), known.ever_read, known.cluster_id, known.other_id)
     rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths, state.growths_before)
     return encode((state.started_ms, state.gate, cluster, *rest))
+
+
+# The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.
+
+BOUNDS = VolumeBounds(most_servers=10_000, most_volumes=20_000, servers="brokers", volumes="log dirs")
+"""A membership names at most 10,000 brokers. 20,000 log dirs are those of 500 brokers with 40 each."""
+
+
+def keep_within_bounds(
+    cluster: KafkaClusterState, observations: Sequence[Observation]
+) -> tuple[list[Observation], dict[str, str]]:
+    """Return the observations to fold, in order, and by id the bound for which another one is refused."""
+    ordered = sort_observations(tuple(observations))
+    readings = [
+        ServerReading(seen.id, seen.reading.broker, frozenset(volume.log_dir for volume in seen.reading.volumes))
+        for seen in ordered
+        if isinstance(seen.reading, LogDirs)
+    ]
+    if not readings:
+        return ordered, {}
+    known = {broker.broker: broker.volumes for broker in cluster.brokers}
+    members = frozenset(cluster.membership.brokers if cluster.membership else ())
+    refused = find_excess(BOUNDS, known, members, readings)
+    return [seen for seen in ordered if seen.id not in refused], refused
+
+
+# Which topics fill a volume (rule 6): from the replica sizes of a broker at two moments.
+#
+# Everything else on the file system is not Kafka's. If two log dirs share one, each counts the other's topics so.
+
+MOST_TOPICS = 10
+"""The most topics by growth, and the most by size."""
+_SAME_RATE = 1.25
+"""Two growths of a volume that differ by less than this factor have the same cause."""
+_NOT_KAFKA = "files that are not Kafka's"
+
+
+Replicas = tuple[str, int]
+"""A topic, and whether its replicas are being moved here."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeContent:
+    """The content of one volume at one moment, in bytes."""
+
+    used_bytes: int
+    topics: Mapping[str, int]
+    """By topic, all its replicas on the volume."""
+    moving: Mapping[str, int] = field(default_factory=dict)
+    """By topic, its replicas that the broker moves here from another of its log dirs (`is_future_key`)."""
+
+    @property
+    def kafka_bytes(self) -> int:
+        """The bytes of all replicas."""
+        return sum(self.topics.values()) + sum(self.moving.values())
+
+    def sizes(self) -> dict[Replicas, int]:
+        """Return the bytes by topic, apart for replicas that are being moved here."""
+        return {
+            (topic, is_moved): n
+            for is_moved, part in enumerate((self.topics, self.moving))
+            for topic, n in part.items()
+        }
+
+    @property
+    def other_bytes(self) -> int:
+        """The used bytes that are no replica's."""
+        return max(0, self.used_bytes - self.kafka_bytes)
+
+
+def is_filling_up(volume: VolumeState, now_ms: int, limits: Sequence[Limit], alert_seconds: float) -> bool:
+    """Return whether a volume has reached a limit, or is full within `alert_seconds` at its present rate."""
+    if any(limit.reached(volume.usable_bytes, volume.total_bytes) for limit in limits):
+        return True
+    left_seconds = seconds_left(volume, now_ms)
+    return left_seconds is not None and left_seconds < alert_seconds
+
+
+def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeContent, seconds: float) -> VolumeUsage:
+    """Compare the contents of a volume at two moments.
+
+    Args:
+        before: its earlier content; None if there is none, and then there are no rates.
+        after: its present content.
+        seconds: the time from one to the other, more than 0.
+    """
+    rates: dict[Replicas, float] = {}
+    sizes, old = after.sizes(), before.sizes() if before else {}
+    other_rate = kafka_rate = None
+    if before is not None:
+        rates = {each: _grow(old, sizes, each) / seconds for each in sizes}
+        other_rate = (after.other_bytes - before.other_bytes) / seconds
+        kafka_rate = (after.kafka_bytes - before.kafka_bytes) / seconds
+    growth = sum(rate for rate in (*rates.values(), other_rate or 0.0) if rate > 0)
+    growing = sorted((each for each in rates if rates[each] > 0), key=lambda each: (-rates[each], each))
+    largest = sorted(sizes, key=lambda each: (-sizes[each], each))
+    named = dict.fromkeys((*growing[:MOST_TOPICS], *largest[:MOST_TOPICS]))
+    return VolumeUsage(
+        log_dir=log_dir,
+        kafka_bytes=after.kafka_bytes,
+        kafka_bytes_per_second=kafka_rate,
+        other_bytes=after.other_bytes,
+        other_bytes_per_second=other_rate,
+        other_share=_share(other_rate, growth),
+        topics=tuple(
+            TopicUsage(
+                topic=each[0],
+                size_bytes=sizes[each],
+                bytes_per_second=rates.get(each),
+                share=_share(rates.get(each), growth),
+                is_moved=bool(each[1]),
+            )
+            for each in named
+        ),
+    )
+
+
+def find_usage(broker: BrokerState, log_dir: str, now_ms: int, validity_ms: int) -> VolumeUsage | None:
+    """Return the usage of a volume by the last reading; None if that is `validity` old, or lacks the volume."""
+    usage = broker.usage
+    if usage is None or now_ms >= usage.at_ms + validity_ms:
+        return None
+    found = next((text for name, text in usage.volumes if name == log_dir), None)
+    return None if found is None else VolumeUsage.model_validate_json(found)
+
+
+def describe_filling(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
+    """Name the first two that fill a volume, with the age of their rates; empty if unknown.
+
+    It is empty, too, if the volume fills at another rate by now: the sentence's time to full would contradict it.
+    """
+    usage = find_usage(broker, volume.log_dir, now_ms, validity_ms)
+    growth = describe_growth(usage)
+    is_other = volume.fill_rate is not None and usage is not None and not explains(usage, volume.fill_rate)
+    if not growth or broker.usage is None or is_other or broker.find_error(volume.log_dir) is not None:
+        return ""
+    age_seconds = (now_ms - broker.usage.at_ms) / 1000
+    return f"{growth}, as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else growth
+
+
+def explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
+    """Whether a volume still grows as it did when its usage was measured.
+
+    The usage is measured once a minute, and a quota window takes seconds. If topics had filled the volume until their
+    writers were stopped, they would be named for what fills it now.
+    """
+    total = max(0.0, usage.kafka_bytes_per_second or 0.0) + max(0.0, usage.other_bytes_per_second or 0.0)
+    return bytes_per_second / _SAME_RATE <= total <= bytes_per_second * _SAME_RATE
+
+
+def describe_growth(usage: VolumeUsage | None) -> str:
+    """Name the first two that fill a volume: ``filled by topic orders (1.5 MB/s, 60 %) and ...``; empty if unknown."""
+    if usage is None:
+        return ""
+    growing = [(_name(each), each.bytes_per_second, each.share) for each in usage.topics]
+    growing.append((_NOT_KAFKA, usage.other_bytes_per_second, usage.other_share))
+    fastest = sorted(
+        ((rate, name, share) for name, rate, share in growing if rate and rate > 0.0 and share),
+        key=lambda g: (-g[0], g[1]),
+    )
+    named = [f"{name} ({human_rate(rate)}, {share:.0%})" for rate, name, share in fastest[:2]]
+    return f"filled by {' and '.join(named)}" if named else ""
+
+
+def list_usage(usage: VolumeUsage | None) -> dict[str, str]:
+    """Write a line for each topic and for all other files, for the audit topic and `headgate explain`."""
+    if usage is None:
+        return {}
+    lines = {_name(each): _describe(each.size_bytes, each.bytes_per_second, each.share) for each in usage.topics}
+    return lines | {_NOT_KAFKA: _describe(usage.other_bytes, usage.other_bytes_per_second, usage.other_share)}
+
+
+def _name(usage: TopicUsage) -> str:
+    return f"topic {usage.topic}" + (", being moved here from another log dir" if usage.is_moved else "")
+
+
+def _grow(before: Mapping[Replicas, int], after: Mapping[Replicas, int], each: Replicas) -> int:
+    """Return by how much a topic's replicas grew. Bytes whose move has ended did not grow: they only changed sides."""
+    grown, (topic, is_moved) = after[each] - before.get(each, 0), each
+    moved = max(0, before.get((topic, 1), 0) - after.get((topic, 1), 0))
+    return max(0, grown - moved) if moved and grown > 0 and not is_moved else grown
+
+
+def _describe(size_bytes: int, rate: float | None, share: float | None) -> str:
+    growth = "" if rate is None else f", {human_rate(rate)} ({share or 0.0:.0%} of what grows)"
+    return f"{human_bytes(size_bytes)}{growth}"
+
+
+def _share(rate: float | None, growth: float) -> float | None:
+    """Return the share of all that grows; 0 for what shrinks, None if the rate is not known."""
+    if rate is None:
+        return None
+    return rate / growth if rate > 0 else 0.0

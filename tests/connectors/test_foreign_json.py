@@ -10,8 +10,7 @@ from connectors.canary.canary import _evidence
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.pulsar.probes import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
-from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.server_status import StatusError
+from connectors.zookeeper.server_admin import AdminServer, StatusError
 from tests.connectors.switching.memory_zookeeper import Server
 
 

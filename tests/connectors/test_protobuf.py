@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.protobuf import build, optional, parse, repeated, required
+from connectors.foreign_json import build, optional, parse, repeated, required
 
 MESSAGES = build(
     "test.positions",

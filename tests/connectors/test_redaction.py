@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from connectors.redaction import RedactedBlock, read_text, secret, unreadable, unreadable_files
-from policies.errors import UserError
+from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
 

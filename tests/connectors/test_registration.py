@@ -6,8 +6,8 @@ import pytest
 
 from connectors.registration import PolicyConnectors, connectors_of
 from connectors.throttle.registration import CONNECTORS
-from policies.errors import UserError
 from policies.registry import POLICIES
+from policies.units import UserError
 
 THROTTLE = POLICIES["throttle"]
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
-from policies.actuator_events import ReportResult
 from policies.effects import report_key
-from policies.free_space.orders import LimitVerdict
-from policies.throttle.quota_events import QuotaApplication
+from policies.free_space.publication import LimitVerdict
+from policies.observations import ReportResult
 from policies.throttle.quota_plan import QuotaReason
+from policies.throttle.readings import QuotaApplication
 from policies.units import to_millis
 from policies.wire import actuator_event
 

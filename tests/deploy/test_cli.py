@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from connectors.redaction import secret
 from deploy import cli
-from policies.errors import UserError
+from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ import pytest
 from connectors.kafka import history
 from connectors.kafka.topic_admin import reach
 from deploy.cli import main
-from deploy.inspection import in_force
+from deploy.inspection import commands
 
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
 LIMIT = "policies: {throttle: {hard: {available_bytes_below: 1GB}}}\n"
@@ -237,7 +237,7 @@ def headgate(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setattr(in_force, "reach", partial(reach, timeout_seconds=0.5))
+    monkeypatch.setattr(commands, "reach", partial(reach, timeout_seconds=0.5))
     for limit in ("_TIMEOUT_SECONDS", "_CAUSE_SECONDS"):
         monkeypatch.setattr(history, limit, 0.5)
 

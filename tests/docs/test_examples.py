@@ -15,8 +15,8 @@ import yaml
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from policies.errors import UserError
 from policies.registry import POLICIES
+from policies.units import UserError
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.system.test_try_it import PLAYS
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from pydantic import TypeAdapter
 
-from policies.closed_enum import ClosedEnum
+from policies.units import ClosedEnum
 
 
 class Weather(ClosedEnum):

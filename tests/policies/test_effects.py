@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.actuator_events import ReportedEffect, ReportResult
 from policies.decisions import Decision, Issuer, Mode, Standing, StandingReason, StandingVerdict
 from policies.effects import EffectBook, InForce, Report, judge_in_force
-from policies.free_space.orders import LimitVerdict
-from policies.isolation.quarantine_events import BookieQuarantined, QuarantineOutcome
-from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
+from policies.free_space.publication import LimitVerdict
+from policies.isolation.readings import BookieQuarantined, QuarantineOutcome
+from policies.observations import ReportedEffect, ReportResult
+from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.throttle.decisions import FreshnessCounts, ThrottleFactor, VolumeCounts
-from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import QuotaReason
+from policies.throttle.readings import QuotaApplication
 from tests.decisions import decided as decision
 
 BROKERS = FreshnessCounts(counted=1, stale=0, departed=0)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from policies.publication import Publication, RepeatSchedule
+from policies.decisions import Publication, RepeatSchedule
 from policies.units import millis_of
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -6,16 +6,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from policies.actuator_events import ActuatorEvent
 from policies.decisions import Alert, Decision
-from policies.errors import UserError
-from policies.observations import Reading
+from policies.observations import ActuatorEvent, Reading
 from policies.policy import PolicyKind, ReportKind
 from policies.registry import ENTRY_POINTS, POLICIES, registered
 from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.quota_events import QuotaApplication
-from policies.throttle.readings import LogDirs
+from policies.throttle.readings import LogDirs, QuotaApplication
+from policies.units import UserError
 
 THROTTLE = POLICIES["throttle"]
 

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from deploy.commands.root import app
-from policies.host_alerts import HOST_ALERT_KINDS
+from policies.alerts import HOST_ALERT_KINDS
 from policies.policy import AlertKind
 from policies.registry import POLICIES, alert_kind
 

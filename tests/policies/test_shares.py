@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.shares import SHARE_COUNT, clusters_in, share_of
+from policies.wire import SHARE_COUNT, clusters_in, share_of
 
 NAMES = st.text(min_size=1, max_size=40)
 

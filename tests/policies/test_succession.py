@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.succession import LONGEST_VALIDITY, Fence, Passed, ends_at, next_sequence, succeeds
+from policies.decisions import LONGEST_VALIDITY, Fence, Passed, ends_at, next_sequence, succeeds
 from policies.units import from_millis, to_millis
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

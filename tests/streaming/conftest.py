@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.java.jvm import find_java
-from policies.errors import UserError
+from policies.units import UserError
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from policies.observations import Observation
-from policies.timers import Tick, TickReason, tick_event
+from policies.policy import Tick, TickReason, tick_event
 from policies.wire import observation_event
 from tests.policies.scenario import at
 

@@ -13,13 +13,13 @@ from policies.decisions import Alert
 from policies.observations import Observation
 from policies.policy import Step
 from policies.registry import POLICIES
-from policies.throttle import bounds
+from policies.throttle import state
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
-from streaming import host, intake, transition
+from streaming import host, intake, operator
 from streaming.host import PolicyHost
 from streaming.key_state import STATE_CACHE, decode, encode
-from streaming.transition import SteppedApart, step_apart
+from streaming.operator import SteppedApart, step_apart
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told
 
@@ -85,7 +85,7 @@ def test_all_others_are_taken_wherever_the_culprits_lie(bad: set[int]) -> None:
 @pytest.mark.usefixtures("choosy")
 def test_the_steps_are_bounded_however_many_culprits_there_are() -> None:
     stepped = step([log_dirs(place, 1000 * (place % 2) + place, 9 * GB) for place in range(2000)])
-    assert Choosy.steps < transition.MOST_STEPS + 20
+    assert Choosy.steps < operator.MOST_STEPS + 20
     assert set(range(1, 2000, 2)) <= set(stepped.refused)
 
 
@@ -102,10 +102,10 @@ def test_a_policy_that_fails_without_them_too_is_not_blamed_on_readings(monkeypa
 def test_the_culprit_is_a_dead_letter_and_the_alert_ends_ten_minutes_after_the_last_one() -> None:
     transitions = Transitions(HOST)
     good, bad = log_dirs(0, 1, GB // 2), log_dirs(0, 1000, 9 * GB)
-    transition = transitions.take(1, transitions.record(bad, appended=0), transitions.record(good, appended=0))
-    assert reasons(transition) == ["policy-failed"]
-    assert [each["verdict"] for each in told(transition, "decided.throttle")] == ["lower"]
-    (alert,) = (each for each in told(transition, "decided.alerts") if each["alert"] == "policy-failed")
+    operator = transitions.take(1, transitions.record(bad, appended=0), transitions.record(good, appended=0))
+    assert reasons(operator) == ["policy-failed"]
+    assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"]
+    (alert,) = (each for each in told(operator, "decided.alerts") if each["alert"] == "policy-failed")
     assert "in the dead letters: OverflowError at test_apart.py" in alert["summary"]
     again = transitions.take(300, transitions.record(log_dirs(299, 1000, GB), appended=299))
     quiet = transitions.take(899)
@@ -121,25 +121,25 @@ def flood(transitions: Transitions, count: int, dirs: int) -> list[Any]:
 
 
 def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_volumes=50))
+    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
-    transition = transitions.take(2, *flood(transitions, 8, 10))
-    assert set(reasons(transition)) == {"too-many"}
-    assert {letter["detail"] for letter in letters(transition)} == {"more than 50 log dirs"}
-    raised = [each["alert"] for each in told(transition, "decided.alerts")]
+    operator = transitions.take(2, *flood(transitions, 8, 10))
+    assert set(reasons(operator)) == {"too-many"}
+    assert {letter["detail"] for letter in letters(operator)} == {"more than 50 log dirs"}
+    raised = [each["alert"] for each in told(operator, "decided.alerts")]
     assert raised.count("readings-refused") == 1
     again = transitions.take(3, *flood(transitions, 8, 10))
     assert "readings-refused" not in [each["alert"] for each in told(again, "decided.alerts")]
 
 
 def test_forged_brokers_take_no_room_from_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_volumes=50))
+    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
     transitions.take(0, transitions.record(members(0, 1, 2, 3), appended=0))
     transitions.take(2, *flood(transitions, 8, 10))
-    transition = transitions.take(3, transitions.record(log_dirs(3, 2, GB // 2), appended=3))
-    assert reasons(transition) == []
-    assert [each["verdict"] for each in told(transition, "decided.throttle")] == ["lower"]
+    operator = transitions.take(3, transitions.record(log_dirs(3, 2, GB // 2), appended=3))
+    assert reasons(operator) == []
+    assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"]
 
 
 def test_a_state_or_an_output_beyond_its_bytes_refuses_the_reading_that_makes_it_so(
@@ -151,16 +151,16 @@ def test_a_state_or_an_output_beyond_its_bytes_refuses_the_reading_that_makes_it
             transitions = Transitions(HOST)
             low = {f"/data/{number:0200}": GB // 2 for number in range(400)}
             huge = transitions.record(log_dirs(1, 7, low), appended=1)
-            transition = transitions.take(2, transitions.record(log_dirs(1, 1, GB // 2), appended=1), huge)
-        assert reasons(transition) == ["policy-failed"], bound
-        assert sum(len(output.value) for output in transition.outputs) < 100_000
-        assert [each["verdict"] for each in told(transition, "decided.throttle")] == ["lower"], bound
+            operator = transitions.take(2, transitions.record(log_dirs(1, 1, GB // 2), appended=1), huge)
+        assert reasons(operator) == ["policy-failed"], bound
+        assert sum(len(output.value) for output in operator.outputs) < 100_000
+        assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"], bound
 
 
 def test_a_flood_is_told_as_one_alert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "MOST_RECORDS", 10)
     transitions = Transitions(HOST)
-    transition = transitions.take(2, *(transitions.record(log_dirs(1, 3, GB), appended=1) for _ in range(100)))
-    (alert,) = (each for each in told(transition, "decided.alerts") if each["alert"] == "readings-refused")
+    operator = transitions.take(2, *(transitions.record(log_dirs(1, 3, GB), appended=1) for _ in range(100)))
+    (alert,) = (each for each in told(operator, "decided.alerts") if each["alert"] == "readings-refused")
     assert alert["summary"].endswith("in the dead letters: 90 readings too many came at once")
-    assert len(letters(transition)) + sum(each["count"] for each in counted(transitions.take(62))) == 90
+    assert len(letters(operator)) + sum(each["count"] for each in counted(transitions.take(62))) == 90

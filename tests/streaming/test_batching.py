@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from policies.examples import ExampleReading
 from policies.observations import Observation
-from policies.records import ObservedRecord
 from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs, ThrottlePolicy
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
-from policies.wire import observation_event
+from policies.wire import ObservedRecord, observation_event
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches

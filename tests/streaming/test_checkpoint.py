@@ -6,7 +6,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from streaming.checkpoint import CheckpointPlace, explain_unreachable
+from streaming.settings import CheckpointPlace, explain_unreachable
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from deploy.query.clock import ClockWatch
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, Fence
 from policies.examples import ExampleReading
 from policies.policy import PolicyKind
-from policies.records import ObservedRecord
 from policies.registry import POLICIES, observed_topic
-from policies.succession import Fence
 from policies.units import to_millis
-from policies.wire import observation_event
+from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
+from streaming.operator import KeyTransition
 from streaming.progress import BatchProgress
-from streaming.transition import KeyTransition
 from tests.examples import combined
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from policies.records import KEPT_BYTES, ObservedRecord
 from policies.units import to_millis
-from policies.wire import DEAD_LETTER_TYPE, BadRecordError, DeadLetterReason
+from policies.wire import DEAD_LETTER_TYPE, KEPT_BYTES, BadRecordError, DeadLetterReason, ObservedRecord
 from streaming.dead_letters import DeadLetter, dead_letter
 from tests.policies.scenario import at
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from policies.throttle import ThrottlePolicy
-from streaming.heartbeat import INTERVAL_MS, LastHeartbeat
 from streaming.host import PolicyHost
+from streaming.key_state import INTERVAL_MS, LastHeartbeat
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
-from policies.throttle.facts import BrokerFacts
-from policies.throttle.judge.volumes import judge_volumes
+from policies.throttle.facts import BrokerFacts, judge_volumes
 from streaming import host as hosting
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, StateCache, compress, decode, decompress, encode
@@ -164,7 +163,7 @@ def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readi
         judged.append(facts.state.broker)
         return judge_volumes(facts, *rest)
 
-    monkeypatch.setattr("policies.throttle.judge.brokers.judge_volumes", record)
+    monkeypatch.setattr("policies.throttle.judge.judge_volumes", record)
 
     def step(process: tuple[PolicyHost, StateCache], before: KeyState | None, second: int, *numbers: int) -> KeyState:
         monkeypatch.setattr(hosting, "STATE_CACHE", process[1])

@@ -22,18 +22,16 @@ import streaming.operator
 from policies.bookie_readings import Bookies
 from policies.observations import Observation, Outcome
 from policies.policy import Step
-from policies.records import KEPT_BYTES
 from policies.registry import POLICIES
 from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
-from policies.wire import MAX_RECORD_BYTES, observation_event
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
 from streaming.clocks import BatchClock
 from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, StateCache, decode
-from streaming.operator import PolicyOperator
-from streaming.transition import KeyTransition, reconcile
+from streaming.operator import KeyTransition, PolicyOperator, reconcile
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 

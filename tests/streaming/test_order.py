@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.records import ObservedRecord
-from streaming.clocks import CLOCK_JUMP_MS
-from streaming.order import FARTHEST_MS, Order, ReadPosition
+from policies.wire import ObservedRecord
+from streaming.clocks import CLOCK_JUMP_MS, FARTHEST_MS, Order, ReadPosition
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000

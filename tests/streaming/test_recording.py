@@ -2,11 +2,10 @@
 
 import pytest
 
-from policies.batches import Batch, Range
-from policies.records import KEPT_BYTES, ObservedRecord
+from policies.policy import Batch, Range
 from policies.units import from_millis
-from policies.wire import MAX_RECORD_BYTES
-from streaming.recording import make_recording, needed_offsets
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, ObservedRecord
+from streaming.replay import make_recording, needed_offsets
 
 NAME, TOPIC = "observed.log-dirs", "h.observed.log-dirs"
 

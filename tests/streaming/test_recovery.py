@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from policies.alerts import CONFIRM_MS
+from policies.alerts import CONFIRM_MS, POLICY_FAILED
 from policies.decisions import Alert
-from policies.host_alerts import POLICY_FAILED
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from streaming.host import PolicyHost
-from streaming.transition import KeyTransition
+from streaming.operator import KeyTransition
 from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.environment import without_settings
-from policies.errors import UserError
-from streaming import resources
-from streaming.resources import require_resources
+from policies.units import UserError, without_settings
+from streaming import session
+from streaming.session import require_resources
 
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
@@ -20,7 +19,7 @@ def limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, tuple[i
     given = {resource.RLIMIT_NOFILE: UNLIMITED, resource.RLIMIT_AS: UNLIMITED}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: given[kind])
     monkeypatch.setattr(resource, "setrlimit", lambda kind, pair: given.update({kind: pair}))
-    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
+    monkeypatch.setattr(session, "_CGROUP", tmp_path)
     return given
 
 

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from policies.observations import Observation, Reading
-from policies.records import ObservedRecord
 from policies.units import to_millis
-from policies.wire import observation_event
+from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode, encode
-from streaming.transition import KeyTransition, reconcile
+from streaming.operator import KeyTransition, reconcile
 from tests.policies.scenario import CLUSTER, at
 from tests.streaming.records import TOPIC, event
 

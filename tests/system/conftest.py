@@ -8,7 +8,7 @@ import pytest
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
-from policies.errors import UserError
+from policies.units import UserError
 from tests.progress import longest_first
 from tests.system.older import of_today
 from tests.system.pulsar_jars import ensure_pulsar_jars

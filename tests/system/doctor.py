@@ -13,9 +13,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deploy.doctor.command import all_probes
-from deploy.doctor.results import Result, ask_all
-from deploy.processes.connections import Connections
+from deploy.doctor import Result, all_probes, ask_all
+from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from tests.system.waiting import DEADLINE_SECONDS
 

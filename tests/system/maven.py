@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deploy.java.jvm import tail
-from policies.environment import without_settings
-from policies.errors import UserError
+from policies.units import UserError, without_settings
 
 # Named with its version: the one that old Mavens choose themselves is too old to read Pulsar's BOM.
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

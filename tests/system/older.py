@@ -14,10 +14,10 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connectors.kafka.librdkafka import LOGGER
+from connectors.kafka.connection import LOGGER
 from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
-from policies.errors import UserError
+from policies.units import UserError
 from tests.system.maven import dependency, ensure_fetched, pom_of
 from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom
 from tests.system.server import JvmServer, run_tool

@@ -8,21 +8,20 @@ from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.component import Component
 from connectors.kafka.publisher import Publisher, observations_to
 from deploy.commands.terminal import Terminal
-from deploy.demo.followers import AuditFollower
+from deploy.demo.load import AuditFollower
 from deploy.demo.run import Workplace, run_loop, run_story
-from deploy.demo.volume import small_volume
+from deploy.demo.servers import small_volume
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.query.spark_sessions import SparkSessions
+from deploy.query.components import SparkSessions
 from deploy.settings.application import Settings
 from policies.bookie_disks import BookieDisks
-from policies.bookie_disks.publish_events import PublishApplication
-from policies.errors import UserError
+from policies.bookie_disks.readings import PublishApplication
 from policies.registry import observed_topic
-from policies.units import human_bytes
+from policies.units import UserError, human_bytes
 from tests.system.pulsar_demo_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
 from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
 from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from deploy.java.jvm import JvmCommand, JvmProcess
-from policies.errors import UserError
+from policies.units import UserError
 from tests.system.small_servers import LOOPBACK, SMALL_BOOKIE, SMALL_BROKER, small_jvm, write_properties
 
 CLUSTER = "demo"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from py4j.java_gateway import JavaGateway
 
 from deploy.commands.terminal import Terminal
-from deploy.demo.director import DemoFailedError, LoopWatcher
-from deploy.demo.volume import DemoVolume
+from deploy.demo.servers import DemoVolume
+from deploy.demo.story import DemoFailedError, LoopWatcher
 from policies.bookie_disks import BookieThrottle
 from policies.units import human_bytes, human_seconds
 from tests.system.pulsar_demo_servers import NAMESPACE, PulsarServers

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 
-from connectors.zookeeper.server_status import session_name
+from connectors.zookeeper.server_admin import session_name
 from policies.sessions.readings import registration_path
 from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
 from tests.system.server import close

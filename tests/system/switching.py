@@ -25,14 +25,11 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.pulsar.metadata import parse_cursor, parse_locator
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy import cli
 from policies.observations import Outcome
-from policies.switching.id_generators import hob_name
-from policies.switching.ledger_paths import Layout, path_of
+from policies.switching.ledgers import Layout, LedgerKind, hob_name, path_of
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
-from policies.switching.references import LedgerKind
 from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster

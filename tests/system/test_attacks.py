@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.exporter.effect_samples import MOST_TARGETS
+from connectors.exporter.samples import MOST_TARGETS
 from policies.bookie_readings import (
     BookieAffinity,
     BookieRacks,

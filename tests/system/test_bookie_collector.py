@@ -16,12 +16,10 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
+from connectors.collection import PollMetrics
+from connectors.isolation.collector import WatchedBookies, ZooKeeperBookieCollector
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.tree import Reader
+from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import find_java
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading

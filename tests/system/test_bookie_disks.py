@@ -27,18 +27,17 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.bookie_disks.publishing.limits import BrokerLimits, NamespaceLimits, PublishAdmin
-from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin
+from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
+from connectors.collection import PollMetrics
+from connectors.pulsar.rest import PulsarAdmin
 from deploy import cli
-from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, effect
-from policies.bookie_disks.alert_kinds import WITHOUT_EFFECT
-from policies.bookie_disks.publish_settings import PublishSettings
-from policies.bookie_disks.publish_state import PublishState
+from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, alerts
+from policies.bookie_disks.alerts import WITHOUT_EFFECT
+from policies.bookie_disks.readings import PublishState
+from policies.bookie_disks.settings import PublishSettings
 from policies.decisions import Alert, AlertStatus, Mode, Severity
-from policies.free_space.orders import FactorOrder
+from policies.free_space.publication import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.system.disks import Intruder, small_disk, why_not_mountable
@@ -296,8 +295,8 @@ def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no
     pulsar: Stack, gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The entry logs of these bookies have 16 MiB instead of 1 GiB, and the windows are shorter by as much.
-    monkeypatch.setattr(effect, "_ENTRY_LOG_BYTES", 16 * 1024 * 1024)
-    monkeypatch.setattr(effect, "_WINDOW_SECONDS", 4.0)
+    monkeypatch.setattr(alerts, "_ENTRY_LOG_BYTES", 16 * 1024 * 1024)
+    monkeypatch.setattr(alerts, "_WINDOW_SECONDS", 4.0)
     with producing(pulsar, gateway, "slowed") as producer, ExitStack() as stack:
         eventually("each disk has data", lambda: pulsar.shares()[-1] > 0.1)
         limits: list[PublishState] = []

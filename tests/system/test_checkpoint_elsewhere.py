@@ -17,7 +17,7 @@ import pytest
 
 from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
-from policies.errors import UserError
+from policies.units import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready
 from tests.system.maven import ALONE, dependency, ensure_fetched, pom_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.demo.load import Load
-from policies.throttle.alert_kinds import WITHOUT_EFFECT
+from policies.throttle.alerts import WITHOUT_EFFECT
 from tests.system.disks import Intruder, why_not_mountable
 from tests.system.fill import (
     MEBIBYTE,

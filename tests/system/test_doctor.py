@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from deploy.doctor.results import Verdict
+from deploy.doctor import Verdict
 from tests.system.doctor import examined
 from tests.system.zookeeper import ZooKeeper
 

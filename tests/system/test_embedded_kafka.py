@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.kafka import EmbeddedKafka
-from policies.errors import UserError
+from policies.units import UserError
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.private_net import why_not_private

@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import READ_ERRORS
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, PulsarAdmin
+from connectors.sessions.ownership import OwnershipCollector, WatchedOwnership
 from connectors.sessions.registration import check_brokers
-from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import OwnershipDecision, SessionDecision, SessionsPolicy, SessionsSettings, SessionsState
@@ -108,7 +106,7 @@ def serving(admin: AdminApi, cluster: PulsarCluster) -> Callable[[], PulsarBroke
     def find() -> PulsarBroker | None:
         try:
             url = admin.lookup(TOPIC).broker_url
-        except READ_ERRORS.expected:
+        except PULSAR_READ_ERRORS.expected:
             return None
         return next(broker for broker in cluster.brokers if url.endswith(f":{broker.service_port}"))
 

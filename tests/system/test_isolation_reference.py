@@ -14,11 +14,10 @@ import pytest
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.comparison import Comparison, Relation
-from policies.errors import UserError
 from policies.isolation.decisions import Tier
-from policies.isolation.membership import AffinityGroups, BookieMembership, BookieSet
-from policies.isolation.placement import Placed, place
+from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, place
 from policies.isolation.settings import RuleSet, Unaffine
+from policies.units import UserError
 
 DRIVER = Path(__file__).parent / "reference" / "PlacementReference.java"
 RANDOM_CASES = 6_000

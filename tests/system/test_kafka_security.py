@@ -34,30 +34,25 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.kafka.authorized import why_not_writable
-from connectors.kafka.cluster_client import ClusterClient, KafkaBroker
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.librdkafka import LOGGER
+from connectors.collection import PollMetrics
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, outcome_of
+from connectors.kafka.connection import LOGGER, KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.kafka.outcomes import outcome_of
+from connectors.kafka.probes import why_not_writable
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.kafka.rights import rights_of
 from connectors.kafka.topic_admin import check_topics, create_topics
-from connectors.kafka.topics import TopicSettings, plan
-from deploy.doctor.results import Result, Verdict
+from connectors.kafka.topics import TopicSettings, plan, rights_of
+from deploy.doctor import Result, Verdict
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.embedded.small_servers import LOOPBACK
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
-from policies.batches import BATCHES
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
+from policies.policy import BATCHES, TICKS, TIMERS
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, REPORTS, decided_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
-from policies.timers import TICKS, TIMERS
-from policies.units import parse_duration
+from policies.units import UserError, parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, write_settings

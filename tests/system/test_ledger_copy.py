@@ -18,18 +18,23 @@ from typing import Any
 import pytest
 
 from connectors.bookkeeper import gateway
-from connectors.bookkeeper.copier import CONCURRENCY, LedgerCopier
-from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
+from connectors.bookkeeper.copier import CONCURRENCY, CopyReplication, LedgerCluster, LedgerCopier
+from connectors.bookkeeper.copy_journal import (
+    PROVENANCE,
+    CopiedLedger,
+    CopyJournal,
+    CopyOutcome,
+    CopyRecord,
+    CopyResult,
+    DeleteOutcome,
+)
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
 from connectors.switching.reconciler import REQUESTED_COPIES
-from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import find_java
-from policies.errors import UserError
-from policies.switching.ledger_paths import Layout, path_of
+from policies.switching.ledgers import Layout, path_of
+from policies.units import UserError
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
 from tests.system.processes import freeze

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.throttle.cordons import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka

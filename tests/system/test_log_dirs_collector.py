@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.observations import Outcome, Reading

@@ -19,12 +19,11 @@ import pytest
 
 from policies.decisions import deterministic_id
 from policies.observations import Outcome
-from policies.records import KEPT_BYTES
+from policies.policy import Tick, TickReason, tick_event
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
-from policies.timers import Tick, TickReason, tick_event
-from policies.wire import MAX_RECORD_BYTES, observation_event
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
 from tests.system.loop import (

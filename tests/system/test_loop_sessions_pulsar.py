@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from connectors.zookeeper.server_status import session_name
+from connectors.zookeeper.server_admin import session_name
 from policies.sessions.readings import BROKERS, registration_path
 from tests.system.loop import UNHURRIED, Entry
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster

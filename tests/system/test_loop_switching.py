@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import CommandName
-from policies.switching.references import LedgerKind
 from tests.system.loop import UNHURRIED
 from tests.system.switching import NEW, OLD, BrokerCluster, Clusters, SwitchLoop, Tree
 from tests.system.waiting import eventually

@@ -18,24 +18,23 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.isolation.zookeeper_bookies import WatchedBookies, ZooKeeperBookieCollector
+from connectors.collection import PollMetrics
+from connectors.isolation.collector import WatchedBookies, ZooKeeperBookieCollector
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.quotas import QuotaClient
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
 from policies.bookie_readings import BookieRacks, Bookies
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.readings import LogDirs
+from policies.units import UserError
 from tests.system import older
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.doctor import examined

@@ -12,14 +12,13 @@ from typing import Self
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.isolation.broker_rules import check_rules
-from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.isolation.quarantine.admin import AdminRacks
+from connectors.collection import PollMetrics
+from connectors.isolation.collector import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.isolation.groups import AdminRacks
+from connectors.isolation.registration import check_rules
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import AdminError, detail_of, outcome_of
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import AdminError, PulsarAdmin, describe_pulsar_error, outcome_of
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
@@ -199,7 +198,7 @@ def test_what_pulsar_does_not_find_is_an_error_in_its_own_words(admin: AdminApi)
     with pytest.raises(AdminError) as caught:
         admin.lookup("t/none/topic")
     assert outcome_of(caught.value) is Outcome.ERROR
-    assert detail_of(caught.value).endswith("status 404: Namespace not found")
+    assert describe_pulsar_error(caught.value).endswith("status 404: Namespace not found")
 
 
 def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Stack) -> None:

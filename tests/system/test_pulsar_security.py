@@ -14,9 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import detail_of, outcome_of
-from deploy.doctor.results import Verdict
+from connectors.pulsar.rest import PulsarAdmin, describe_pulsar_error, outcome_of
+from deploy.doctor import Verdict
 from policies.observations import Outcome
 from tests.system.doctor import examined
 from tests.system.pulsar import PulsarCluster
@@ -80,7 +79,7 @@ def asked(settings: PulsarAdmin) -> tuple[Outcome, str]:
     try:
         admin.racks()
     except Exception as error:
-        return outcome_of(error), detail_of(error)
+        return outcome_of(error), describe_pulsar_error(error)
     finally:
         admin.close()
     return Outcome.OK, ""

@@ -20,15 +20,13 @@ from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import Actuator, LoopTopics
-from connectors.isolation.quarantine.racks import RacksSnapshot, RackStore
-from connectors.isolation.quarantine.reports import QuarantineMetrics
-from connectors.isolation.quarantine.worker import QuarantineWorker
-from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES, ZooKeeperRacks
+from connectors.isolation.groups import MAX_RACKS_BYTES, RacksSnapshot, RackStore, ZooKeeperRacks
+from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.zookeeper.session import ZooKeeperConnection
 from policies.bookie_readings import BookieAffinity, NamespaceAffinity
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine

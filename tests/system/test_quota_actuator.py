@@ -27,11 +27,11 @@ from deploy.embedded.small_servers import LOOPBACK
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
 from policies.decisions import Mode, deterministic_id
-from policies.errors import UserError
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor
 from policies.throttle.decisions import ThrottleReason, VolumeCounts
 from policies.throttle.quota_entities import DEFAULT, Entity
+from policies.units import UserError
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings

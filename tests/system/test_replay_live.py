@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from policies.batches import BATCHES
-from policies.records import KEPT_BYTES
+from policies.policy import BATCHES
 from policies.registry import POLICIES, decided_topics, observed_topic, observed_topics
-from policies.wire import observation_event
+from policies.wire import KEPT_BYTES, observation_event
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.waiting import eventually
 

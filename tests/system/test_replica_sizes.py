@@ -9,9 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.kafka.replica_sizes import ReplicaSizesReader
+from connectors.collection import PollMetrics
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.limits import Limit
 from policies.observations import Observation, Reading

@@ -18,15 +18,13 @@ import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.collection import PollMetrics
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
-from connectors.sessions.owned_nodes import OwnedNodes
-from connectors.sessions.zookeeper_ownership import OwnershipCollector, WatchedOwnership
+from connectors.sessions.ownership import OwnedNodes, OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.connection import ZooKeeperConnection
 from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.processes import freeze

@@ -15,10 +15,10 @@ import pyspark
 import pytest
 
 from policies.observations import Outcome
+from policies.policy import TICKS, TIMERS
 from policies.registry import AUDIT, decided_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
-from policies.timers import TICKS, TIMERS
 from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, produce, write_settings

@@ -13,14 +13,13 @@ from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.attribution import ValuePart, difference, references_in, set_attribution
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
-from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
+from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import find_java
-from policies.switching.references import LedgerKind
+from policies.switching.ledgers import LedgerKind
 from tests.connectors.pulsar.test_attribution import (
     CODECS,
     MARK_DELETE,
@@ -184,7 +183,7 @@ def test_an_edit_that_would_change_more_is_not_written(
     tree: KazooClient, references: ReferenceZnodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    monkeypatch.setattr("connectors.switching.attribution.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
+    monkeypatch.setattr("connectors.switching.broker_agent.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
     found = to_new(references)
     assert found == Attribution(
         AttributionOutcome.FAILED, detail=f"{CURSOR}: not written, as this would change more: other"

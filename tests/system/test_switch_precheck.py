@@ -16,12 +16,10 @@ from typer.testing import CliRunner
 
 from deploy.commands.root import app
 from deploy.settings.file import load_settings
-from deploy.switch.precheck_command import Checked, check
-from policies.errors import UserError
-from policies.switching.id_generators import hob_name
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import HitClass, LedgerState
+from deploy.switch.precheck import Checked, check
+from policies.switching.ledgers import HitClass, Layout, LedgerState, hob_name
 from policies.switching.precheck.findings import FindingReason
+from policies.units import UserError
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient

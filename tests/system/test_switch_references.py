@@ -9,13 +9,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.settings.application import Settings
-from deploy.switch.precheck_command import check
+from deploy.switch.precheck import check
+from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import PrecheckReport
-from policies.switching.references import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster

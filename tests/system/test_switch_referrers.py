@@ -13,16 +13,13 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from connectors.bookkeeper.ledgers import list_ledgers
-from connectors.protobuf import build, parse, repeated, required
+from connectors.bookkeeper.cluster import list_ledgers
+from connectors.foreign_json import build, parse, repeated, required
 from connectors.pulsar.metadata import SCHEMAS, locator_message
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.tree import Reader
+from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import JvmCommand
-from policies.switching.ledger_paths import Layout
-from policies.switching.references import ANY_CLUSTER, with_ledger
+from policies.switching.ledgers import ANY_CLUSTER, Layout, with_ledger
 from tests.system.pulsar import CLUSTER, PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace
 from tests.system.server import run_tool

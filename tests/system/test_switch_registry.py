@@ -18,11 +18,11 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_dige
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.registry import Registry, RegistryView
-from connectors.zookeeper.connection import ZooKeeperConnection
+from connectors.switching.registry import Registry
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
 from connectors.zookeeper.json_znodes import put as put_step
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker, SwitchProgress
 from policies.switching.state import ClusterStatus, SwitchStage

@@ -10,11 +10,8 @@ import pytest
 
 from connectors.pulsar import referrers
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.pulsar.topic_readers import TopicReaders
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.outcomes import UnreadError, outcome_of
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.tree import Reader
+from connectors.pulsar.topics import TopicReaders
+from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperConnection, ZooKeeperSession, outcome_of
 from policies.observations import Outcome
 from tests.connectors.pulsar.znodes import cursor_info, delayed_info, topic_info
 from tests.system.processes import command_line, descendants
@@ -55,7 +52,7 @@ def sorted_references(found: Inventory) -> list[tuple[str, int]]:
 
 def helpers_running() -> int:
     pids = descendants(int(Path("/proc/self").readlink().name))
-    return sum(b"connectors.pulsar.topic_readers" in command_line(pid) for pid in pids)
+    return sum(b"connectors.pulsar.topics" in command_line(pid) for pid in pids)
 
 
 def test_several_processes_find_what_one_finds(connection: ZooKeeperConnection) -> None:
@@ -84,7 +81,7 @@ def test_what_one_cannot_read_is_unread(connection: ZooKeeperConnection) -> None
 
 
 def test_one_that_dies_ends_the_reading(connection: ZooKeeperConnection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.pulsar.topic_readers._MODULE", "no.such.module")
+    monkeypatch.setattr("connectors.pulsar.topics._MODULE", "no.such.module")
     with reader_of(connection) as reader, pytest.raises(UnreadError, match="topics"):
         read_references(reader, (), TopicReaders(connection, (), 2).read)
     eventually("all have ended", lambda: helpers_running() == 0 or None)

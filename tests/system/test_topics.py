@@ -12,9 +12,9 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
-from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
+from policies.units import UserError
 from tests.system.brokers import alter_topic
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 

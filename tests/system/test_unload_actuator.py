@@ -23,10 +23,8 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload.brokers import UnloadSettings
-from connectors.sessions.unload.reports import UnloadMetrics
-from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
+from connectors.pulsar.rest import PulsarAdmin
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.sessions.unload.orders import decision

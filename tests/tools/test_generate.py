@@ -15,17 +15,16 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
 from connectors.kafka.topics import TopicSettings, is_shared, plan
-from deploy.query.health import QueryHealth
+from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from policies.batches import Batch
-from policies.bookie_disks.publish_events import PublishApplication
-from policies.isolation.quarantine_events import BookieQuarantined
+from policies.bookie_disks.readings import PublishApplication
+from policies.isolation.readings import BookieQuarantined
+from policies.policy import Batch, Tick, Timer
 from policies.registry import decision_types, reading_types, report_policies
-from policies.sessions.unload_events import BundleReOwned, BundleUnloaded
+from policies.sessions.readings import BundleReOwned, BundleUnloaded
 from policies.switching.decisions import SwitchVerdict
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication
-from policies.timers import Tick, Timer
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
 from tools import generate
 from tools.reference.asyncapi import document

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from connectors.kafka.rights import rights
+from connectors.kafka.topics import rights
 from deploy.settings.file import load_settings
 from tools.monitoring import dashboards
 from tools.reference import kubernetes

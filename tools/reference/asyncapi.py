@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
-from policies.actuator_events import ActuatorEvent
+from policies.observations import ActuatorEvent
 from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
 from tools.reference.catalogue import EventKind, catalogue

@@ -10,11 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
-from policies.batches import BATCHES, Batch
 from policies.decisions import Alert, Decision, Otherwise
 from policies.observations import Reading
+from policies.policy import BATCHES, TICKS, TIMERS, Batch, Tick, Timer
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands, decision_types
-from policies.timers import TICKS, TIMERS, Tick, Timer
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
 from streaming.dead_letters import DeadLetter, DeadLettersCounted

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from policies.closed_enum import ClosedEnum
+from policies.units import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
 from tools.reference.catalogue import EventKind, catalogue
 from tools.reference.examples import Example, examples

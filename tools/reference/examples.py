@@ -5,23 +5,32 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from policies.batches import BATCHES, BATCHES_KEY, Batch, Range, batch_event
 from policies.decisions import Severity
-from policies.errors import UserError
 from policies.examples import START, Examples
 from policies.observations import Observation
 from policies.pauses import PauseCommand
-from policies.policy import PolicyKind
-from policies.records import ObservedRecord
+from policies.policy import (
+    BATCHES,
+    BATCHES_KEY,
+    TICKS,
+    TIMERS,
+    Batch,
+    PolicyKind,
+    Range,
+    Tick,
+    TickReason,
+    batch_event,
+    tick_event,
+    timer_record,
+)
 from policies.recovery import OpenAlert, OpenAlerts
 from policies.registry import AUDIT, COMMANDS, POLICIES, observed_topic
-from policies.timers import TICKS, TIMERS, Tick, TickReason, tick_event, timer_record
-from policies.units import to_millis
-from policies.wire import BadRecordError, actuator_event, observation_event
+from policies.units import UserError, to_millis
+from policies.wire import BadRecordError, ObservedRecord, actuator_event, observation_event
 from streaming.dead_letters import LETTERS_A_WINDOW, WINDOW_MS, DeadLetterCounts, DeadLetterLimiter
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
 from streaming.intake import reading_reader
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 
 
 class Example(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from connectors.kafka.rights import Grant, rights
+from connectors.kafka.topics import Grant, rights
 from deploy.settings.application import Settings
 from tools.reference.catalogue import schema_of
 

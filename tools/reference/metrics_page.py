@@ -8,14 +8,14 @@ from prometheus_client.registry import Collector
 
 from connectors.alertmanager.notifier import NotifierMetrics
 from connectors.canary.canary import CanaryMetrics
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.exporter.exporter import Exporter
-from connectors.http.certificates import Certificates
+from connectors.http.tls import Certificates
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
-from connectors.partitions.metrics import PartitionMetrics
+from connectors.partitions.membership import PartitionMetrics
 from connectors.registration import connectors_of
-from deploy.query.health import QueryHealth
+from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
 from deploy.settings.reload import reload_gauge
 from policies.registry import POLICIES

@@ -9,13 +9,11 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from connectors.exporter.page.charts import HEIGHT, LOOP, WIDTH, Chart, History, draw_chart
-from connectors.exporter.page.documents import Concern
+from connectors.exporter.page.documents import HEIGHT, LOOP, WIDTH, Chart, Concern, History, draw_chart
 from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
-from policies.printable import printable_line
 from policies.registry import POLICIES, alert_kind, alert_kinds
-from policies.units import format_instant, human_bytes, human_rate, human_seconds
+from policies.units import format_instant, human_bytes, human_rate, human_seconds, printable_line
 
 SHOWN_CLUSTERS = 60
 """Clusters with concerns come first; in a larger fleet the calm ones are links to their pages."""

@@ -8,14 +8,13 @@ from http import HTTPStatus
 from importlib.resources import files
 from urllib.parse import unquote
 
-from connectors.collection.schedule import ticks
-from connectors.exporter.page.charts import INTERVAL_SECONDS, History
-from connectors.exporter.page.documents import ClustersDocument
+from connectors.collection import ticks
+from connectors.exporter.page.documents import INTERVAL_SECONDS, ClustersDocument, History
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
-from connectors.http.responses import HTML, Response, error_response, json_response
-from connectors.views.loop_snapshot import LoopSnapshot
-from policies.host_alerts import LOOP
+from connectors.http.server import HTML, Response, error_response, json_response
+from connectors.views import LoopSnapshot
+from policies.alerts import LOOP
 
 API = "/api/v1"
 _FRESH_SECONDS = 1.0

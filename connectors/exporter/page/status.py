@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from connectors.decided import is_stale, without_steps
-from connectors.exporter.page.charts import LOOP
 from connectors.exporter.page.documents import (
+    LOOP,
     SHOWN_ALERTS,
     AlertLine,
     AlertsDocument,
@@ -24,7 +24,7 @@ from connectors.exporter.page.documents import (
     PolicyStatus,
 )
 from connectors.registration import connectors_of
-from connectors.views.loop_snapshot import LoopSnapshot, PolicySnapshot
+from connectors.views import LoopSnapshot, PolicySnapshot
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES

@@ -12,10 +12,10 @@ import structlog
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.kafka.tail import Record
 from connectors.throttle.quotas.worker import QuotaWorker
-from policies.errors import UserError
-from policies.free_space.orders import FactorOrder
+from policies.free_space.publication import FactorOrder
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.quota_events import AppliedQuota
+from policies.throttle.readings import AppliedQuota
+from policies.units import UserError
 from policies.wire import EventReader
 
 _CONCURRENT_CHECKS = 16

@@ -8,15 +8,13 @@ from datetime import datetime
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.reports import AuditLog, PacedMetric, PublishAudit
-from policies.actuator_events import ReportResult
-from policies.free_space.orders import FactorOrder, LimitVerdict
-from policies.throttle.quota_coverage import FREE_RATE
+from connectors.actuation.order_worker import AuditLog, PacedMetric, PublishAudit
+from policies.free_space.publication import FactorOrder, LimitVerdict
+from policies.observations import ReportResult
 from policies.throttle.quota_entities import Entity, forget_command
-from policies.throttle.quota_events import AppliedQuota, QuotaApplication
-from policies.throttle.quota_originals import Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quota_state import FREE_RATE, QuotaState, Rate
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)

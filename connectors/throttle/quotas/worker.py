@@ -9,32 +9,40 @@ import structlog
 from kafka.errors import KafkaError
 from tenacity import retry_if_exception_type, stop_after_attempt
 
-from connectors.actuation.reports import STATE_REPEATED_SECONDS
+from connectors.actuation.order_worker import STATE_REPEATED_SECONDS
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
-from connectors.collection.change_filter import ChangeFilter
+from connectors.collection import ChangeFilter
+from connectors.kafka.cluster_client import detail_of
 from connectors.kafka.log_dirs import WatchedKafka
-from connectors.kafka.outcomes import detail_of
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from connectors.throttle.quotas.client import QuotaConnection, connect
-from connectors.throttle.quotas.found import (
+from connectors.throttle.quotas.own_quotas import (
+    SETTLE_SECONDS,
+    OwnQuotas,
     PlannedQuotas,
+    QuotaConnection,
+    connect,
     describe_quotas,
     explain_callbacks,
     explain_refusals,
     find_callbacks,
     read_broker_settings,
 )
-from connectors.throttle.quotas.own_quotas import SETTLE_SECONDS, OwnQuotas
 from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
-from policies.errors import UserError
-from policies.free_space.orders import FactorOrder, LimitVerdict
-from policies.throttle.quota_coverage import Coverage, find_additions, find_coverage, misses_empty_ids
+from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.throttle.quota_entities import Entity
-from policies.throttle.quota_originals import Original, Rate
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
 from policies.throttle.quota_settings import DEFAULT_FLOOR, QuotaSettings
-from policies.throttle.quota_state import QuotaState
+from policies.throttle.quota_state import (
+    Coverage,
+    Original,
+    QuotaState,
+    Rate,
+    find_additions,
+    find_coverage,
+    misses_empty_ids,
+)
 from policies.throttle.settings import ThrottleSettings
+from policies.units import UserError
 
 _AGAIN_SECONDS = 5.0
 """Pause after a series of attempts that failed."""

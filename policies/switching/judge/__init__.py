@@ -11,16 +11,15 @@ from typing import Any
 
 from policies.switching.events import BrokerSeen, InventorySeen, LedgerResult, StatusResult
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold import FoldedEvent
-from policies.switching.fold.registry import Impostor, RegistryChecked
-from policies.switching.judge import commands, inventory, observed, registry, results, stages, undo
-from policies.switching.judge.changes import Change
+from policies.switching.fold import FoldedEvent, Impostor, RegistryChecked
+from policies.switching.judge import commands, readings, results, stages, undo
+from policies.switching.judge.results import Change
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.state import OrchestratorLease, PrecheckResult
 
 _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[Change]]] = {
-    CommandName.REGISTER: registry.register,
-    CommandName.UNREGISTER: registry.unregister,
+    CommandName.REGISTER: readings.register,
+    CommandName.UNREGISTER: readings.unregister,
     CommandName.PRECHECK: commands.precheck,
     CommandName.START: commands.start,
     CommandName.ROLLBACK: undo.rollback,
@@ -29,15 +28,15 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[
     CommandName.RESUME: commands.resume,
     CommandName.CLEANUP: commands.cleanup,
     CommandName.END: commands.end,
-    CommandName.CLOSE_CLIENT: registry.close_client,
+    CommandName.CLOSE_CLIENT: readings.close_client,
 }
 _OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {
-    OrchestratorLease: observed.judge_lease,
-    RegistryChecked: registry.judge_registry,
-    BrokerSeen: observed.judge_broker,
-    Impostor: registry.judge_impostor,
+    OrchestratorLease: readings.judge_lease,
+    RegistryChecked: readings.judge_registry,
+    BrokerSeen: readings.judge_broker,
+    Impostor: readings.judge_impostor,
     PrecheckResult: commands.judge_precheck,
-    InventorySeen: inventory.judge_inventory,
+    InventorySeen: readings.judge_inventory,
     LedgerResult: results.judge_result,
     StatusResult: stages.judge_status,
 }

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.changes import (
+from policies.switching.judge.readings import NO_NAME, open_new_clients, repeat_orders
+from policies.switching.judge.results import (
     Advance,
     Change,
     Count,
@@ -23,8 +24,6 @@ from policies.switching.judge.changes import (
     UpdateSwitch,
     reject,
 )
-from policies.switching.judge.observed import open_new_clients, repeat_orders
-from policies.switching.judge.registry import NO_NAME
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import (

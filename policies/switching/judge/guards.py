@@ -7,12 +7,18 @@ data does not hold. Rules: docs/design/switching.md, the guards of the table and
 from collections.abc import Iterable
 
 from policies.switching import clusters
-from policies.switching.facts import SwitchFacts, moved_ms
-from policies.switching.id_generators import MAX_HOB, hob_beyond, remedy_beyond
-from policies.switching.ledgers import Ledger, has_id, is_ours, same_ledger
-from policies.switching.references import ANY_CLUSTER
+from policies.switching.facts import SwitchFacts, awaited, describe_brokers, deviations, moved_ms
+from policies.switching.ledgers import (
+    ANY_CLUSTER,
+    MAX_HOB,
+    Ledger,
+    has_id,
+    hob_beyond,
+    is_ours,
+    remedy_beyond,
+    same_ledger,
+)
 from policies.switching.state import DELETING, REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
-from policies.switching.watch import awaited, describe_brokers, deviations
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})

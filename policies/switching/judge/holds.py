@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import RejectCode
-from policies.switching.facts import SwitchFacts, moved_ms
-from policies.switching.id_generators import remedy_beyond
+from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
 from policies.switching.judge import guards, judge
-from policies.switching.judge.changes import Reject
+from policies.switching.judge.results import Reject
+from policies.switching.ledgers import remedy_beyond
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.switching.settings import DAY_MS
 from policies.switching.state import (
@@ -27,7 +27,6 @@ from policies.switching.state import (
     SwitchAction,
     SwitchStage,
 )
-from policies.switching.watch import LIVE, deviations, find_unknown_since_ms
 from policies.units import counted_with, format_second, from_millis, name_some
 
 _STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)

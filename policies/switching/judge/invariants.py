@@ -10,9 +10,8 @@ from enum import StrEnum
 
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.id_generators import remedy_beyond
-from policies.switching.judge.changes import DecisionDraft
-from policies.switching.ledgers import has_id
+from policies.switching.judge.results import DecisionDraft
+from policies.switching.ledgers import has_id, remedy_beyond
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 
 _MOVING = frozenset(

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import StatusResult
-from policies.switching.facts import SwitchFacts
-from policies.switching.id_generators import hob_name
+from policies.switching.facts import Deviation, SwitchFacts, awaited, describe_brokers
 from policies.switching.judge import guards
-from policies.switching.judge.changes import (
+from policies.switching.judge.readings import open_new_clients
+from policies.switching.judge.results import (
     Advance,
     AdvanceIds,
     Change,
@@ -31,9 +31,8 @@ from policies.switching.judge.changes import (
     WriteStatus,
     draft_ledger,
 )
-from policies.switching.judge.observed import open_new_clients
 from policies.switching.judge.undo import roll_back
-from policies.switching.references import LedgerKind
+from policies.switching.ledgers import LedgerKind, hob_name
 from policies.switching.state import (
     REVERSIBLE,
     UNDELETED,
@@ -43,7 +42,6 @@ from policies.switching.state import (
     SwitchAction,
     SwitchStage,
 )
-from policies.switching.watch import Deviation, awaited, describe_brokers
 from policies.units import counted_with, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.changes import Advance, Change, DecisionDraft, PutTask, UpdateSwitch, reject
+from policies.switching.judge.results import Advance, Change, DecisionDraft, PutTask, UpdateSwitch, reject
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
     REVERSIBLE,

@@ -5,11 +5,17 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from policies.closed_enum import ClosedEnum
 from policies.switching.clusters import are_same_cluster
-from policies.switching.id_generators import MAX_HOB, hob_beyond, hob_name
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import HitClass
+from policies.switching.ledgers import (
+    MAX_HOB,
+    HitClass,
+    Layout,
+    LedgerKind,
+    find_owner,
+    hob_beyond,
+    hob_name,
+    with_ledger,
+)
 from policies.switching.precheck.snapshot import (
     PrecheckRules,
     PrecheckSnapshot,
@@ -19,8 +25,7 @@ from policies.switching.precheck.snapshot import (
     ids_in_target,
     read_times_ms,
 )
-from policies.switching.references import LedgerKind, find_owner, with_ledger
-from policies.units import MAX_INT64, counted_with, format_duration, name_some
+from policies.units import MAX_INT64, ClosedEnum, counted_with, format_duration, name_some
 
 SAMPLES = 10
 """The most ids that a finding names."""

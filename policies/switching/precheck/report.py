@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from policies.observations import Outcome
-from policies.switching.ledgers import HitClass
+from policies.switching.ledgers import HitClass, StayingLedgers
 from policies.switching.precheck.findings import FindingReason, PrecheckFinding, find_remedy, findings, least
 from policies.switching.precheck.snapshot import (
     PrecheckRules,
@@ -17,7 +17,6 @@ from policies.switching.precheck.snapshot import (
     read_times_ms,
 )
 from policies.switching.readings import FindingReading, HitCount, StayingReading, SwitchPrecheck
-from policies.switching.references import StayingLedgers
 
 BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
 """The findings that a lab may bypass: ids could collide. A collision, or an unknown value, cannot be bypassed."""

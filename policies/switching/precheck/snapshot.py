@@ -5,9 +5,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.id_generators import IdGenerator
-from policies.switching.ledgers import NO_LEDGER, HitClass, Ledger, is_ours, same_ledger
-from policies.switching.references import LedgerKind, Reference, StayingLedgers, find_owner, with_ledger
+from policies.switching.ledgers import (
+    NO_LEDGER,
+    HitClass,
+    IdGenerator,
+    Ledger,
+    LedgerKind,
+    Reference,
+    StayingLedgers,
+    find_owner,
+    is_ours,
+    same_ledger,
+    with_ledger,
+)
 
 
 class TargetPolicy(StrEnum):

@@ -9,9 +9,9 @@ from bench.faults.judge import Judge, out_of_order
 from bench.faults.kinds import KINDS
 from bench.faults.matrix import plan
 from bench.faults.records import StoredRecord
-from policies.batches import BATCHES, Batch, Range, batch_event
-from policies.records import ObservedRecord
+from policies.policy import BATCHES, Batch, Range, batch_event
 from policies.units import from_millis
+from policies.wire import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle

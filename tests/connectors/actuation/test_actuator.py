@@ -11,8 +11,8 @@ import pytest
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.actuation.worker import Worker
 from connectors.kafka.tail import Record
-from policies.errors import UserError
 from policies.throttle.decisions import ThrottleFactor
+from policies.units import UserError
 from policies.wire import EventReader
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
 from tests.connectors.actuation.test_decision_worker import CLUSTER, Toy

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from connectors.actuation.decision_queue import DecisionQueue
+from connectors.actuation.worker import DecisionQueue
 from tests.connectors.actuation.test_decision_worker import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON
 

@@ -11,17 +11,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
-from connectors.actuation.decision_worker import DecisionWorker
-from connectors.actuation.reports import (
+from connectors.actuation.order_worker import (
     ActionError,
     ActionResult,
     CommonOutcome,
     DecisionReports,
+    DecisionWorker,
     PacedMetric,
     UnknownOutcomeError,
 )
-from policies.actuator_events import ActuatorEvent
 from policies.decisions import Mode
+from policies.observations import ActuatorEvent
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
 CLUSTER = "payments"

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.alertmanager.client import AlertmanagerClient, PostError, post_alerts
+from connectors.alertmanager.notifier import AlertmanagerClient, PostError, post_alerts
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http.address import BearerAuth
-from policies.errors import UserError
+from connectors.http.client import BearerAuth
+from policies.units import UserError
 
 URL = "http://alertmanager:9093/prefix/"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.alertmanager.notifications import NotificationBook, notification_of
+from connectors.alertmanager.notifier import NotificationBook, notification_of
 from policies.decisions import Alert, AlertStatus, Mode, Severity
 from policies.units import format_instant
 

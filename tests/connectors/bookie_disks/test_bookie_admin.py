@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.bookie_disks.bookie_admin import list_ledger_dirs, parse_java_number, read_thresholds
+from connectors.bookie_disks.collector import list_ledger_dirs, parse_java_number, read_thresholds
 
 
 @pytest.mark.parametrize(

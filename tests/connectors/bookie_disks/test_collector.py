@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
 from connectors.bookie_disks.registration import CONNECTORS, compare_limits
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.collection import PollMetrics
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import ProbeContext
-from deploy.processes.connections import Connections
+from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings

@@ -2,10 +2,9 @@
 
 import pytest
 
-from connectors.bookie_disks.detail import DETAIL, BookieDisksDetail
-from connectors.bookie_disks.view import BookieDisksView
-from connectors.views.loop_snapshot import PolicySnapshot
-from policies.bookie_disks import bounds
+from connectors.bookie_disks.view import DETAIL, BookieDisksDetail, BookieDisksView
+from connectors.views import PolicySnapshot
+from policies.bookie_disks import state
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import Run, all_disks, disks, settings
@@ -39,7 +38,7 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
 
 
 def test_the_exporter_keeps_no_more_than_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "BOUNDS", bounds.BOUNDS._replace(most_servers=2, most_volumes=3))
+    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_servers=2, most_volumes=3))
     view = BookieDisksView(settings())
     for second, name in enumerate(("/a", "/b", "/c", "/d", "/e")):
         view.observe([disks(second, "b1", {name: 50})])

@@ -10,14 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from connectors.bookkeeper import java_tasks
-from connectors.bookkeeper.copier import LedgerCopier
-from connectors.bookkeeper.copy_clusters import CopyReplication, LedgerCluster
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome
+from connectors.bookkeeper import copy_groups
+from connectors.bookkeeper.copier import CopyReplication, LedgerCluster, LedgerCopier
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRecord, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
-from policies.errors import UserError
+from policies.units import UserError
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
 LEDGER = 7
@@ -250,7 +248,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         now[0] += step[0]
         return now[0]
 
-    monkeypatch.setattr(java_tasks, "time", type("Clock", (), {"monotonic": staticmethod(monotonic)}))
+    monkeypatch.setattr(copy_groups, "time", type("Clock", (), {"monotonic": staticmethod(monotonic)}))
     return lambda seconds: step.__setitem__(0, seconds)
 
 

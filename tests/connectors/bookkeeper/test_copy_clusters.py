@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.bookkeeper.copy_clusters import metadata_service_uri
-from connectors.zookeeper.connection import ZooKeeperConnection
-from policies.switching.ledger_paths import Layout
+from connectors.bookkeeper.copier import metadata_service_uri
+from connectors.zookeeper.session import ZooKeeperConnection
+from policies.switching.ledgers import Layout
 
 HIERARCHICAL, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
 

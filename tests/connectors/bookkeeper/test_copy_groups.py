@@ -8,12 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, NewIdIntendedError
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult
-from connectors.bookkeeper.gateway import JvmDiedError
-from connectors.bookkeeper.java_results import JavaResult
-from connectors.bookkeeper.java_tasks import JavaTask
+from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, JavaTask, NewIdIntendedError
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRecord, CopyResult
+from connectors.bookkeeper.gateway import JavaResult, JvmDiedError
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from tests.system.waiting import eventually
 

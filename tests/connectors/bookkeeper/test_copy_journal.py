@@ -7,7 +7,7 @@ from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal, CopyRecord
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
-from policies.switching.ledger_paths import Layout, path_of
+from policies.switching.ledgers import Layout, path_of
 from tests.connectors.switching.memory_zookeeper import Server
 
 SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711

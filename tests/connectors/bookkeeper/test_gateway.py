@@ -10,7 +10,7 @@ from py4j.protocol import Py4JNetworkError
 
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier, support_jars
-from policies.errors import UserError
+from policies.units import UserError
 
 JARS = tuple(
     Path(f"/jars/{name}1.jar")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from connectors.bookkeeper.identity import read_generator
-from connectors.zookeeper.tree import Reader
+from connectors.bookkeeper.cluster import read_generator
+from connectors.zookeeper.session import Reader
 
 
 @dataclass

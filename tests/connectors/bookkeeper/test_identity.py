@@ -3,11 +3,10 @@
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
-from connectors.bookkeeper.identity import read_cluster, read_layout
-from connectors.zookeeper.outcomes import UnreadError
-from connectors.zookeeper.tree import Reader
-from policies.errors import UserError
-from policies.switching.ledger_paths import Layout
+from connectors.bookkeeper.cluster import read_cluster, read_layout
+from connectors.zookeeper.session import Reader, UnreadError
+from policies.switching.ledgers import Layout
+from policies.units import UserError
 from tests.connectors.switching.memory_zookeeper import Server
 
 LONG_LAYOUT = b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"

@@ -5,10 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from connectors.bookkeeper.copy_clusters import LedgerCluster, java_settings
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
-from connectors.bookkeeper.copy_outcomes import POLICY_OUTCOMES, CopyOutcome, outcome_of_failure
-from connectors.bookkeeper.java_results import JavaResult, LedgerFacts, copy_result
+from connectors.bookkeeper.copier import LedgerCluster, java_settings
+from connectors.bookkeeper.copy_journal import POLICY_OUTCOMES, PROVENANCE, CopyOutcome, CopyRecord, outcome_of_failure
+from connectors.bookkeeper.gateway import JavaResult, LedgerFacts, copy_result
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
 

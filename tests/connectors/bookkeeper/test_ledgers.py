@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from connectors.bookkeeper.ledgers import WORTH_LISTING, list_ledgers, parse_ledger, read_ledgers
-from connectors.zookeeper.tree import Reader
-from policies.switching.ledger_paths import Layout, path_of
-from policies.switching.ledgers import Ledger, LedgerState
+from connectors.bookkeeper.cluster import WORTH_LISTING, list_ledgers, parse_ledger, read_ledgers
+from connectors.zookeeper.session import Reader
+from policies.switching.ledgers import Layout, Ledger, LedgerState, path_of
 
 CAPTURED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "captured" / "ledgers.json").read_text())
 CUSTOM = (("a", base64.b64encode("ü".encode()).decode()), ("b", base64.b64encode(b'\x00\xff"').decode()))

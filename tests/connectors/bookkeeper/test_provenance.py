@@ -2,9 +2,8 @@
 
 import pytest
 
+from connectors.bookkeeper.cluster import NOT_OURS, FoundLedgers, confirm_provenance, deleted_from_target
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
-from connectors.bookkeeper.ledgers import FoundLedgers
-from connectors.bookkeeper.provenance import NOT_OURS, confirm_provenance, deleted_from_target
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.collection.change_filter import ChangeFilter
+from connectors.collection import ChangeFilter
 from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome, Reading
 

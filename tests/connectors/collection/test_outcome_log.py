@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from connectors.collection.outcome_log import OutcomeLog
+from connectors.collection import OutcomeLog
 from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome
 

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 
 
 def failures(registry: CollectorRegistry, cluster: str) -> float | None:

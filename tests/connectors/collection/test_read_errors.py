@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from connectors.collection.read_errors import DETAIL_LENGTH, ReadErrors, most_telling, one_line
+from connectors.collection import DETAIL_LENGTH, ReadErrors, most_telling, one_line
 from policies.observations import Outcome
 
 FAILURES = [outcome for outcome in Outcome if outcome is not Outcome.OK]

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from connectors.collection.schedule import JITTER, ticks
+from connectors.collection import JITTER, ticks
 
 
 class VirtualTime:

@@ -10,20 +10,18 @@ from prometheus_client.registry import CollectorRegistry
 
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from policies.actuator_events import ActuatorEvent, ReportResult
 from policies.decisions import Decision, Issuer, Mode
 from policies.effects import report_key
-from policies.free_space.orders import LimitVerdict
-from policies.observations import Observation, Outcome, Reading
+from policies.free_space.publication import LimitVerdict
+from policies.observations import ActuatorEvent, Observation, Outcome, Reading, ReportResult
 from policies.pauses import PolicyPause
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
-from policies.throttle.quota_events import QuotaApplication
 from policies.throttle.quota_plan import QuotaReason
-from policies.throttle.readings import BrokerMember, VolumeReading
+from policies.throttle.readings import BrokerMember, QuotaApplication, VolumeReading
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event, observation_event
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 PREFIX = "headgate"

@@ -14,16 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from connectors.bookie_disks.view import BookieDisksView
 from connectors.exporter import exporter
-from connectors.exporter.exporter import Exporter
-from connectors.exporter.version import VERSION
+from connectors.exporter.exporter import VERSION, Exporter
 from connectors.isolation.view import IsolationView
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
-from policies.actuator_events import ReportResult
 from policies.decisions import Decision
-from policies.observations import Outcome
+from policies.observations import Outcome, ReportResult
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis

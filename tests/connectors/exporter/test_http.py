@@ -17,9 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.exporter.http import MetricsServer
-from connectors.http.access import HttpAccess
-from connectors.http.responses import Response
-from policies.errors import UserError
+from connectors.http.server import HttpAccess, Response
+from policies.units import UserError
 from tests.system.waiting import eventually
 
 LOOPBACK = "127.0.0.1"

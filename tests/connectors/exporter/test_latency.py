@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from connectors.exporter import latency
+from connectors.exporter import samples
 from connectors.exporter.loop_view import LoopView
 from policies.observations import Reading
 from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
@@ -110,11 +110,11 @@ def test_a_decision_may_be_read_before_its_cause() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "REMEMBERED_OBSERVATIONS", 2)
-    monkeypatch.setattr(latency, "_WAITING_DECISIONS", 2)
+    monkeypatch.setattr(samples, "REMEMBERED_OBSERVATIONS", 2)
+    monkeypatch.setattr(samples, "_WAITING_DECISIONS", 2)
     loop = Loop()
     decision = loop.step(log_dirs(900))[0]
-    recent = latency.DecisionLatency()
+    recent = samples.DecisionLatency()
     for number in range(5):
         recent.observe(f"o{number}", START, 0)
         recent.decide(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)

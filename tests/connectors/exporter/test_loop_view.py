@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 from connectors.exporter import loop_view
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from connectors.views.metric_families import Family, Sample
-from policies.actuator_events import ReportResult
+from connectors.views import Family, Sample
 from policies.decisions import Alert
 from policies.free_space.volumes import Freshness, seconds_left
-from policies.observations import Outcome
+from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.judge.brokers import judge_brokers
+from policies.throttle.judge import judge_brokers
 from policies.units import from_millis, human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter.loop import (
     ALERTS,
     DEAD_LETTERS,

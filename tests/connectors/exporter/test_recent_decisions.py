@@ -3,8 +3,8 @@
 from datetime import timedelta
 from itertools import permutations
 
-from connectors.exporter.recent_decisions import RecentDecisions
-from connectors.views.loop_snapshot import MAX_RECENT_DECISIONS
+from connectors.exporter.samples import RecentDecisions
+from connectors.views import MAX_RECENT_DECISIONS
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision
 from policies.switching.state import SwitchStage

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.http.certificates import EXPIRES, Certificates, expires_at, find_files
+from connectors.http.tls import EXPIRES, Certificates, expires_at, find_files
 from deploy.settings.application import Settings
 
 _OPENSSL = (

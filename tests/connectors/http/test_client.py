@@ -17,9 +17,7 @@ from pydantic import TypeAdapter
 from connectors.http.client import OversizedAnswerError, bounded_client, deadline
 from connectors.http.tls import ssl_context_for
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import AdminError, outcome_of
-from connectors.pulsar.rest import Names, RestClient
+from connectors.pulsar.rest import AdminError, Names, PulsarAdmin, RestClient, outcome_of
 
 TIMEOUT_SECONDS = 0.3
 HOUR_SECONDS = 3600.0

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.http import server as http_server
 from connectors.http.server import HttpServer, begin_answer
-from policies.errors import UserError
+from policies.units import UserError
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from connectors.http import tls as tls_settings
 from connectors.http.tls import Tls, ssl_context_for
-from policies.errors import UserError
+from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.read_errors import ReadErrors
-from connectors.isolation.bookie_collector import BookieCollector, LeftSeconds
+from connectors.collection import PollMetrics, ReadErrors
+from connectors.isolation.collector import BookieCollector, LeftSeconds
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.isolation.broker_rules import check_rules
-from connectors.isolation.zookeeper_bookies import WatchedBookies
+from connectors.isolation.collector import WatchedBookies
+from connectors.isolation.registration import check_rules
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import ClusterSources
 from policies.observations import Outcome
 from tests.policies.isolation.scenario import isolation

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from connectors.collection.poll_metrics import PollMetrics
+from connectors.collection import PollMetrics
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.isolation.pulsar_bookies import PulsarBookieCollector, WatchedPulsarBookies
-from connectors.pulsar import affinity
+from connectors.isolation.collector import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.pulsar import metadata
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.rest import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
@@ -156,7 +156,7 @@ def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
         if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
             given_up.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(affinity, "ThreadPoolExecutor", Threads)
+    monkeypatch.setattr(metadata, "ThreadPoolExecutor", Threads)
     pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, before=await_the_end)
     reading = affinity_of(pulsar)
     assert (reading.outcome.value, reading.namespaces) == (outcome, {})

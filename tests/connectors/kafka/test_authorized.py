@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
 
-from connectors.kafka import authorized
-from connectors.kafka.authorized import why_not_writable
+from connectors.kafka import probes
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.probes import why_not_writable
 
 LOOP = KafkaConnection(bootstrap_servers="loop-1:9092")
 TOPIC = "headgate.observed.log-dirs"
@@ -55,7 +55,7 @@ def test_a_topic_is_not_written_where_the_cluster_forbids_it(
                 future.set_exception(error)
             return {TOPIC: future}
 
-    monkeypatch.setattr(authorized, "AdminClient", Admin)
+    monkeypatch.setattr(probes, "AdminClient", Admin)
     why = why_not_writable(LOOP, TOPIC)
     assert (why is None) is may
     assert may or (TOPIC in str(why) and "headgate topics acls canary" in str(why))

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from connectors.kafka.connection import KafkaConnection
-from policies.errors import UserError
+from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
 SERVERS = "kafka-1:9092, kafka-2:9092"

@@ -13,9 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history, read_ranges
-from policies.errors import UserError
-from policies.records import ObservedRecord
-from policies.units import to_millis
+from policies.units import UserError, to_millis
+from policies.wire import ObservedRecord
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 START_MS = to_millis(NOON)

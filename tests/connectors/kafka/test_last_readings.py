@@ -12,9 +12,9 @@ from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import last_readings
 from connectors.kafka.tail import Record
-from policies.errors import UserError
 from policies.observations import Reading
 from policies.sessions.readings import MemberHealth, SessionState, ZkSession
+from policies.units import UserError
 from policies.wire import observation_event
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

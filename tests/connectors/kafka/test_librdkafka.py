@@ -2,7 +2,7 @@
 
 import logging
 
-from connectors.kafka.librdkafka import REPEAT_SECONDS, RepeatFilter
+from connectors.kafka.connection import REPEAT_SECONDS, RepeatFilter
 
 
 def record(message: str) -> logging.LogRecord:

@@ -12,16 +12,13 @@ from kafka import errors
 from kafka.protocol.admin import DescribeLogDirsResponse
 from prometheus_client import CollectorRegistry
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.read_errors import DETAIL_LENGTH
-from connectors.collection.schedule import ticks
-from connectors.kafka.cluster_client import KafkaBroker
+from connectors.collection import DETAIL_LENGTH, PollMetrics, ticks
+from connectors.kafka.cluster_client import KafkaBroker, most_telling
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
-from connectors.kafka.outcomes import most_telling
-from policies.errors import UserError
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
+from policies.units import UserError
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31

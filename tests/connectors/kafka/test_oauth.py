@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 from kafka.errors import SaslAuthenticationFailedError
 
-from connectors.kafka.oauth import ClientCredentials
+from connectors.kafka.connection import ClientCredentials
 
 SECRET = "s3cret/+:"
 

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from kafka import errors
 
-from connectors.collection.read_errors import DETAIL_LENGTH
-from connectors.kafka.outcomes import detail_of, error_in, error_name, most_telling, outcome_of
-from policies.errors import UserError
+from connectors.collection import DETAIL_LENGTH
+from connectors.kafka.cluster_client import detail_of, error_in, error_name, most_telling, outcome_of
 from policies.observations import Outcome
+from policies.units import UserError
 
 MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
     "acl": (errors.TopicAuthorizationFailedError(), Outcome.UNAUTHORIZED),

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from connectors.kafka import foreign_records, probes
-from connectors.kafka.authorized import Authorized
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.probes import Authorized
 from connectors.kafka.topics import TopicSettings
 from policies.observations import Outcome
-from policies.records import ObservedRecord
+from policies.wire import ObservedRecord
 
 
 @pytest.mark.parametrize(

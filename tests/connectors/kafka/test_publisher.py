@@ -18,8 +18,8 @@ from connectors.kafka import publisher as module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from policies.bookie_readings import BookieRacks
-from policies.errors import UserError
 from policies.observations import Outcome
+from policies.units import UserError
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeLogDirsResponse
 
-from connectors.kafka.replica_sizes import ReplicaSizesReader
+from connectors.kafka.log_dirs import ReplicaSizesReader
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle.readings import LogDirs, VolumeReading

@@ -9,8 +9,8 @@ import pytest
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.retirement import Retirement
 from connectors.kafka.tail import Record
-from policies.actuator_events import ActuatorEvent
 from policies.decisions import Alert, AlertStatus, Decision
+from policies.observations import ActuatorEvent
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
 from streaming.host import PolicyHost

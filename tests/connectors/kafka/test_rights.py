@@ -4,11 +4,10 @@ import shlex
 
 import pytest
 
-from connectors.kafka.rights import acl_commands, rights, rights_of
-from connectors.kafka.topics import TopicSettings, is_shared, plan
-from policies.errors import UserError
+from connectors.kafka.topics import TopicSettings, acl_commands, is_shared, plan, rights, rights_of
 from policies.registry import COMMANDS
-from policies.shares import DECIDER_TOPIC, SHARES_TOPIC
+from policies.units import UserError
+from policies.wire import DECIDER_TOPIC, SHARES_TOPIC
 
 TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings()) if not is_shared(each.topic)]
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from connectors.kafka import sockets
-from connectors.kafka.sockets import PROXY_URL, Handshakes, _DataBeforeEofSocket, _DirectSocket, with_sockets
+from connectors.kafka import cluster_client
+from connectors.kafka.cluster_client import PROXY_URL, Handshakes, _DataBeforeEofSocket, _DirectSocket, with_sockets
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def handshaking(
 ) -> Iterator[tuple[ssl.SSLSocket, Handshakes, SimpleNamespace]]:
     """A handshake that waits for a broker which says nothing, and the clock."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(sockets, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(cluster_client, "time", SimpleNamespace(monotonic=lambda: clock.now))
     context = ssl.create_default_context()
     _, handshakes = with_sockets({"ssl_context": context})
     ours = pair[1]

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Progress, Tail
-from policies.errors import UserError
+from policies.units import UserError
 
 HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedelta(0)}
 NOBODY = KafkaConnection(bootstrap_servers="127.0.0.1:9")

@@ -12,7 +12,7 @@ from connectors.kafka import ticker as module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.ticker import SLOT_MS, Schedule, Ticker
 from connectors.kafka.topics import TopicSettings
-from policies.timers import Tick, timer_key, timer_record
+from policies.policy import Tick, timer_key, timer_record
 from policies.units import from_millis
 from policies.wire import EventReader
 

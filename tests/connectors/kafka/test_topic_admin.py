@@ -12,7 +12,7 @@ from connectors.kafka import topic_admin
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.kafka.topics import TopicPlan, TopicSettings, plan
-from policies.errors import UserError
+from policies.units import UserError
 
 CONNECTION = KafkaConnection(bootstrap_servers="k1:9092, k2:9092")
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.partitions.lease import CLOCK, PartitionLease
+from connectors.partitions.membership import CLOCK, PartitionLease
 from tests.examples import examples
 
 SESSION = 6.0

@@ -11,7 +11,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.partitions import membership
 from connectors.partitions.membership import Group, Membership
 from connectors.partitions.settings import PartitionSettings
-from policies.errors import UserError
+from policies.units import UserError
 
 TOPIC = "headgate.shares"
 

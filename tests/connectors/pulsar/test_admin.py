@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi, Lookup
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import AdminError
+from connectors.pulsar.rest import AdminError, PulsarAdmin
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pulsar.attribution import ValuePart, difference, set_attribution
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor, parse_locator
-from policies.switching.references import LedgerKind
+from connectors.pulsar.topics import ValuePart, difference, set_attribution
+from policies.switching.ledgers import LedgerKind
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 

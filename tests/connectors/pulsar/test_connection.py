@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin, address_problem, is_member
-from policies.errors import UserError
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import PulsarAdmin, address_problem, is_member
+from policies.units import UserError
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
 

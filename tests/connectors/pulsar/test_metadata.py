@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.pulsar.metadata import decompress, parse_cursor, parse_locator
-from policies.switching.references import LedgerKind, Reference
+from policies.switching.ledgers import LedgerKind, Reference
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
 CAPTURED = {

@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.pulsar.outcomes import detail_of, outcome_of
-from policies.errors import UserError
+from connectors.pulsar.rest import PulsarAdmin, describe_pulsar_error, outcome_of
 from policies.observations import Outcome
+from policies.units import UserError
 
 TOKEN = "never-shown-token"
 URL = "https://pulsar:8443"
@@ -38,7 +37,7 @@ def failure(ask: Callable[[], object]) -> tuple[str, str]:
     """How it ended, and the detail."""
     with pytest.raises((Exception,)) as caught:
         ask()
-    return outcome_of(caught.value).value, detail_of(caught.value)
+    return outcome_of(caught.value).value, describe_pulsar_error(caught.value)
 
 
 PAGE = {"html": "<h1>Not here</h1>"}
@@ -96,7 +95,7 @@ def test_a_refused_certificate_is_an_error_and_not_unreachable() -> None:
 
 def test_a_users_error_is_told_as_it_is() -> None:
     error = UserError("token_file: /t is empty.")
-    assert (outcome_of(error), detail_of(error)) == (Outcome.ERROR, "token_file: /t is empty.")
+    assert (outcome_of(error), describe_pulsar_error(error)) == (Outcome.ERROR, "token_file: /t is empty.")
 
 
 def test_a_detail_is_one_short_line() -> None:

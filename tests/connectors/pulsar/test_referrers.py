@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.tree import Reader
-from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
+from connectors.zookeeper.session import Reader
+from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from tests.connectors.pulsar.znodes import compaction_info, cursor_info, delayed_info, schema_locator, topic_info
 
 TOPICS = "/managed-ledgers/t/n/persistent"

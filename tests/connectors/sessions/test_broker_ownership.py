@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.broker_ownership import MAX_SILENCE_SECONDS, BrokerOwnership
+from connectors.pulsar.rest import PulsarAdmin
+from connectors.sessions.ownership import MAX_SILENCE_SECONDS, BrokerOwnership
 from connectors.sessions.registration import check_brokers
-from connectors.zookeeper.owners import load_manager
+from connectors.zookeeper.json_znodes import load_manager
 from policies.observations import Outcome
 from policies.sessions.readings import OwnedNode, Ownerships
 

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.collection import PollMetrics
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth

@@ -2,9 +2,8 @@
 
 import pytest
 
-from connectors.sessions.members import MemberTracker
-from connectors.sessions.session_states import EnsembleSnapshot
-from connectors.zookeeper.server_status import SessionTable
+from connectors.sessions.session_states import EnsembleSnapshot, MemberTracker
+from connectors.zookeeper.server_admin import SessionTable
 from policies.sessions.readings import MAX_NAME, SessionState
 
 BROKERS, OTHERS = "/loadbalance/brokers", "/services"

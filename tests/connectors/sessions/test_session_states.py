@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.sessions.session_states import EnsembleSnapshot, SessionConnections, SessionStates
-from connectors.zookeeper.server_status import SessionTable
+from connectors.zookeeper.server_admin import SessionTable
 from policies.sessions.readings import SessionState
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sessions.zookeeper_ownership import split_reading
-from connectors.zookeeper.owners import digest, owner_member
+from connectors.sessions.ownership import split_reading
+from connectors.zookeeper.json_znodes import digest, owner_member
 from policies.observations import Outcome
 from policies.sessions.readings import NodeKind, OwnedNode
 from policies.units import from_millis

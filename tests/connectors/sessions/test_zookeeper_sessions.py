@@ -10,13 +10,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from connectors.collection.history import ReadingHistory, no_history
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.sessions.ensemble import Ensemble
+from connectors.collection import PollMetrics, ReadingHistory, no_history
+from connectors.sessions.session_states import Ensemble
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.server_status import Connection, KeepPath, ServerRole, SessionTable, StatusError, StatusSource
+from connectors.zookeeper.server_admin import (
+    AdminServer,
+    Connection,
+    KeepPath,
+    ServerRole,
+    SessionTable,
+    StatusError,
+    StatusSource,
+)
+from connectors.zookeeper.session import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
 

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
 
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
-from connectors.zookeeper.tree import Reader
+from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
 
 
 class Stat(NamedTuple):

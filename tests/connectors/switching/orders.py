@@ -11,7 +11,7 @@ from policies.switching.decisions import (
     SwitchRecord,
     SwitchVerdict,
 )
-from policies.switching.references import LedgerKind
+from policies.switching.ledgers import LedgerKind
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.decisions import decided
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from connectors.switching.answers import GatheredAnswers
+from connectors.switching.publisher import GatheredAnswers
 from policies.observations import Outcome
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 

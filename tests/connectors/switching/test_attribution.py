@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from connectors.pulsar.attribution import ValuePart
 from connectors.pulsar.metadata import parse_locator
-from connectors.switching.attribution import Attribution, AttributionOutcome, ReferenceZnodes
+from connectors.pulsar.topics import ValuePart
+from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.switching.references import LedgerKind
+from policies.switching.ledgers import LedgerKind
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"

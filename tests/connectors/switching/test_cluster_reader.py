@@ -9,11 +9,10 @@ from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredErro
 from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_reader import ClusterReader
-from connectors.switching.cluster_sessions import ClusterMetadata, ClusterSessions
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.switching.clusters import ClusterMetadata, ClusterSessions
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.observations import Outcome, Reading
-from policies.switching.ledger_paths import Layout, path_of
+from policies.switching.ledgers import Layout, path_of
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from tests.connectors.bookkeeper.test_ledgers import captured

@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.inventory import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
-from policies.errors import UserError
+from connectors.switching.clusters import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
 from policies.observations import Observation, Reading
 from policies.switching.events import InventorySeen
-from policies.switching.fold.inventory import assemble
-from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.fold import assemble
+from policies.switching.ledgers import Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
-from policies.switching.references import LedgerKind, Reference
 from policies.switching.registration import KIND
-from policies.units import from_millis
+from policies.units import UserError, from_millis
 from policies.wire import EventReader, observation_event
 
 NOW_MS = 1_700_000_000_000

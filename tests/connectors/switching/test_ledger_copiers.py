@@ -9,10 +9,10 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.switching.ledger_copiers import LedgerCopiers
+from connectors.switching.ledger_orders import LedgerCopiers
 from connectors.switching.settings import SwitchExecution
-from connectors.zookeeper.outcomes import UnreadError
-from policies.errors import UserError
+from connectors.zookeeper.session import UnreadError
+from policies.units import UserError
 from tests.connectors.switching.test_cluster_reader import MemorySessions
 
 

@@ -7,20 +7,24 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.copy_outcomes import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
+from connectors.bookkeeper.cluster import FoundLedgers
+from connectors.bookkeeper.copy_journal import (
+    CopiedLedger,
+    CopyOutcome,
+    CopyRecord,
+    CopyResult,
+    DeleteOutcome,
+    DeleteResult,
+)
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
-from connectors.bookkeeper.ledgers import FoundLedgers
-from connectors.pulsar.attribution import ValuePart
+from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
-from connectors.switching.attribution import Attribution, AttributionOutcome
-from connectors.switching.ledger_copiers import JournaledCopier
-from connectors.switching.ledger_orders import LedgerOrders
+from connectors.switching.broker_agent import Attribution, AttributionOutcome
+from connectors.switching.ledger_orders import JournaledCopier, LedgerOrders
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
-from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.ledgers import Ledger, LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
-from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage
 from tests.connectors.switching.orders import order
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from connectors.switching import observation_publisher
-from connectors.switching.observation_publisher import ObservationPublisher
-from connectors.switching.registry import RegistryView
+from connectors.switching import publisher
+from connectors.switching.publisher import ObservationPublisher
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.readings import (
@@ -32,7 +32,7 @@ class World:
         self.registry: RegistryView | ZnodeError = RegistryView(bootstrap="first")
         self.inventory_outcomes = [Outcome.OK]
         self.published: list[Reading] = []
-        monkeypatch.setattr(observation_publisher, "time", self)
+        monkeypatch.setattr(publisher, "time", self)
         parts: Any = self
         self.publisher = ObservationPublisher("c1", parts, parts, self.published.append, "default")
 

@@ -12,12 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
-from connectors.switching.answers import GatheredAnswers
-from connectors.switching.lease import HeldLease
-from connectors.switching.metrics import SwitchExecutorMetrics
-from connectors.switching.observation_publisher import ObservationPublisher
+from connectors.switching.lease import HeldLease, SwitchExecutorMetrics
+from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
-from connectors.switching.registry_view import RegistryView
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading

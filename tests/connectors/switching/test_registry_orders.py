@@ -7,8 +7,8 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.registry import Registry, RegistryView
-from connectors.switching.registry_orders import REGISTRY_ORDERS, RegistryOrders
+from connectors.switching.registry import REGISTRY_ORDERS, Registry, RegistryOrders
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchStatus, WrittenDirective

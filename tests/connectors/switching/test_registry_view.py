@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.registry_view import RegistryView
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import quote_name
 from policies.switching.readings import RegisteredCluster, WrittenDirective
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState

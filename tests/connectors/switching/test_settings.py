@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connectors.bookkeeper.copy_clusters import CopyReplication
+from connectors.bookkeeper.copier import CopyReplication
 from connectors.switching.settings import SwitchExecution
-from policies.errors import UserError
+from policies.units import UserError
 
 
 def test_an_empty_block_allows_it_with_copies_as_in_the_source() -> None:

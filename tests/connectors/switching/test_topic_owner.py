@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.topic_owner import Cursor, find_bundle, parse_cursor
+from connectors.switching.clusters import Cursor, find_bundle, parse_cursor
 
 SIXTEEN = [f"0x{i << 28:08x}_0x{min((i + 1) << 28, 0xFFFFFFFF):08x}" for i in range(16)]
 

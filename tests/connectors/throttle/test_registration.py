@@ -10,11 +10,11 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
 from connectors.throttle import registration
 from connectors.throttle.quotas.worker import Released
-from policies.errors import UserError
 from policies.observations import Outcome
 from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_originals import Original
 from policies.throttle.quota_settings import QuotaSettings
+from policies.throttle.quota_state import Original
+from policies.units import UserError
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)

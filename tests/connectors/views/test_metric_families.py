@@ -1,6 +1,6 @@
 """The metrics of a scrape from plain samples."""
 
-from connectors.views.metric_families import Family, Sample, metrics
+from connectors.views import Family, Sample, metrics
 
 LEVEL, EVENTS = Family("level", "", ("cluster",)), Family("events_total", "", ("cluster", "kind"))
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from connectors.isolation.zookeeper_bookies import WatchedBookies
-from connectors.zookeeper.connection import ZooKeeperConnection
-from policies.errors import UserError
+from connectors.isolation.collector import WatchedBookies
+from connectors.zookeeper.session import ZooKeeperConnection
+from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.http.tls import Tls
-from connectors.zookeeper.handler import KazooHandler
+from connectors.zookeeper.session import KazooHandler
 
 
 def test_what_lies_decrypted_in_a_tls_socket_counts_as_readable(certificate: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.zookeeper.outcomes import NotConnectedError, UnreadError, detail_of, outcome_of
-from policies.errors import UserError
+from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error, outcome_of
 from policies.observations import Outcome
+from policies.units import UserError
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 MISTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -43,10 +43,10 @@ ERRORS: dict[str, tuple[BaseException, Outcome, str]] = {
 @pytest.mark.parametrize(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS)
 def test_an_error_has_an_outcome_and_a_detail(error: BaseException, outcome: Outcome, detail: str) -> None:
     assert outcome_of(error) is outcome
-    assert detail_of(error).startswith(detail)
+    assert describe_zookeeper_error(error).startswith(detail)
 
 
 def test_a_detail_is_one_short_line() -> None:
-    detail = detail_of(UserError("a\nb " * 200))
+    detail = describe_zookeeper_error(UserError("a\nb " * 200))
     assert "\n" not in detail
     assert len(detail) <= 200

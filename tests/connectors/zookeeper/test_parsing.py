@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
-from connectors.zookeeper.registrations import parse_groups
+from connectors.zookeeper.json_znodes import parse_groups
 from policies.bookie_readings import RackInfo
 
 GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {

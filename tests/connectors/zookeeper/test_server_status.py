@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from connectors.http.tls import Tls
-from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.server_status import (
+from connectors.zookeeper.server_admin import (
+    AdminServer,
     Connection,
     ServerRole,
     SessionTable,

@@ -11,7 +11,7 @@ from deploy.cli import _run_guarded
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from policies.errors import UserError
+from policies.units import UserError
 
 SECRET = "hunter2-and-more"
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.settings.file import load_settings
-from policies.errors import UserError
+from policies.units import UserError
 
 KAFKA = "kafka: {bootstrap_servers: 'k:1', "
 LIMIT = "policies: {throttle: {hard: "

@@ -9,9 +9,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from deploy.commands.completion import complete_clusters, complete_policies
 from deploy.commands.examples import EXAMPLES
 from deploy.commands.root import app
+from deploy.commands.shell import complete_clusters, complete_policies
 
 GROUP = typer.main.get_command(app)
 

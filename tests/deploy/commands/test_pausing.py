@@ -10,16 +10,14 @@ from typer.testing import CliRunner
 
 from connectors.decided import DecisionsInForce
 from deploy.commands import pausing
-from deploy.commands.pausing import PauseRequest, command_pause
+from deploy.commands.pausing import PauseRequest, actor, command_pause
 from deploy.commands.root import app
-from deploy.commands.sending import actor
 from deploy.settings.application import Settings
-from policies.actuator_events import ReportResult
 from policies.decisions import Issuer, Mode, Standing
-from policies.errors import UserError
+from policies.observations import ReportResult
 from policies.pauses import PauseCommand, PolicyPause
-from policies.units import to_millis
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from policies.units import UserError, to_millis
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter.loop import quota, reported
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

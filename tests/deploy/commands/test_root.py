@@ -57,7 +57,7 @@ def test_help_loads_no_client_no_policy_and_no_settings(loaded: dict[str, Loaded
     assert modules.isdisjoint(HEAVY)
     assert {name for name in modules if name.partition(".")[0] in ("policies", "connectors", "streaming")} <= {
         "policies",
-        "policies.errors",
+        "policies.units",
     }
 
 

@@ -8,9 +8,9 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from deploy.commands.console import SafeConsole
-from deploy.commands.times import local_clock, read_instant, show_local
-from policies.errors import UserError
+from deploy.commands.shell import local_clock, read_instant, show_local
+from deploy.commands.terminal import SafeConsole
+from policies.units import UserError
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

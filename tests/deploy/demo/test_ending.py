@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.ending import temporary_folder
+from deploy.demo.story import temporary_folder
 
 DEMO = """
 import sys
-from deploy.demo.ending import Shutdown, temporary_folder
+from deploy.demo.story import Shutdown, temporary_folder
 shutdown = Shutdown()
 with temporary_folder() as folder:
     (folder / "data").mkdir()

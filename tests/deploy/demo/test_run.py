@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from deploy.demo.run import CLUSTER, SIZES, DemoSettings, _with_counted_space
+from deploy.demo.servers import DemoVolume
 from deploy.demo.story import FIRST_SETTINGS
-from deploy.demo.volume import DemoVolume
 from deploy.settings.file import load_settings
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading

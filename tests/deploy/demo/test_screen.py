@@ -6,9 +6,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from deploy.commands.console import SafeConsole
-from deploy.demo.screen import Screen
-from deploy.demo.story import DemoSample, DemoSizes, Phase
+from deploy.commands.terminal import SafeConsole
+from deploy.demo.story import DemoSample, DemoSizes, Phase, Screen
 
 SIZES = DemoSizes(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"

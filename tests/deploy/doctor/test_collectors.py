@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from connectors.collection.probe import ProbeResult
+from connectors.collection import ProbeResult
 from connectors.component import Component
 from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
-from deploy.doctor.collectors import _collector_probes
-from deploy.processes.connections import Connections
+from deploy.doctor import _collector_probes
+from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs
@@ -96,6 +96,6 @@ def _wait(_context: CollectorContext, stop: threading.Event) -> None:
 
 
 def test_a_collector_that_reads_nothing_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.doctor.collectors.LIMIT_SECONDS", 4.2)
+    monkeypatch.setattr("deploy.doctor.LIMIT_SECONDS", 4.2)
     (answer,) = asked(_wait)
     assert (answer.outcome, answer.detail) == (TIMEOUT, "it has published no reading in time")

@@ -15,17 +15,15 @@ from pydantic import SecretStr
 from rich.console import Console
 from typer.testing import CliRunner
 
-from connectors.collection.probe import Probe, ProbeResult
+from connectors.collection import Probe, ProbeResult
 from connectors.exporter.http import MetricsServer
-from connectors.http.access import HttpAccess
+from connectors.http.server import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
-from connectors.kafka.rights import Resource, acl_command, missing_rights, rights
+from connectors.kafka.topics import Resource, acl_command, missing_rights, rights
 from connectors.pulsar.probes import role_of
 from deploy.commands.root import app
-from deploy.doctor.machine import machine_probes
-from deploy.doctor.results import Result, Verdict, ask_all
-from deploy.doctor.view import doctor_view, remedies
+from deploy.doctor import Result, Verdict, ask_all, doctor_view, machine_probes, remedies
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.registry import AUDIT
@@ -89,7 +87,7 @@ def test_an_error_of_a_question_is_its_answer() -> None:
 
 
 def test_what_takes_long_is_slow_and_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.doctor.results.SLOW_SECONDS", 0.01)
+    monkeypatch.setattr("deploy.doctor.SLOW_SECONDS", 0.01)
     (result,) = ask_all([probe("p", OK, after_seconds=0.02)])
     assert (result.verdict, result.is_good) == (Verdict.SLOW, True)
 

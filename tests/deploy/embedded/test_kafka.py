@@ -11,7 +11,7 @@ import pytest
 from deploy.embedded import kafka as embedded
 from deploy.embedded import small_servers
 from deploy.embedded.kafka import EmbeddedKafka
-from policies.errors import UserError
+from policies.units import UserError
 
 
 class NoBrokerError(Exception):

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from connectors.kafka.connection import KafkaConnection
-from deploy.inspection import commands, explanation
-from deploy.inspection.explanation import Audit
+from deploy.inspection import commands, views
+from deploy.inspection.views import Audit
 from deploy.settings.application import Settings
-from policies.errors import UserError
-from policies.records import ObservedRecord
-from policies.units import to_millis
-from policies.wire import AUDIT_TYPE
+from policies.units import UserError, to_millis
+from policies.wire import AUDIT_TYPE, ObservedRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KAFKA = KafkaConnection(bootstrap_servers="127.0.0.1:1")
@@ -37,7 +35,7 @@ def audit(monkeypatch: pytest.MonkeyPatch, events: Sequence[dict[str, Any]], sub
         for number, event in enumerate(events):
             yield ObservedRecord("headgate.audit", 0, number, to_millis(NOON), json.dumps(event).encode())
 
-    monkeypatch.setattr(explanation, "read_history", read)
+    monkeypatch.setattr(views, "read_history", read)
     return Audit(KAFKA, "headgate", subject, NOON)
 
 
@@ -111,7 +109,7 @@ def test_a_time_to_come_is_refused_before_anything_is_read() -> None:
 
 
 def test_where_nothing_was_decided_the_time_that_was_asked_about_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explanation, "read_history", lambda *_: iter(()))
+    monkeypatch.setattr(views, "read_history", lambda *_: iter(()))
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     with pytest.raises(UserError, match=r"about c in the day before 2026-11-21T12:00:00\.000Z$"):
         commands.show_explanation(settings, "c", NOON, as_json=False)

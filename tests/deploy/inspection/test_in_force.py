@@ -11,8 +11,8 @@ from policies.decisions import Alert, Decision, Severity
 from policies.registry import decision_types
 from policies.units import to_millis
 from policies.wire import decision_event
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
 from streaming.host import PolicyHost
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
 from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members
 

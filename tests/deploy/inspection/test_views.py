@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from connectors.decided import DecisionsInForce
-from deploy.inspection.explanation import Explanation
-from deploy.inspection.views import alerts_view, decisions_view, explanation_view, status_view
-from policies.actuator_events import ReportResult
+from deploy.inspection.views import Explanation, alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
+from policies.observations import ReportResult
 from policies.switching.state import SwitchStage
 from policies.units import to_millis
 from policies.wire import audit_event, decision_event

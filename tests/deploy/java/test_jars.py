@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.console import SafeConsole
+from deploy.commands.terminal import SafeConsole
 from deploy.java import jars
 from deploy.java.jars import default_cache_dir, ensure_jars, fetch_jars, groups
-from policies.errors import UserError
+from policies.units import UserError
 
 # As Ivy 2.5.3 prints it when a proxy on a closed port stands in its way.
 IVY_OFFLINE = """\

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_java, tail
-from policies.errors import UserError
+from policies.units import UserError
 from tests.system.processes import is_running
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ import pytest
 from deploy.policy_commands import disks as command
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from policies.errors import UserError
 from policies.observations import Outcome, Reading
+from policies.units import UserError
 from tests.policies.bookie_disks.scenario import all_disks, failed
 from tests.policies.cases_of_bookies import affinity, racks
 

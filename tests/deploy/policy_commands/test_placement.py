@@ -20,10 +20,10 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.errors import UserError
+from policies.isolation.placement import parse_change
 from policies.isolation.settings import RuleSet
-from policies.isolation.what_if import parse_change
 from policies.observations import Outcome, Reading
+from policies.units import UserError
 
 CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
 GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}

@@ -9,14 +9,14 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from deploy.commands import asking, sending
-from deploy.policy_commands.promise import PromiseRequest, send_promise
+from deploy.commands import pausing
+from deploy.policy_commands.placement import PromiseRequest, send_promise
 from deploy.settings.application import Settings
 from policies.decisions import Decision
-from policies.errors import UserError
 from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
 from policies.isolation.settings import RuleSet
 from policies.observations import Observation
+from policies.units import UserError
 from streaming.intake import reading_reader
 from tests.policies.isolation.scenario import GROUPS, START, everything
 
@@ -96,9 +96,9 @@ def published(registry: CollectorRegistry) -> Counter:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
     FakeReader.loop = FakeLoop()
-    monkeypatch.setattr(asking, "InForceReader", FakeReader)
-    monkeypatch.setattr(sending, "Publisher", FakePublisher)
-    monkeypatch.setattr(sending, "PublisherMetrics", published)
+    monkeypatch.setattr(pausing, "InForceReader", FakeReader)
+    monkeypatch.setattr(pausing, "Publisher", FakePublisher)
+    monkeypatch.setattr(pausing, "PublisherMetrics", published)
     return FakeReader.loop
 
 

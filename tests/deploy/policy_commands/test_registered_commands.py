@@ -7,13 +7,13 @@ import pytest
 import deploy.policy_commands
 from connectors.registration import connectors_of
 from deploy.policy_commands import ENTRY_POINTS, OWN, command_apps
-from deploy.policy_commands.isolation import RuleSetName
+from deploy.policy_commands.apps import RuleSetName
 from deploy.switch.cli import StatusName
 from policies import registry
-from policies.errors import UserError
 from policies.isolation.settings import RuleSet
 from policies.registry import POLICIES
 from policies.switching.state import ClusterStatus
+from policies.units import UserError
 
 
 def test_the_own_commands_are_those_of_the_registrations() -> None:

@@ -7,7 +7,7 @@ import yaml
 
 from deploy.policy_commands.strimzi import import_properties
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 P = "client.quota.callback.static."
 LIMIT = f"{P}storage.per.volume.limit.min.available"

@@ -12,9 +12,9 @@ from deploy.policy_commands import throttle_commands
 from deploy.policy_commands.throttle_commands import adopt_cluster, forget_log_dir
 from deploy.settings.application import Settings
 from policies.decisions import Decision
-from policies.errors import UserError
 from policies.observations import Reading
-from policies.throttle.commands import AdoptCommand, ForgetCommand
+from policies.throttle.fold import AdoptCommand, ForgetCommand
+from policies.units import UserError
 from tests.policies.scenario import HARD, Run, log_dirs, members, throttle
 
 SETTINGS = Settings.model_validate(

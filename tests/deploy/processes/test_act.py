@@ -13,12 +13,11 @@ from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.registration import ActuatorContext, PolicyConnectors
-from deploy.processes import act
-from deploy.processes.act import Actuators
-from deploy.processes.connections import Connections
+from deploy.processes import parts
+from deploy.processes.parts import Actuators, Connections
 from deploy.settings.application import Settings
-from policies.errors import UserError
-from policies.shares import SHARE_COUNT, share_of
+from policies.units import UserError
+from policies.wire import SHARE_COUNT, share_of
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
@@ -131,7 +130,7 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
         yield from ()
 
     connectors = PolicyConnectors(actuators=noted, acts_on=lambda _block, name, _cluster: name != "c3")
-    monkeypatch.setattr(act, "connectors_of", lambda _kind: connectors)
+    monkeypatch.setattr(parts, "connectors_of", lambda _kind: connectors)
     settings = Settings.model_validate(
         {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": {"c1": QUOTAS, "c2": QUOTAS, "c3": KAFKA}}
     )
@@ -169,7 +168,7 @@ def test_reports_and_answers_wait_until_kafka_takes_them_and_readings_do_not() -
     """A report that was given up would be missing until the next change."""
     took: list[tuple[str, str]] = []
     publisher: Any = Recorder("for seconds", took)
-    with act.publishing_reports(publisher, lambda topic: f"h.{topic}") as (publish, publish_answer):
+    with parts.publishing_reports(publisher, lambda topic: f"h.{topic}") as (publish, publish_answer):
         for topic in ("audit", "applied.reports", "applied.quotas", "observed.quotas", "observed.switches"):
             publish(f"h.{topic}", "c1", b"")
         publish_answer("h.observed.switches", "c1", b"")

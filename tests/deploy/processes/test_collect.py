@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.processes.collect import Collectors
-from deploy.processes.connections import Connections
+from deploy.processes.parts import Collectors, Connections
 from deploy.settings.application import Settings
-from policies.errors import UserError
-from policies.shares import SHARE_COUNT, share_of
+from policies.units import UserError
+from policies.wire import SHARE_COUNT, share_of
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from connectors.zookeeper.outcomes import NotConnectedError, detail_of
-from connectors.zookeeper.session import ZooKeeperSession
-from deploy.processes.connections import Connections
+from connectors.zookeeper.session import NotConnectedError, ZooKeeperSession, describe_zookeeper_error
+from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 
 NOWHERE = "127.0.0.1:1"
@@ -44,7 +43,7 @@ def ended(session: ZooKeeperSession | None) -> bool:
     assert session is not None
     with pytest.raises(NotConnectedError) as raised:
         session.client()
-    return detail_of(raised.value) == "c1: our session has ended"
+    return describe_zookeeper_error(raised.value) == "c1: our session has ended"
 
 
 def test_a_clusters_end_with_the_last_who_uses_them_and_begin_anew_with_the_next() -> None:
@@ -65,4 +64,4 @@ def test_they_end_together() -> None:
     assert session is not None
     with pytest.raises(NotConnectedError) as raised:
         session.client()
-    assert detail_of(raised.value) == "c1: our session has ended"
+    assert describe_zookeeper_error(raised.value) == "c1: our session has ended"

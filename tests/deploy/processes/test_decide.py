@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
-from connectors.partitions.lease import PartitionLease
-from deploy.processes import decide
-from deploy.processes.decide import Decider
-from deploy.query.sole_use import sole_query
+from connectors.partitions.membership import PartitionLease
+from deploy.processes import stack
+from deploy.processes.stack import Decider
+from deploy.query.checkpoint import sole_query
 from deploy.settings.application import Settings
 
 SECONDS = 30.0
@@ -98,7 +98,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         began.set()
         assert stop.wait(SECONDS)
 
-    monkeypatch.setattr(decide, "query_components", lambda *_: [Component("toy", run)])
+    monkeypatch.setattr(stack, "query_components", lambda *_: [Component("toy", run)])
     work, lease = decider(settings).work(), held_lease()
     with work.open("query", frozenset(), lease) as (query,):
         assert query.ready is not None

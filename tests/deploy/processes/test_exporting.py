@@ -4,8 +4,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.exporter.exporter import Exporter
-from connectors.views.loop_snapshot import LoopSnapshot
-from deploy.processes.exporting import exporting
+from connectors.views import LoopSnapshot
+from deploy.processes.parts import exporting
 from deploy.settings.application import Settings
 from policies.units import from_millis
 

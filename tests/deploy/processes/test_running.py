@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter
 from connectors.component import Check, Component
 from deploy.processes.running import new_registry, run_components, serving
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""

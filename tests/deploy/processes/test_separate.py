@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
-from deploy.processes import separate
-from deploy.query import spark_sessions
+from deploy.processes import stack
+from deploy.query import components
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 NOWHERE = "127.0.0.1:1"
 
@@ -37,16 +37,16 @@ class World:
             }
         )
         monkeypatch.setattr(
-            separate, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
+            stack, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
         )
-        monkeypatch.setattr(separate, "run_components", self._run)
-        monkeypatch.setattr(separate, "stop_on_signals", threading.Event)
-        monkeypatch.setattr(separate, "publishing", self._publishing)
-        monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(spark_sessions, "fetch_jars", lambda *_, **__: [()])
-        monkeypatch.setattr(spark_sessions, "start_session", lambda *_: object())
-        monkeypatch.setattr(spark_sessions, "stop_session", self._stop_session)
-        monkeypatch.setattr(spark_sessions, "is_alive", lambda _session: True)
+        monkeypatch.setattr(stack, "run_components", self._run)
+        monkeypatch.setattr(stack, "stop_on_signals", threading.Event)
+        monkeypatch.setattr(stack, "publishing", self._publishing)
+        monkeypatch.setattr(components, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(components, "fetch_jars", lambda *_, **__: [()])
+        monkeypatch.setattr(components, "start_session", lambda *_: object())
+        monkeypatch.setattr(components, "stop_session", self._stop_session)
+        monkeypatch.setattr(components, "is_alive", lambda _session: True)
 
     def _run(self, run: Sequence[Component], _stop: threading.Event, **_told: Any) -> None:
         self.ran.append([part.name for part in run])
@@ -72,10 +72,10 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
 
 
 COMMANDS = {
-    "collect": separate.run_collectors,
-    "decide": separate.run_query,
-    "export": separate.run_exporter,
-    "act": separate.run_actuators,
+    "collect": stack.run_collectors,
+    "decide": stack.run_query,
+    "export": stack.run_exporter,
+    "act": stack.run_actuators,
 }
 
 
@@ -108,13 +108,13 @@ def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_name
 def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError):
-        separate.run_query(world.settings)
+        stack.run_query(world.settings)
     assert world.stopped_sessions == 1
 
 
 def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
     with pytest.raises(UserError) as caught:
-        separate.run_actuators(world.settings)
+        stack.run_actuators(world.settings)
     for setting in (
         "`quotas`",
         "`unload`",
@@ -130,22 +130,22 @@ def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(wor
 def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(separate, "publishing", lambda *_: pytest.fail("a producer was opened"))
-    separate.run_exporter(world.settings.model_copy(update={"canary": False}))
+    monkeypatch.setattr(stack, "publishing", lambda *_: pytest.fail("a producer was opened"))
+    stack.run_exporter(world.settings.model_copy(update={"canary": False}))
     assert world.ran == [["exporter", "status page"]]
 
 
 def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
     with pytest.raises(UserError, match="nothing is watched: name a Kafka cluster"):
-        separate.run_collectors(world.settings.model_copy(update={"clusters": {}}))
+        stack.run_collectors(world.settings.model_copy(update={"clusters": {}}))
 
 
 def test_release_needs_nothing_of_the_loop(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError, match="Not put back on payments: all quotas: "):
-        list(separate.release(world.settings, None))
+        list(stack.release(world.settings, None))
 
 
 def test_an_entity_to_forget_must_be_one(world: World) -> None:
     with pytest.raises(UserError, match="--forget alice: not an entity such as user=alice"):
-        list(separate.release(world.settings, "alice"))
+        list(stack.release(world.settings, "alice"))

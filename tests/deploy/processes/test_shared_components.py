@@ -11,13 +11,11 @@ from structlog.testing import capture_logs
 
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
-from connectors.partitions.lease import PartitionLease
-from connectors.partitions.membership import Group
-from connectors.partitions.metrics import PartitionMetrics
+from connectors.partitions.membership import Group, PartitionLease, PartitionMetrics
 from connectors.partitions.settings import PartitionSettings
 from deploy.processes import shared_components as shared_parts
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
-from policies.errors import UserError
+from policies.units import UserError
 
 SECONDS = 30.0
 NAMES = {0: "a", 1: "b", 2: "c"}

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from connectors.kafka.publisher import Publisher
 from deploy.query.batch_log import BatchLog
-from policies.batches import BATCHES, Batch, Range
+from policies.policy import BATCHES, Batch, Range
 from policies.units import to_millis
 from policies.wire import Event
 

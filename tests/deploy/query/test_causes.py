@@ -3,7 +3,7 @@
 import pytest
 from py4j.protocol import Py4JError
 
-from deploy.query.health import cause_in_one_line
+from deploy.query.supervisor import cause_in_one_line
 
 _STAGE = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in "

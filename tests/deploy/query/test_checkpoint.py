@@ -17,10 +17,10 @@ from deploy.query.checkpoint import (
     require_same_kafka,
     reset,
     reset_plan,
+    sole_query,
 )
-from deploy.query.sole_use import sole_query
 from deploy.settings.file import load_settings
-from policies.errors import UserError
+from policies.units import UserError
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
 PLAN = (

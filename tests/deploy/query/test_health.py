@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.query.health import QueryHealth
+from deploy.query.supervisor import QueryHealth
 from streaming.operator import StepMark
 from streaming.progress import BatchProgress
 

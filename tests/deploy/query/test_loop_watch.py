@@ -7,8 +7,8 @@ import msgspec
 
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TopicSettings, differences, plan
-from connectors.partitions.deciders import Decider
-from deploy.query.loop_watch import LoopWatch
+from connectors.partitions.membership import Decider
+from deploy.query.components import LoopWatch
 
 NOON = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
 AS_PLANNED = TopicReport()

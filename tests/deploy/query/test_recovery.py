@@ -13,7 +13,7 @@ from policies.recovery import OpenAlerts
 from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.policies.scenario import GB, HARD, at, log_dirs, throttle
 
 ALERTS = [

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.query.sole_use import sole_query, sole_query_in_turn
+from deploy.query.checkpoint import sole_query, sole_query_in_turn
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 _HOLD = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from deploy.query.sole_use import sole_query
+from deploy.query.checkpoint import sole_query
 data, folder = map(Path, sys.argv[1:])
 place = SimpleNamespace(folder=folder, uri=folder.as_uri())
 # As of `Settings`, which take a second to load.

@@ -9,10 +9,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from deploy.query import spark_sessions
-from deploy.query.spark_sessions import SparkSessions, started_ahead
+from deploy.query import components
+from deploy.query.components import SparkSessions, started_ahead
 from deploy.settings.application import Settings
-from policies.errors import UserError
+from policies.units import UserError
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""
@@ -26,11 +26,11 @@ class Spark:
         self.stopped: list[str] = []
         self.dead: set[str] = set()
         self.began = threading.Event()
-        monkeypatch.setattr(spark_sessions, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(spark_sessions, "fetch_jars", lambda *_, **__: [()])
-        monkeypatch.setattr(spark_sessions, "start_session", self._start)
-        monkeypatch.setattr(spark_sessions, "stop_session", lambda session: self.stopped.append(str(session)))
-        monkeypatch.setattr(spark_sessions, "is_alive", lambda session: str(session) not in self.dead)
+        monkeypatch.setattr(components, "find_java", lambda: Path("/java"))
+        monkeypatch.setattr(components, "fetch_jars", lambda *_, **__: [()])
+        monkeypatch.setattr(components, "start_session", self._start)
+        monkeypatch.setattr(components, "stop_session", lambda session: self.stopped.append(str(session)))
+        monkeypatch.setattr(components, "is_alive", lambda session: str(session) not in self.dead)
         self.sessions = SparkSessions(Settings.model_validate({"data_dir": str(tmp_path)}))
 
     def _start(self, *_: Any) -> SparkSession:
@@ -71,7 +71,7 @@ def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
 
 
 def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_sessions, "_UNTAKEN_SECONDS", 0.0)
+    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
     used, ended = threading.Event(), threading.Event()
 
     def use(session: SparkSession, taken: threading.Event) -> None:
@@ -96,7 +96,7 @@ def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark) ->
 
 
 def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_sessions, "_UNTAKEN_SECONDS", 0.0)
+    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
     tried = threading.Event()
 
     def use(_session: SparkSession, _taken: threading.Event) -> None:

@@ -16,10 +16,8 @@ from pyspark.errors import StreamingQueryException
 
 from deploy.query import supervisor
 from deploy.query.clock import ClockNotes
-from deploy.query.health import QueryHealth
-from deploy.query.supervisor import QuerySupervisor
-from policies.errors import UserError
-from policies.units import parse_duration
+from deploy.query.supervisor import QueryHealth, QuerySupervisor
+from policies.units import UserError, parse_duration
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.settings.application import Settings
 from deploy.settings.embedded import embedded_servers, with_running_up
-from policies.errors import UserError
+from policies.units import UserError
 
 
 def embedded(folder: Path, pid: int, content: str = '{"broker_ports": {"1": 20001, "2": 20002}}') -> Path:

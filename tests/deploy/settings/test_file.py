@@ -11,9 +11,8 @@ import yaml
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.canary import CANARY
-from policies.errors import UserError
 from policies.throttle import ThrottleSettings
-from policies.units import parse_duration
+from policies.units import UserError, parse_duration
 
 SECRET = "hunter2-and-more"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.settings.folders import user_folder
-from policies.errors import UserError
+from policies.units import UserError
 
 
 @pytest.fixture

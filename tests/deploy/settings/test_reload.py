@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from deploy.settings.reload import SettingsReload, reload_gauge
-from policies.errors import UserError
+from policies.units import UserError
 
 DEADLINE_SECONDS = 300.0
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deploy.commands import lazy_imports
+from deploy.commands import options
 from deploy.switch import command_runner
 from deploy.switch.cli import switch_app
-from policies.errors import UserError
 from policies.switching.readings import CommandName
+from policies.units import UserError
 
 SETTINGS = """\
 kafka: {bootstrap_servers: "loop:9092"}
@@ -67,7 +67,7 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands set levels for the whole process."""
     loggers = [logging.getLogger(), logging.getLogger("headgate.librdkafka")]
     levels = [logger.level for logger in loggers]
-    monkeypatch.setattr(lazy_imports, "set_up_logging", lambda **_: None)
+    monkeypatch.setattr(options, "set_up_logging", lambda **_: None)
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
@@ -130,10 +130,10 @@ def test_options_that_contradict_each_other_are_refused(runner: type[Runner], li
 def test_a_cluster_is_registered_with_what_is_read_at_its_address(
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, status: str | None, told: dict[str, str]
 ) -> None:
-    from deploy.switch import clusters
+    from deploy.switch import precheck
 
     read = {"name": "old", "uri": "zk://old", "instance_id": "i", "root": "/ledgers"}
-    monkeypatch.setattr(clusters, "identify_cluster", lambda settings, cluster, name: read)
+    monkeypatch.setattr(precheck, "identify_cluster", lambda settings, cluster, name: read)
     ended = headgate("register", "--name", "old", *(["--status", status] if status else []))
     assert (ended.exit_code, runner.said) == (OK, [(CommandName.REGISTER, read | told)]), ended.output
 
@@ -179,8 +179,8 @@ def test_a_cluster_that_the_settings_do_not_name_is_refused_before_anything(runn
 @pytest.mark.parametrize(
     ("line", "module", "function"),
     [
-        ("precheck --target new", "precheck_command", "run_precheck"),
-        ("plan --target new", "plan_command", "show_plan"),
+        ("precheck --target new", "precheck", "run_precheck"),
+        ("plan --target new", "plan", "show_plan"),
     ],
 )
 @pytest.mark.parametrize(("answer", "status"), [(True, OK), (False, REFUSED)], ids=["ready", "not ready"])
@@ -221,7 +221,7 @@ def test_a_plan_says_whose_rates_it_takes(
         seen.append(rates)
         return True
 
-    monkeypatch.setattr("deploy.switch.plan_command.show_plan", show_plan)
+    monkeypatch.setattr("deploy.switch.plan.show_plan", show_plan)
     assert headgate("plan", "--target", "new", *given.split()).exit_code == OK
     assert rates in str(seen[0])
 
@@ -233,7 +233,7 @@ def test_a_status_is_the_records_or_the_failed_ledgers(
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, flags: str, called: str
 ) -> None:
     asked: list[str] = []
-    for place in ("status_command.show_status", "ledger_views.show_failed"):
+    for place in ("status.show_status", "plan.show_failed"):
         name = place.rpartition(".")[2]
         monkeypatch.setattr(f"deploy.switch.{place}", lambda *_args, name=name, **_flags: asked.append(name))
     assert headgate("status", *flags.split()).exit_code == OK

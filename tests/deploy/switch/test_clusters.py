@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from connectors.switching.cluster_sessions import ClusterSessions
-from connectors.zookeeper.outcomes import NotConnectedError
+from connectors.switching.clusters import ClusterSessions
+from connectors.zookeeper.session import NotConnectedError
 from deploy.settings.application import Settings
-from deploy.switch import clusters
-from policies.errors import UserError
+from deploy.switch import precheck
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledger_paths import Layout
+from policies.switching.ledgers import Layout
+from policies.units import UserError
 
 SETTINGS = Settings.model_validate(
     {
@@ -52,7 +52,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, seen: ClusterSnapshot | Exception) ->
 
 def test_it_is_registered_by_its_identity_and_its_address_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     reads(monkeypatch, found())
-    assert clusters.identify_cluster(SETTINGS, "c1", "new") == {
+    assert precheck.identify_cluster(SETTINGS, "c1", "new") == {
         "name": "new",
         "uri": "zk+hierarchical://zk-2:2181/bk/l",
         "instance_id": "id-new",
@@ -78,9 +78,9 @@ def test_what_cannot_be_served_is_refused_at_its_place_in_the_settings(
 ) -> None:
     reads(monkeypatch, seen)
     with pytest.raises(UserError, match=message):
-        clusters.identify_cluster(SETTINGS, "c1", "new")
+        precheck.identify_cluster(SETTINGS, "c1", "new")
 
 
 def test_a_name_that_the_settings_do_not_have_is_refused() -> None:
     with pytest.raises(UserError, match=r"--name: .* names no cluster third; it names old, new"):
-        clusters.identify_cluster(SETTINGS, "c1", "third")
+        precheck.identify_cluster(SETTINGS, "c1", "third")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.command_result import SHOWN, CommandResult, ExitStatus, event_id, find_result, result_lines
+from deploy.switch.loop_client import SHOWN, CommandResult, ExitStatus, event_id, find_result, result_lines
 from policies.switching import SwitchDecision
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand

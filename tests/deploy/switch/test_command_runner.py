@@ -7,15 +7,14 @@ import pytest
 from rich.console import Console
 
 from deploy.settings.application import Settings
-from deploy.switch.command_result import ExitStatus
 from deploy.switch.command_runner import CommandConsole, CommandRunner, find_report, is_driven_on
-from deploy.switch.loop_client import CommandOptions, Received
-from policies.errors import UserError
+from deploy.switch.loop_client import CommandOptions, ExitStatus, Received
 from policies.observations import Outcome
 from policies.switching import SwitchDecision
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import CommandName
 from policies.switching.state import ENDED, SwitchStage
+from policies.units import UserError
 from tests.deploy.switch.decisions import Loop, command, record, register, report
 
 

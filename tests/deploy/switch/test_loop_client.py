@@ -6,13 +6,13 @@ import pytest
 
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.tail import Record
-from deploy.commands import sending
+from deploy.commands import pausing
 from deploy.settings.application import Settings
 from deploy.switch import loop_client
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError
 from policies.decisions import Decision
-from policies.errors import UserError
 from policies.switching.readings import CommandName, SwitchCommand
+from policies.units import UserError
 from policies.wire import EventReader, decision_event
 from tests.deploy.switch.decisions import Loop, command, register
 
@@ -33,7 +33,7 @@ class FakeKafka:
         self._unread: list[Record] = []
         monkeypatch.setattr(loop_client, "time", self)
         monkeypatch.setattr(loop_client, "Tail", lambda *_: FakeTail(self))
-        monkeypatch.setattr(sending, "Publisher", lambda _, metrics, **__: FakePublisher(self, metrics))
+        monkeypatch.setattr(pausing, "Publisher", lambda _, metrics, **__: FakePublisher(self, metrics))
 
     def take(self, event: bytes) -> None:
         sent: SwitchCommand = COMMANDS.read(event).data

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.switch.plan_command import Rates, SwitchPlan, broker_lines, way_back_lines
+from deploy.switch.plan import Rates, SwitchPlan, broker_lines, way_back_lines
 from policies.switching.settings import SwitchingSettings
 
 RATES = Rates(100.0, 1e6, "as given")

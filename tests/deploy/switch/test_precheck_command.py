@@ -1,8 +1,8 @@
 """What was read counts only where it is what is registered."""
 
-from connectors.switching.precheck_snapshot import SnapshotResult
-from connectors.switching.registry_view import RegistryView
-from deploy.switch.precheck_command import drop_impostors
+from connectors.switching.cluster_reader import SnapshotResult
+from connectors.switching.registry_content import RegistryView
+from deploy.switch.precheck import drop_impostors
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import precheck
 from policies.switching.readings import RegisteredCluster

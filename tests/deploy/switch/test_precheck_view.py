@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from deploy.switch.precheck_view import report_lines
+from deploy.switch.precheck import report_lines
 from policies.observations import Outcome
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import FindingReading, SwitchPrecheck

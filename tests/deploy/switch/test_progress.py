@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deploy.switch.progress import compute_pace
+from deploy.switch.status import compute_pace
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record
 

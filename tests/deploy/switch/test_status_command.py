@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from deploy.settings.application import Settings
-from deploy.switch import status_command
-from deploy.switch.status_command import show_status
+from deploy.switch import status
+from deploy.switch.status import show_status
 from policies.switching.decisions import SwitchRecord
 from policies.switching.state import SwitchStage
 from tests.connectors.switching.orders import record
@@ -57,7 +57,7 @@ def shown(
     on_terminal: bool = False,
 ) -> str:
     """What a console of 200 columns is given."""
-    monkeypatch.setattr(status_command, "LoopClient", loop)
+    monkeypatch.setattr(status, "LoopClient", loop)
     console = Console(width=200, force_terminal=on_terminal, record=True)
     show_status(Settings(), "c1", console, watch=watch, as_json=as_json)
     return console.export_text()

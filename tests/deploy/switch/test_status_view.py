@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from deploy.switch.status_view import bars, present_stage, stage_line, status_view
+from deploy.switch.status import bars, present_stage, stage_line, status_view
 from policies.switching.decisions import BrokerCounts, SwitchHold
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.deploy.switch.decisions import NOW, record

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from deploy import whatif
 from deploy.settings.application import Settings
-from deploy.whatif import recordings
 from policies.canary import CANARY
-from policies.records import ObservedRecord
 from policies.units import to_millis
+from policies.wire import ObservedRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -20,8 +20,8 @@ def test_the_canarys_readings_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
         for number, key in enumerate((b"payments", CANARY.encode(), b"payments")):
             yield ObservedRecord("headgate.observed.log-dirs", 0, number, to_millis(NOON), b"{}", None, key)
 
-    monkeypatch.setattr(recordings, "read_history", read)
+    monkeypatch.setattr(whatif, "read_history", read)
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:9092"}})
-    found = list(recordings.read_events_of_topics(settings, NOON, NOON))
+    found = list(whatif.read_events_of_topics(settings, NOON, NOON))
     assert [each.place[-1] for each in found] == ["0", "2"]
     assert {each.topic for each in found} == {"observed.log-dirs"}

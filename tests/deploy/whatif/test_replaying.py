@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from deploy import cli
-from policies.batches import Batch, Range, batch_event
 from policies.observations import Observation
+from policies.policy import Batch, Range, batch_event
 from policies.throttle import ThrottleFactor
 from policies.units import from_millis, to_millis
 from tests.policies.scenario import CLUSTER, GB, MB, log_dirs, members

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif.timeline import AGAINST, SETTINGS, Lane, Span, lanes, timeline_view
+from deploy.whatif import AGAINST, SETTINGS, Lane, Span, lanes, timeline_view
 from policies.canary import CANARY
 from policies.decisions import Decision
 from streaming.host import PolicyHost

@@ -5,8 +5,7 @@ from typing import Any
 
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.policy import BookieDisksPolicy
-from policies.bookie_disks.publish_state import PublishState
-from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds
+from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksState
 from policies.decisions import Alert

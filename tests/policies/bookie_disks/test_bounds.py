@@ -2,18 +2,18 @@
 
 import pytest
 
-from policies.bookie_disks import bounds
+from policies.bookie_disks import state
 from policies.policy import Step
 from tests.policies.bookie_disks.scenario import Run, disks, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 from tests.policies.virtual_run import at
 
-FEW = bounds.BOUNDS._replace(most_servers=3, most_volumes=5)
+FEW = state.BOUNDS._replace(most_servers=3, most_volumes=5)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(bounds, "BOUNDS", FEW)
+    monkeypatch.setattr(state, "BOUNDS", FEW)
     return Run(settings(hard={"available_bytes_below": "5GB"}))
 
 
@@ -45,7 +45,7 @@ def test_registered_bookies_have_room_whatever_was_forged_before(run: Run) -> No
 def test_readings_that_make_too_many_groups_leave_the_groups_as_they_were(
     run: Run, monkeypatch: pytest.MonkeyPatch, bound: str, why: str
 ) -> None:
-    monkeypatch.setattr(bounds, bound, 2)
+    monkeypatch.setattr(state, bound, 2)
     groups = racks(1, {"g1": "a", "g2": "b", "g3": "c"})
     run.step([disks(1, "a", 50), groups, affinity(1, {"t/one": "g1", "t/two": "g2"})], at(1))
     step = run.step([affinity(2, {"t/one": "g1", "t/two": "g2", "t/three": "g3"})], at(2))

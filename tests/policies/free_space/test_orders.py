@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from policies.bookie_disks.publish_plan import PublishReason
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Mode
-from policies.free_space.orders import FactorOrder, WantedFactor
+from policies.free_space.publication import FactorOrder, WantedFactor
 from policies.throttle.quota_plan import QuotaReason
+from policies.units import ClosedEnum
 from tests.policies.scenario import HARD, throttle
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.isolation import bounds
+from policies.isolation import state
 from policies.observations import Observation
 from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, Run, affinity, at, bookies, racks
 
@@ -13,7 +13,7 @@ ALIKE = {f"acme/n{n}": "default shared" for n in range(1000)}
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(bounds, "MOST_PLACED", 10)
+    monkeypatch.setattr(state, "MOST_PLACED", 10)
     run = Run({"confirm_after": "0s"})
     assert run.step([bookies(0, BASE), racks(0, GROUPS), affinity(0, NAMESPACES)], at(0)).refused == {}
     return run

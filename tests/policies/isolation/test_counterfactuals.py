@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.isolation.counterfactuals import find_next_verdict
 from policies.isolation.decisions import PlacementVerdict, QuarantineVerdict
-from policies.isolation.judge.placements import PlacementJudgement, judge_placement
-from policies.isolation.membership import BookieMembership
+from policies.isolation.judge import PlacementJudgement, judge_placement
+from policies.isolation.messages import find_next_verdict
+from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import Cohort
 from tests.policies.isolation.scenario import BASE, GROUPS, NAMESPACES, bookies, everything, joined, placement_of, to

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
-from policies.isolation.membership import AffinityGroups, BookieMembership
-from policies.isolation.placement import Exclusion, classify, place
+from policies.isolation.placement import AffinityGroups, BookieMembership, Exclusion, classify, place
 from policies.isolation.settings import RuleSet, Unaffine
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}

@@ -14,8 +14,7 @@ from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts, join_facts
 from policies.isolation.judge import IsolationJudge
-from policies.isolation.membership import BookieMembership
-from policies.isolation.placement import place
+from policies.isolation.placement import BookieMembership, place
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome

@@ -2,9 +2,8 @@
 
 import pytest
 
-from policies.errors import UserError
-from policies.isolation.membership import BookieMembership
-from policies.isolation.what_if import HypotheticalChange, apply_changes, parse_change
+from policies.isolation.placement import BookieMembership, HypotheticalChange, apply_changes, parse_change
+from policies.units import UserError
 
 NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 

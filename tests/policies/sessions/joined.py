@@ -5,10 +5,9 @@ from typing import Any
 from policies.decisions import Issuer, Mode
 from policies.observations import Observation
 from policies.sessions import SessionsSettings, SessionsState
-from policies.sessions.effects import apply_step
-from policies.sessions.emit import DecisionPublisher, Published
+from policies.sessions.emit import DecisionPublisher, Published, apply_step
 from policies.sessions.facts import Facts, join_facts
-from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge
 from policies.units import to_millis
 from tests.policies.sessions.course import CLUSTER, at, session

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.sessions.bundle_ranges import ReplacedBundles, find_replaced
-from policies.sessions.state import NodeRecord
+from policies.sessions.state import NodeRecord, ReplacedBundles, find_replaced
 from tests.policies.sessions.course import Run, node, session, tree
 
 NS = "/namespace/t/ns"

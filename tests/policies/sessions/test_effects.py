@@ -3,7 +3,7 @@
 import pytest
 
 from policies.observations import Observation
-from policies.sessions.effects import FORGET_MS, find_forgotten, is_long_absent
+from policies.sessions.emit import FORGET_MS, find_forgotten, is_long_absent
 from policies.sessions.readings import registration_path
 from policies.sessions.state import Health, Member, NodeRecord, SourceRecord
 from tests.policies.sessions.course import (

@@ -6,7 +6,7 @@ from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.emit import explain_ruling
 from policies.sessions.facts import ClaimFacts
 from policies.sessions.judge import RuledClaim
-from policies.sessions.judge.ownership_table import BundleRuling
+from policies.sessions.ownership_table import BundleRuling
 from policies.sessions.state import Claim, NodeRecord
 from policies.units import from_millis
 from tests.policies.sessions.course import BUNDLE, Run, absent, at, owned, session, tree

@@ -1,4 +1,4 @@
-"""A step goes one way: fold, facts, judge, emit, effects, alerts, timers."""
+"""A step goes one way: fold, facts, judge, emit, alerts, timers."""
 
 import ast
 import sys
@@ -13,7 +13,7 @@ from tests.policies.sessions.course import Run, at, owned, session
 from tests.policies.sessions.joined import connected
 
 PACKAGE = Path(policies.sessions.__file__).parent
-STAGES = ["fold", "facts", "judge", "emit", "effects", "alerts", "timers"]
+STAGES = ["fold", "facts", "judge", "emit", "alerts", "timers"]
 """In the order in which a step goes through them."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from policies.sessions.liveness import Certainty
+from policies.sessions.fleet import Certainty
 from policies.units import to_millis
 from tests.policies.sessions.course import at, health, registered, session, unregistered
 from tests.policies.sessions.joined import connected, expired, joined

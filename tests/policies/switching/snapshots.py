@@ -5,11 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.id_generators import EMPTY_LONG, IdGenerator
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.ledgers import EMPTY_LONG, IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
-from policies.switching.references import LedgerKind, Reference
 
 NOW_MS = 1_000_000_000
 VALIDITY_MS = 600_000

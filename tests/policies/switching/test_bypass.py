@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from policies.switching.decisions import RejectCode
-from policies.switching.id_generators import IdGenerator
+from policies.switching.ledgers import IdGenerator
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.precheck.report import precheck, to_reading
 from policies.switching.readings import SwitchCommand

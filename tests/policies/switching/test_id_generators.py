@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.id_generators import (
+from policies.switching.ledgers import (
     EMPTY_LONG,
     EMPTY_SHORT,
     IdGenerator,

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.id_generators import MAX_HOB, IdGenerator
+from policies.switching.ledgers import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, SwitchStage
 from tests.policies.switching.commands import command

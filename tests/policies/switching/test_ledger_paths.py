@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.ledger_paths import Layout, id_at, parse_layout, path_of
+from policies.switching.ledgers import Layout, id_at, parse_layout, path_of
 
 SHORT, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
 ids = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1])

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import LedgerResult, RegistrySeen
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from tests.cases import case

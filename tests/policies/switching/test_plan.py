@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.switching.judge.holds import find_holds
+from policies.switching.ledgers import LedgerKind
 from policies.switching.machine import Transition
 from policies.switching.plan import LedgerPlan
-from policies.switching.references import LedgerKind
 from policies.switching.state import REVERSIBLE, LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld

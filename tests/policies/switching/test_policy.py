@@ -12,9 +12,9 @@ from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
 from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.emit.record import renewal_ms
+from policies.switching.emit import renewal_ms
+from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.readings import CommandName, SwitchCommand, SwitchLease
-from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS
 from policies.switching.state import SwitchStage
 from policies.units import from_millis

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import SwitchVerdict
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.policies.switching.commands import command

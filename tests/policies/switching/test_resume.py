@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, LedgerResult
-from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.results import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from tests.policies.switching.judge.test_judge import bare

@@ -3,7 +3,7 @@
 import pytest
 
 from policies.switching import SwitchingSettings
-from policies.switching.references import LedgerKind
+from policies.switching.ledgers import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 
 

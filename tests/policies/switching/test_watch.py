@@ -19,7 +19,7 @@ from policies.switching.alert_kinds import (
 )
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.events import InventorySeen, MembersSeen, RegistrySeen
-from policies.switching.references import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
+from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis

@@ -20,7 +20,7 @@ from policies.switching.events import (
     RegistrySeen,
     StatusResult,
 )
-from policies.switching.judge.changes import DecisionDraft
+from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import Ledger
 from policies.switching.plan import load_plan
 from policies.switching.readings import (

@@ -21,16 +21,13 @@ from policies.switching.events import (
     MembersSeen,
     StatusResult,
 )
-from policies.switching.id_generators import IdGenerator
-from policies.switching.judge.changes import DecisionDraft
-from policies.switching.ledger_paths import Layout
-from policies.switching.ledgers import Ledger, LedgerState
+from policies.switching.judge.results import DecisionDraft
+from policies.switching.ledgers import IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.machine import Transition, reconcile
 from policies.switching.plan import load_plan
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome, SwitchCommand
-from policies.switching.references import LedgerKind, Reference
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import (
     UNDONE,

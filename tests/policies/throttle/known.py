@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from policies.observations import Observation, Outcome
+from policies.throttle.facts import VolumeVerdict
 from policies.throttle.fold import fold
-from policies.throttle.judge.brokers import BrokerVerdicts, judge_brokers
-from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, VolumeKey
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle

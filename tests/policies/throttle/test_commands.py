@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
-from policies.throttle.commands import AdoptCommand, ForgetCommand
+from policies.throttle.fold import AdoptCommand, ForgetCommand
 from tests.policies.scenario import CLUSTER, GB, HARD, Run, at, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 

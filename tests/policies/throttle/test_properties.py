@@ -15,8 +15,8 @@ from policies.free_space.volumes import Freshness
 from policies.observations import Observation, Outcome
 from policies.policy import Step
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
-from policies.throttle.judge.brokers import judge_brokers
-from policies.throttle.judge.volumes import VolumeVerdict
+from policies.throttle.facts import VolumeVerdict
+from policies.throttle.judge import judge_brokers
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.throttle.quota_contest import CLOSE_LOOK_SECONDS, Contest, note_put_back
+from policies.throttle.quota_plan import CLOSE_LOOK_SECONDS, Contest, note_put_back
 
 
 def contest(*at: float) -> Contest:

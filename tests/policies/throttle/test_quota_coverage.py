@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_coverage import (
+from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity, write_name
+from policies.throttle.quota_settings import Cover, QuotaEntity, QuotaSettings
+from policies.throttle.quota_state import (
     FREE_RATE,
     Coverage,
     find_additions,
     find_coverage,
     find_deciding,
+    record_entity,
+    recorded_entity,
     takes_precedence,
 )
-from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity, write_name
-from policies.throttle.quota_originals import record_entity, recorded_entity
-from policies.throttle.quota_settings import Cover, QuotaEntity, QuotaSettings
 
 BY_PRECEDENCE = [
     Entity("alice", "app"), Entity("alice", DEFAULT), Entity("alice"), Entity(DEFAULT, "app"), Entity(DEFAULT, DEFAULT),

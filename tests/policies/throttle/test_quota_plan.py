@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.free_space.orders import LimitVerdict
-from policies.throttle.quota_originals import Original
+from policies.free_space.publication import LimitVerdict
 from policies.throttle.quota_plan import (
     QuotaPlan,
     QuotaReason,
@@ -18,6 +17,7 @@ from policies.throttle.quota_plan import (
     may_be_ours,
     plan,
 )
+from policies.throttle.quota_state import Original
 
 FLOOR = 1000
 BASE = 100_000

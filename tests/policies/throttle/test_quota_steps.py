@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_steps import (
+from policies.throttle.quota_plan import (
     DEFAULT_WINDOW_SECONDS,
     PastRate,
     QuotaStep,

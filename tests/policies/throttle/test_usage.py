@@ -10,7 +10,7 @@ from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
-from policies.throttle.usage import VolumeContent, describe_growth, is_filling_up, measure_usage
+from policies.throttle.state import VolumeContent, describe_growth, is_filling_up, measure_usage
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, folded
 

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.serializers import TransformWithStateInPySparkRowSeriali
 from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasFuncMode as Mode
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from streaming.spark_internals.arrow_rows import convert_rows_by_column
+from streaming.spark_internals import convert_rows_by_column
 
 IN = ("policy", "cluster", "value")
 OUT = StructType([StructField("topic", StringType()), StructField("value", BinaryType())])

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcesso
 from pyspark.sql.streaming.value_state_client import ValueStateClient
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from streaming.spark_internals.state_calls import pipeline_state_calls
+from streaming.spark_internals import pipeline_state_calls
 
 KEYS = StructType([StructField("policy", StringType()), StructField("cluster", StringType())])
 VALUES = StructType([StructField("n", LongType())])

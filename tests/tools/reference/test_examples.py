@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from policies.errors import UserError
 from policies.examples import Examples
 from policies.policy import PolicyKind
 from policies.registry import POLICIES
+from policies.units import UserError
 from tools.reference import examples
 
 THROTTLE = POLICIES["throttle"]

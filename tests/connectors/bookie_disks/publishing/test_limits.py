@@ -1,6 +1,6 @@
 """The limits of namespaces, on names that must be quoted."""
 
-from connectors.bookie_disks.publishing.limits import NamespaceLimits
+from connectors.bookie_disks.limits import NamespaceLimits
 from policies.bookie_disks.publish_plan import FoundLimit, PublishRecord
 from tests.connectors.bookie_disks.publishing.test_worker import Pulsar
 

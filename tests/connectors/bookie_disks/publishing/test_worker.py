@@ -12,25 +12,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks import registration
-from connectors.bookie_disks.publishing.limits import (
+from connectors.bookie_disks.limits import (
     BrokerLimits,
     NamespaceLimits,
     PublishAdmin,
     PublishLimits,
 )
-from connectors.bookie_disks.publishing.reports import PublishMetrics
-from connectors.bookie_disks.publishing.worker import PublishWorker
+from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import ActuatorContext, ClusterSources
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.publish_settings import PublishSettings
-from policies.bookie_disks.publish_state import PublishState
+from policies.bookie_disks.readings import PublishState
+from policies.bookie_disks.settings import PublishSettings
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
 from policies.effects import judge_in_force, report_key
-from policies.free_space.orders import FactorOrder
+from policies.free_space.publication import FactorOrder
 from policies.observations import Outcome
 from policies.units import to_millis
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.exporter.page import charts
+from connectors.exporter.page import documents
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.views.loop_snapshot import AnswersStatus
-from policies.actuator_events import ReportResult
-from policies.host_alerts import LOOP
-from policies.observations import Outcome
+from connectors.views import AnswersStatus
+from policies.alerts import LOOP
+from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members, paused, quota, reported
@@ -343,25 +342,25 @@ def test_a_very_long_name_is_shown_by_its_ends() -> None:
 
 
 def test_the_last_hour_is_kept_and_no_more_of_however_many_names() -> None:
-    kept = charts.History()
-    for step in range(charts.POINTS + 50):
+    kept = documents.History()
+    for step in range(documents.POINTS + 50):
         # Names that come and go: each is forgotten an hour after it was seen last.
         kept.add(
             START + timedelta(seconds=15 * step), {"stays": {"factor": step / 1000}, f"goes-{step}": {"factor": 1.0}}
         )
     document = kept.document()
-    assert len(document.clusters) == charts.POINTS + 1
-    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {charts.POINTS}
-    assert document.clusters["stays"]["factor"][-1] == (charts.POINTS + 49) / 1000
-    many = charts.History()
+    assert len(document.clusters) == documents.POINTS + 1
+    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {documents.POINTS}
+    assert document.clusters["stays"]["factor"][-1] == (documents.POINTS + 49) / 1000
+    many = documents.History()
     many.add(START, {f"c{i}": {f"s{j}": 1.0 for j in range(20)} for i in range(5000)})
     clusters = many.document().clusters
-    assert len(clusters) == charts.MOST_CLUSTERS
-    assert {len(rings) for rings in clusters.values()} == {charts.MOST_SERIES}
+    assert len(clusters) == documents.MOST_CLUSTERS
+    assert {len(rings) for rings in clusters.values()} == {documents.MOST_SERIES}
 
 
 def test_what_was_not_known_before_begins_with_gaps() -> None:
-    kept = charts.History()
+    kept = documents.History()
     kept.add(START, {"a": {"factor": 1.0}})
     kept.add(START, {"a": {"factor": 0.5}, "b": {"factor": 0.2}})
     assert kept.series("b") == {"factor": (None, 0.2)}

@@ -7,7 +7,7 @@ from typing import Any
 from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
-from connectors.views.loop_snapshot import AnswersStatus, LoopSnapshot
+from connectors.views import AnswersStatus, LoopSnapshot
 from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage
@@ -15,7 +15,7 @@ from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
 from policies.wire import observation_event
-from streaming.heartbeat import LastHeartbeat, emit_heartbeat
+from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter import loop as throttle
 from tests.connectors.isolation import test_view as isolation
 from tests.connectors.sessions import test_view as sessions

@@ -8,12 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.actuation.reports import ActionError, UnknownOutcomeError
-from connectors.isolation.quarantine.admin import AdminRacks
-from connectors.isolation.quarantine.racks import ConflictError
+from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.isolation.groups import AdminRacks, ConflictError
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.bookie_http import BookieHttp
-from connectors.pulsar.connection import PulsarAdmin
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import PulsarAdmin
 from policies.bookie_readings import BookieRegistration
 from tests.connectors.isolation.quarantine.orders import registered
 

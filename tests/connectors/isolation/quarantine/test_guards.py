@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from connectors.actuation.reports import CommonOutcome
-from connectors.isolation.quarantine.guards import find_refusal, measure_quarantine
-from connectors.isolation.quarantine.racks import RacksSnapshot
+from connectors.actuation.order_worker import CommonOutcome
+from connectors.isolation.groups import RacksSnapshot
+from connectors.isolation.quarantine import find_refusal, measure_quarantine
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.isolation.quarantine_events import QuarantineOutcome
+from policies.isolation.readings import QuarantineOutcome
 from policies.observations import Outcome
 from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision, registered
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.isolation.quarantine.racks import MalformedRacksError, find_group, parse_host, parse_racks
+from connectors.isolation.groups import MalformedRacksError, find_group, parse_host, parse_racks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 
 ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}

@@ -12,10 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
-from connectors.actuation.reports import ActionError, UnknownOutcomeError
-from connectors.isolation.quarantine.racks import ConflictError, RacksSnapshot
-from connectors.isolation.quarantine.reports import QuarantineMetrics
-from connectors.isolation.quarantine.worker import QuarantineWorker
+from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.isolation.groups import ConflictError, RacksSnapshot
+from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine

@@ -8,13 +8,11 @@ import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
-from connectors.actuation.reports import ActionError, UnknownOutcomeError
-from connectors.isolation.quarantine import zookeeper
-from connectors.isolation.quarantine.racks import ConflictError
-from connectors.isolation.quarantine.zookeeper import MAX_RACKS_BYTES, ZooKeeperRacks
-from connectors.zookeeper.connection import ZooKeeperConnection
-from connectors.zookeeper.outcomes import NotConnectedError
-from policies.errors import UserError
+from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.isolation import groups
+from connectors.isolation.groups import MAX_RACKS_BYTES, ConflictError, ZooKeeperRacks
+from connectors.zookeeper.session import NotConnectedError, ZooKeeperConnection
+from policies.units import UserError
 
 RACKS = b'{"default":{"bk1:3181":{"rack":"/r1"}}}'
 
@@ -84,7 +82,7 @@ class Sessions:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
     sessions = Sessions()
-    monkeypatch.setattr(zookeeper, "ZooKeeperSession", sessions)
+    monkeypatch.setattr(groups, "ZooKeeperSession", sessions)
     return sessions
 
 

@@ -11,12 +11,10 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload.brokers import UnloadSettings
-from connectors.sessions.unload.reports import UnloadMetrics
-from connectors.sessions.unload.worker import UnloadActuator, UnloadWorker
+from connectors.pulsar.rest import PulsarAdmin
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
-from policies.sessions.unload_events import BundleUnloaded, UnloadOutcome
+from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record

@@ -16,14 +16,18 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.connection import PulsarAdmin
-from connectors.sessions.unload import worker
-from connectors.sessions.unload.brokers import Survey, UnloadSettings
-from connectors.sessions.unload.guards import find_conclusion
-from connectors.sessions.unload.reports import UnloadMetrics
-from connectors.sessions.unload.worker import BrokerRateLimit, UnloadWorker
+from connectors.pulsar.rest import PulsarAdmin
+from connectors.sessions import unload
+from connectors.sessions.unload import (
+    BrokerRateLimit,
+    Survey,
+    UnloadMetrics,
+    UnloadSettings,
+    UnloadWorker,
+    find_conclusion,
+)
 from policies.sessions.decisions import OwnershipDecision
-from policies.sessions.unload_events import UnloadOutcome
+from policies.sessions.readings import UnloadOutcome
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.sessions.unload.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
 
@@ -541,7 +545,7 @@ def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "list_concerned", broken)
+        patch.setattr(unload, "list_concerned", broken)
         assert bench.reconcile(decision()) == ["failed"]
     assert bench.reported["detail"] == "ZeroDivisionError"
     assert bench.reconcile(after=5) == ["done"]

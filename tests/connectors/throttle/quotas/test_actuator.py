@@ -17,12 +17,11 @@ from connectors.throttle.quotas.actuator import QuotaActuator
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
-from policies.errors import UserError
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import VolumeCounts
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_settings import QuotaSettings
-from policies.units import to_millis
+from policies.units import UserError, to_millis
 from policies.wire import actuator_event, decision_event
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
 from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka, applied

@@ -5,7 +5,7 @@ from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError
 from structlog.testing import capture_logs
 
 from connectors.kafka.quotas import BrokerQuotaSettings
-from connectors.throttle.quotas.found import explain_callbacks, find_callbacks, read_broker_settings
+from connectors.throttle.quotas.own_quotas import explain_callbacks, find_callbacks, read_broker_settings
 from tests.connectors.throttle.quotas.test_worker import Kafka, KafkaClient
 
 CALLBACK = BrokerQuotaSettings("com.example.Own")

@@ -20,14 +20,12 @@ from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClie
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released
 from policies.decisions import Mode
-from policies.errors import UserError
-from policies.free_space.orders import FactorOrder
+from policies.free_space.publication import FactorOrder
 from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_events import AppliedQuota
-from policies.throttle.quota_originals import Original, owner_number
 from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, QuotaState
-from policies.units import format_instant
+from policies.throttle.quota_state import MOST_NAMED, Original, QuotaState, owner_number
+from policies.throttle.readings import AppliedQuota
+from policies.units import UserError, format_instant
 from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.examples import combined, examples

@@ -1,7 +1,7 @@
 """A verdict on a bookie is taken over only while its inputs are the same and time alone changes nothing."""
 
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge.bookies import judge_bookies
+from policies.bookie_disks.judge import judge_bookies
 from policies.bookie_disks.state import BookieDisksCluster
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import all_disks, disks, settings

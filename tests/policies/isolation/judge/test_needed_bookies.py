@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineVerdict
-from policies.isolation.membership import AffinityGroups, BookieMembership
-from policies.isolation.placement import place
+from policies.isolation.placement import AffinityGroups, BookieMembership, place
 from policies.isolation.settings import Unaffine
 from tests.policies.isolation.scenario import ON, Run, affinity, bookies, racks, to
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
-from policies.isolation.judge.placements import PlacementJudgement, judge_placement
-from policies.isolation.membership import BookieMembership
+from policies.isolation.judge import PlacementJudgement, judge_placement
+from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import Cohort
 from tests.policies.isolation.scenario import (

@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
-from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold import ClusterState
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Claim, LastPublishedRuling, SessionsState
 from policies.units import to_millis

@@ -3,7 +3,7 @@
 import pytest
 
 from policies.observations import Observation
-from policies.sessions.fold.cluster import ClusterState
+from policies.sessions.fold import ClusterState
 from policies.sessions.readings import registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SESSIONS, SessionsState

@@ -1,9 +1,8 @@
 """What readings of a health endpoint make of what is remembered of its member."""
 
 from policies.observations import Observation
-from policies.sessions.fold.members import fold_health
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import MemberHealth
+from policies.sessions.session_machine import Timeouts, fold_health
 from policies.sessions.state import NEVER, Health, Member
 from policies.units import to_millis
 from tests.policies.sessions.course import at, health

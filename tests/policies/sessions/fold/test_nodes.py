@@ -1,9 +1,9 @@
 """The last good reading of each node, and who owned it before."""
 
 from policies.observations import Observation
-from policies.sessions.fold.nodes import OwnershipNodes
-from policies.sessions.fold.session_machine import Timeouts
+from policies.sessions.fold import OwnershipNodes
 from policies.sessions.readings import Ownership, Ownerships, registration_path
+from policies.sessions.session_machine import Timeouts
 from policies.sessions.state import NodeRecord
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, tree

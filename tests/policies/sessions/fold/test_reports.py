@@ -6,8 +6,8 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import SessionStatus
-from policies.sessions.fold.members import fold_report
 from policies.sessions.readings import Recovery, SessionState
+from policies.sessions.session_machine import fold_report
 from policies.sessions.state import Member, SessionTrack
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, at, recovery

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionEvent, SessionStatus
-from policies.sessions.fold.session_machine import SessionReading, Timeouts, begin, observe, pass_time
 from policies.sessions.readings import SessionState
+from policies.sessions.session_machine import SessionReading, Timeouts, begin, observe, pass_time
 from policies.sessions.state import SessionTrack
 
 TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)

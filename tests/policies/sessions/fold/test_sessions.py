@@ -4,9 +4,8 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent, SessionStatus
-from policies.sessions.fold.members import fold_session, pass_time
-from policies.sessions.fold.session_machine import Timeouts
 from policies.sessions.readings import ZkSession
+from policies.sessions.session_machine import Timeouts, fold_session, pass_member_time
 from policies.sessions.state import Member
 from tests.policies.sessions.course import session, unread
 
@@ -68,7 +67,7 @@ def test_time_alone_loses_a_disconnected_session() -> None:
     member = after(session(0, "b1", "connected", "0xa"), session(5, "b1", "disconnected", "0xa"))
     assert member.track is not None
     assert member.track.lapse_ms is not None
-    assert pass_time(member, member.track.lapse_ms - 1, TIMEOUTS) == (member, ())
-    lost, events = pass_time(member, member.track.lapse_ms, TIMEOUTS)
+    assert pass_member_time(member, member.track.lapse_ms - 1, TIMEOUTS) == (member, ())
+    lost, events = pass_member_time(member, member.track.lapse_ms, TIMEOUTS)
     assert lost.track is not None
     assert (lost.track.status, events) == (SessionStatus.SESSION_LOST, (SessionEvent.SESSION_LOST,))

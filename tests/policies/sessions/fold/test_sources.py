@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from policies.sessions import SessionsSettings, SessionsState
-from policies.sessions.fold.cluster import ClusterState, fold_source
+from policies.sessions.fold import ClusterState, fold_source
 from policies.sessions.state import NEVER, SourceRecord
 from policies.units import to_millis
 from tests.policies.sessions.course import at, tree

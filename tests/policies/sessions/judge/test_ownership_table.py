@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
-from policies.sessions.judge.ownership_table import Claimant, NodeNow, retry_ms, rule
+from policies.sessions.ownership_table import Claimant, NodeNow, retry_ms, rule
 from policies.sessions.settings import OwnershipRules
 
 PIP57, CURRENT = OwnershipRules

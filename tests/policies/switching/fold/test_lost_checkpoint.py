@@ -11,7 +11,7 @@ from policies.switching.events import RegistrySeen
 from policies.switching.fold import read
 from policies.switching.judge.holds import find_holds
 from policies.switching.machine import Transition
-from policies.switching.progress import make_progress
+from policies.switching.plan import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import LedgerResult, RegistrySeen
-from policies.switching.id_generators import MAX_HOB
 from policies.switching.judge import guards
+from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import Directive, LedgerStage, SwitchStage
 from tests.policies.switching.commands import command

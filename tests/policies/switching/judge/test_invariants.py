@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from policies.switching.clusters import IdMark
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.id_generators import IdGenerator
-from policies.switching.judge.changes import DecisionDraft
 from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
+from policies.switching.judge.results import DecisionDraft
+from policies.switching.ledgers import IdGenerator
 from policies.switching.state import (
     ClusterStatus,
     DeletedIds,

@@ -1,8 +1,8 @@
 """Row 8: what an inventory brings into the plan."""
 
 from policies.switching.decisions import SwitchVerdict
+from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.world import Held, Ref, World, tell_of
 

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.ledgers import LedgerState
+from policies.switching.ledgers import LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.commands import command

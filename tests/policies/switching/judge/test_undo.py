@@ -8,14 +8,13 @@ from msgspec.structs import replace
 from policies.switching.alert_kinds import LEFT_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import Event, LedgerResult, RegistrySeen
-from policies.switching.id_generators import MAX_HOB
+from policies.switching.facts import awaited
 from policies.switching.judge.holds import find_holds
+from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
-from policies.switching.references import LedgerKind
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
-from policies.switching.watch import awaited
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of

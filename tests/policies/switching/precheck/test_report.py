@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.id_generators import MAX_HOB, IdGenerator
-from policies.switching.ledgers import HitClass, Ledger, LedgerState
+from policies.switching.ledgers import MAX_HOB, HitClass, IdGenerator, Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
-from policies.switching.references import LedgerKind, Reference
 from tests.calls import count_calls
 from tests.policies.switching.snapshots import (
     DEDICATED,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.observations import Observation
-from policies.throttle.judge.brokers import judge_brokers
+from policies.throttle.judge import judge_brokers
 from policies.units import to_millis
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.policies.throttle.known import SETTINGS, A, batches, counting, folded, freshness, judged_at

@@ -7,8 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.collection.poll_metrics import PollMetrics
-from connectors.collection.schedule import ticks
+from connectors.collection import PollMetrics, ticks
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.registration import ClusterSetting, CollectorContext, PolicyConnectors

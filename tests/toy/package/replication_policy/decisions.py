@@ -4,9 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from policies.closed_enum import ClosedEnum
 from policies.decisions import Decision
-from policies.units import Instant
+from policies.units import ClosedEnum, Instant
 
 
 class ReplicationVerdict(ClosedEnum):

@@ -2,8 +2,7 @@
 
 from datetime import datetime
 
-from policies.decisions import Issuer
-from policies.publication import Publication, RepeatSchedule
+from policies.decisions import Issuer, Publication, RepeatSchedule
 
 from .decisions import ReplicationDecision
 from .facts import ReplicationFacts

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from connectors.views.metric_families import Family, Sample
-from connectors.views.policy_view import DECISION_STALE, FoldingView
+from connectors.views import DECISION_STALE, Family, FoldingView, Sample
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.units import to_millis

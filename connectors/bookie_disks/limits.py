@@ -1,0 +1,238 @@
+"""The two kinds of Pulsar's publish limits, and the records of the original ones in properties of namespaces.
+
+Measured on Pulsar 4.2.4: each takes effect within 2 s, and its removal within 0.5 s. Pulsar's admin REST API has no
+conditional writes, so a limit is read before it is set, and again afterwards.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+from pydantic import TypeAdapter
+
+from connectors.pulsar.admin import AdminApi, join_path
+from connectors.pulsar.rest import AdminError
+from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
+from policies.observations import Outcome
+
+BROKERS = "brokers"
+"""The one target of the limit of brokers."""
+SYSTEM = "pulsar/system"
+"""The namespace whose property has the record of the brokers' limit. Its own limit is never changed."""
+_SETTING = "brokerPublisherThrottlingMaxByteRate"
+
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+_TEXTS = TypeAdapter(dict[str, str])
+_BYTES, _MESSAGES = "publishThrottlingRateInByte", "publishThrottlingRateInMsg"
+
+
+class DamagedRecordError(AdminError):
+    """The record of one target cannot be read, so its original limit is not known."""
+
+
+class FoundRecords(NamedTuple):
+    """The records of all targets of one kind of limit."""
+
+    known: dict[str, PublishRecord]
+    damaged: dict[str, DamagedRecordError]
+    """Targets that must not be touched, because their original limit is not known."""
+
+
+class PublishAdmin(AdminApi):
+    """The part of Pulsar's admin REST API with publish limits. Every method raises as `RestClient.get` does."""
+
+    def list_namespaces(self) -> list[str]:
+        """Return all namespaces but the system's."""
+        found = (name for tenant in self.tenants() for name in self.namespaces(tenant))
+        return sorted(name for name in found if name != SYSTEM)
+
+    def read(self, path: str) -> Any:
+        """Return a document; None if there is none."""
+        return self._unless_missing(path, _ANY, None)
+
+    def record(self, namespace: str, name: str) -> PublishRecord | None:
+        """Return the record in a property of a namespace; None if it has none.
+
+        Raises:
+            DamagedRecordError: the property is not one of ours, so the original limit is not known.
+        """
+        text = self._unless_missing(_path(namespace, "properties"), _TEXTS, {}).get(name)
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=PublishRecord)
+        except msgspec.MsgspecError as error:
+            raise DamagedRecordError(Outcome.ERROR, f"property {name} of {namespace} is damaged: {error}") from None
+
+    def write_record(self, namespace: str, name: str, record: PublishRecord) -> None:
+        """Write the record to a property of a namespace."""
+        self.send("PUT", _path(namespace, "properties"), {name: msgspec.json.encode(record).decode()})
+
+    def delete_record(self, namespace: str, name: str) -> None:
+        """Delete the property; there may be none."""
+        self.send_unless_missing("DELETE", _path(namespace, "property", name))
+
+    def send(self, method: str, path: str, body: Any = None) -> None:
+        """Send a request."""
+        self._rest.send(method, path, json=body)
+
+    def send_unless_missing(self, method: str, path: str) -> None:
+        """Send a request to an object that may be gone."""
+        try:
+            self.send(method, path)
+        except AdminError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+
+class PublishLimits(ABC):
+    """One kind of limit. Targets are names: namespaces, or `BROKERS`."""
+
+    record_name: ClassVar[str]
+    """The property with a target's record."""
+
+    def __init__(self, admin: PublishAdmin) -> None:
+        self._admin = admin
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._admin.close()
+
+    def list_all(self) -> Sequence[str]:
+        """Return everything that can be a target."""
+        return self._admin.list_namespaces()
+
+    def records(self) -> FoundRecords:
+        """Find the records of all targets."""
+        found = FoundRecords({}, {})
+        for target in self.list_all():
+            try:
+                record = self._admin.record(_record_place(target), self.record_name)
+            except DamagedRecordError as error:
+                found.damaged[target] = error
+                continue
+            if record is not None:
+                found.known[target] = record
+        return found
+
+    def write_record(self, target: str, record: PublishRecord) -> None:
+        """Write a target's record."""
+        self._admin.write_record(_record_place(target), self.record_name, record)
+
+    def delete_record(self, target: str) -> None:
+        """Delete a target's record."""
+        self._admin.delete_record(_record_place(target), self.record_name)
+
+    def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:
+        """Return the group of each namespace of the groups to slow down.
+
+        Args:
+            groups: the group of each namespace with affinity.
+            everywhere: the group of all other namespaces.
+        """
+        wanted = set(slowed)
+        if not wanted:
+            return {}
+        placed = {name: groups.get(name, everywhere) for name in self.list_all()}
+        return {name: group for name, group in placed.items() if group in wanted}
+
+    def count_brokers(self) -> int:
+        """Return the number of registered brokers, each of which applies the limits by itself."""
+        return len(self._admin.brokers("local"))
+
+    @abstractmethod
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
+        """Return what producers may publish to one broker, by the plans carried out; None if that is not known."""
+
+    @abstractmethod
+    def find(self, target: str) -> FoundLimit:
+        """Return a target's present limit."""
+
+    @abstractmethod
+    def set(self, target: str, rate: int) -> None:
+        """Set a target's limit."""
+
+    @abstractmethod
+    def restore(self, target: str, original: FoundLimit) -> None:
+        """Put a target's original limit back."""
+
+
+class NamespaceLimits(PublishLimits):
+    """The publish rate of namespaces, for each of their topics."""
+
+    record_name = "headgate-publish-rate"
+
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:  # noqa: ARG002 - as for all
+        """Return None: the number of topics is not known."""
+        return None
+
+    def find(self, target: str) -> FoundLimit:
+        """Return the publish rate; a rate in messages alone limits no bytes."""
+        document = self._admin.read(_path(target, "publishRate"))
+        if not isinstance(document, dict):
+            return FoundLimit(None, None)
+        rate = document.get(_BYTES)
+        return FoundLimit(rate if isinstance(rate, int) and rate > 0 else None, json.dumps(document, sort_keys=True))
+
+    def set(self, target: str, rate: int) -> None:
+        """Set the rate in bytes, and keep that in messages."""
+        found = self._admin.read(_path(target, "publishRate"))
+        messages = found.get(_MESSAGES, -1) if isinstance(found, dict) else -1
+        self._admin.send("POST", _path(target, "publishRate"), {_MESSAGES: messages, _BYTES: rate})
+
+    def restore(self, target: str, original: FoundLimit) -> None:
+        """Put back the original document, or none."""
+        if original.document is None:
+            self._admin.send_unless_missing("DELETE", _path(target, "publishRate"))
+        else:
+            self._admin.send("POST", _path(target, "publishRate"), json.loads(original.document))
+
+
+class BrokerLimits(PublishLimits):
+    """The dynamic setting of all brokers. Its record is a property of `pulsar/system`."""
+
+    record_name = "headgate-broker-publish-rate"
+
+    def list_all(self) -> Sequence[str]:
+        """Return the one target."""
+        return (BROKERS,)
+
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
+        """Return the dynamic setting."""
+        return plans[BROKERS].highest_rate if BROKERS in plans else None
+
+    def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
+        """Return the brokers, by the first of the groups to slow down; the caller chooses the least factor."""
+        first = next(iter(slowed), None)
+        return {} if first is None else {BROKERS: first}
+
+    def find(self, target: str) -> FoundLimit:  # noqa: ARG002 - there is one target
+        """Return the dynamic setting. Without one, the brokers' own configuration limits, and needs no putting back."""
+        dynamic = (self._admin.read("/admin/v2/brokers/configuration/values") or {}).get(_SETTING)
+        effective = dynamic
+        if dynamic is None:
+            effective = self._admin.runtime_configuration().get(_SETTING)
+        rate = str(effective)
+        return FoundLimit((int(rate) if rate.isdigit() else 0) or None, dynamic)
+
+    def set(self, target: str, rate: int) -> None:  # noqa: ARG002 - there is one target
+        """Set the dynamic setting."""
+        self._admin.send("POST", f"/admin/v2/brokers/configuration/{_SETTING}/{rate}")
+
+    def restore(self, target: str, original: FoundLimit) -> None:  # noqa: ARG002 - there is one target
+        """Put back the original setting, or none."""
+        if original.document is None:
+            self._admin.send_unless_missing("DELETE", f"/admin/v2/brokers/configuration/{_SETTING}")
+        else:
+            self._admin.send("POST", f"/admin/v2/brokers/configuration/{_SETTING}/{original.document}")
+
+
+def _record_place(target: str) -> str:
+    return SYSTEM if target == BROKERS else target
+
+
+def _path(namespace: str, *parts: str) -> str:
+    return join_path("/admin/v2/namespaces", *namespace.split("/"), *parts)

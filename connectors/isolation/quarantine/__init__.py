@@ -1,1 +1,0 @@
-"""The quarantine actuator: moves unassigned bookies into a group of their own."""

@@ -1,1 +1,0 @@
-"""The unload actuator: unloads bundles, or has them owned again, as the sessions policy decides."""

@@ -1,0 +1,286 @@
+"""What a policy contributes to the exporter: metrics and a section of the status page, and the snapshot they show."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from pydantic import BaseModel, ConfigDict, Field
+
+from policies.decisions import Alert, Decision
+from policies.effects import InForce
+from policies.free_space.limits import Limit
+from policies.observations import Observation
+from policies.settings import PolicySettings
+
+# A disk on the status page, with its limits, for each policy that watches free space.
+
+
+class DiskDetail(BaseModel):
+    """A disk as last read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    usable_bytes: float = Field(description="Bytes that its server can still use.")
+    total_bytes: float
+    used_ratio: float = Field(description="From 0 to 1.")
+    soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
+    hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
+    seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
+
+    @classmethod
+    def measure(
+        cls,
+        usable: float,
+        total: float,
+        soft: Limit | None,
+        hard: Limit | None,
+        seconds_to_full: float | None,
+        **own: object,
+    ) -> Self:
+        """Make the section of a disk from its bytes and limits; `own` are the fields of a subclass."""
+        measured = {
+            "usable_bytes": usable,
+            "total_bytes": total,
+            "used_ratio": _used_ratio(usable, total),
+            "soft_ratio": _limit_ratio(soft, total),
+            "hard_ratio": _limit_ratio(hard, total),
+            "seconds_to_full": seconds_to_full,
+        }
+        return cls.model_validate(measured | own)
+
+
+def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
+    return None if limit is None else _used_ratio(limit.in_bytes(round(total_bytes)), total_bytes)
+
+
+def _used_ratio(free: float, total: float) -> float:
+    return min(1.0, max(0.0, 1 - free / total)) if total > 0 else 0.0
+
+
+# Builds the exposition of a scrape from plain samples.
+#
+# No gauge of the client library keeps them, so a series disappears together with its sample.
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A gauge, or a counter if its name ends in ``_total``."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+
+    def metric(self, samples: Iterable[tuple[tuple[str, ...], float]] = ()) -> Metric:
+        """Make the metric with these samples (label values, value)."""
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        metric = kind(self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            metric.add_metric(labels, value)
+        return metric
+
+
+class Sample(NamedTuple):
+    """The present value of one series."""
+
+    family: Family
+    labels: tuple[str, ...]
+    """The values of the family's labels, in their order."""
+    value: float
+
+
+def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
+    """Yield the metric of each family that has a sample."""
+    grouped: defaultdict[Family, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+    for family, labels, value in samples:
+        grouped[family].append((labels, value))
+    for family, rows in grouped.items():
+        yield family.metric(rows)
+
+
+# A snapshot of the loop: metric values and the decisions in force at one moment.
+#
+# The status page and its API take all their data from it.
+
+Kind = TypeVar("Kind", bound=Decision)
+
+MAX_RECENT_DECISIONS = 100
+"""Number of recent decisions on the status page."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySnapshot:
+    """One policy in one cluster."""
+
+    policy: str
+    cluster: str
+    settings: PolicySettings
+    """The settings in force for the cluster."""
+    samples: Sequence[Sample] = ()
+    """The policy's metrics with this cluster as a label."""
+    decisions: Sequence[Decision] = ()
+    """The decisions in force, by kind and subject."""
+    in_force: InForce | None = None
+    """The wanted and the set values; None if the policy has no actuator for the cluster."""
+
+    def values(self, family: Family) -> dict[tuple[str, ...], float]:
+        """Return the samples of a family by their labels without ``cluster``."""
+        at = family.labels.index("cluster")
+        return {(*s.labels[:at], *s.labels[at + 1 :]): s.value for s in self.samples if s.family is family}
+
+    def value(self, family: Family) -> float | None:
+        """Return the sample of a family whose only label is ``cluster``; None if it has none."""
+        return self.values(family).get(())
+
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
+        """Return the decisions of a kind."""
+        return [decision for decision in self.decisions if isinstance(decision, kind)]
+
+
+class AnswersStatus(BaseModel):
+    """Whether and how fast the loop answers the canary, from its reading to its decision."""
+
+    model_config = ConfigDict(frozen=True)
+
+    latest_seconds: float | None = Field(description="Latency of the last answer; null before the first.")
+    unanswered_seconds: float = Field(description="Age of the reading that waits for its answer; 0 if none waits.")
+    silent: bool = Field(description="Whether that age is above the limit: the loop is dead or far behind.")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSnapshot:
+    """The whole loop."""
+
+    at: datetime
+    behind: str | None = "nothing was read yet"
+    """Why the snapshot is older than the present; None if it is not."""
+    problem: str | None = None
+    """Why no new records can be read; None if they can."""
+    policies: Sequence[PolicySnapshot] = ()
+    """Sorted by cluster and policy."""
+    alerts: Sequence[Alert] = ()
+    """The firing alerts, by severity and then the newest first."""
+    recent_decisions: Sequence[Decision] = ()
+    """The last decisions and alerts that changed anything, the newest first."""
+    answers: AnswersStatus | None = None
+    """None if there is no canary."""
+    unwatched: frozenset[tuple[str, str]] = frozenset()
+    """The policies and clusters whose heartbeat is stale."""
+
+
+# What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page.
+
+StateT = TypeVar("StateT")
+DECISION_STALE = Family(
+    "headgate_decision_stale",
+    "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
+    ("policy", "cluster"),
+)
+"""One family for all policies whose decisions expire."""
+
+
+class PolicyView(ABC):
+    """Folds the readings and decisions of one policy, and returns their present state as samples.
+
+    The exporter calls it under a lock, with each decision once and in the order of sequences.
+    """
+
+    families: tuple[Family, ...]
+    """Every family of its samples."""
+    of_decisions: tuple[Family, ...] = ()
+    """The families that show the latest decision of a ``cluster``; the exporter omits them when it is not renewed."""
+    histograms: tuple[Histogram, ...] = ()
+    """Exposed once they have a value."""
+    history: timedelta = timedelta(0)
+    """The age of the oldest reading that a new exporter needs."""
+
+    def observe(self, observations: Sequence[Observation]) -> None:  # noqa: B027 - some show decisions only
+        """Fold readings, in any order."""
+
+    @abstractmethod
+    def decide(self, decision: Decision, *, live: bool) -> bool:
+        """Fold a decision that is newer than the last one of its key.
+
+        Args:
+            decision: a decision of this policy, never an alert.
+            live: False if the decision is older than the exporter's start. Counters must not count such a decision,
+                or a restart would look like an event.
+
+        Returns:
+            True if the first reading of the evidence caused the decision, so that its latency is meaningful.
+        """
+
+    @abstractmethod
+    def forget(self, key: str) -> None:
+        """Drop the decision of a record key: a tombstone deleted it."""
+
+    @abstractmethod
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop a cluster: its last decision was deleted, because it is not watched any more."""
+
+    @abstractmethod
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield the samples of this moment."""
+
+
+class FoldingView(PolicyView, Generic[StateT]):
+    """Folds the readings of each cluster as a step of the policy does.
+
+    Args:
+        history: the age of the oldest reading that still counts in any cluster.
+        make: makes the state of a new cluster from its name.
+    """
+
+    def __init__(self, history: timedelta, make: Callable[[str], StateT]) -> None:
+        self.history = history
+        self._make = make
+        self._clusters: dict[str, StateT] = {}
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Fold readings by cluster."""
+        found: defaultdict[str, list[Observation]] = defaultdict(list)
+        for observation in observations:
+            found[observation.reading.cluster].append(observation)
+        for name, readings in found.items():
+            self._fold(self._cluster(name), readings)
+
+    @abstractmethod
+    def _fold(self, cluster: StateT, readings: Sequence[Observation]) -> None:
+        """Fold readings of one cluster into its state."""
+
+    def _cluster(self, name: str) -> StateT:
+        """Return the state of a cluster, made when its name first occurs."""
+        if name not in self._clusters:
+            self._clusters[name] = self._make(name)
+        return self._clusters[name]
+
+    def forget_cluster(self, cluster: str) -> None:
+        """Drop the cluster."""
+        self._clusters.pop(cluster, None)
+
+
+class PolicyDetail(BaseModel):
+    """A policy's section of a cluster on the status page and in its API."""
+
+    model_config = ConfigDict(frozen=True)
+
+    def charted(self) -> Mapping[str, float]:
+        """Return the values to chart over the last hour, by name: a few, always the same names."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class DetailKind:
+    """The model of a policy's section, the function that builds it, and its template."""
+
+    model: type[PolicyDetail]
+    build: Callable[[PolicySnapshot], PolicyDetail | None]
+    """Returns None if the section has no content for the cluster."""
+    template: Path | None = None
+    """A Jinja template with the variables of `page/templates/policy.html`; None: that one, for the API has the rest."""

@@ -1,1 +1,0 @@
-"""`headgate doctor`: connects to everything the settings name, checks it, and changes nothing."""

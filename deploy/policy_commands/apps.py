@@ -1,0 +1,143 @@
+"""The throttle policy's commands: `headgate import-strimzi`, `forget` and `adopt`."""
+
+import logging
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from deploy.commands.examples import show_examples
+from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence
+from policies.units import UserError
+
+# The bookie-disks policy's command: `headgate disks`.
+
+app = typer.Typer()
+
+
+@app.command(epilog=show_examples("disks"))
+def disks(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    as_json: AsJson = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show the bookies of each placement group. It has the fullest dir and the factor of each, from live data."""
+    from deploy.policy_commands.disks import show_disks
+
+    given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
+    show_disks(given, cluster, as_json=as_json)
+
+
+# The isolation policy's commands: `headgate placement` and `headgate promise`.
+
+RuleSetName = Literal["legacy", "current", "strict"]
+"""The values of the isolation policy's `RuleSet`, repeated here so that `--help` need not import the policy."""
+
+
+@app.command(epilog=show_examples("placement"))
+def placement(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace; default: all, the worst first.")] = None,
+    ensemble: Annotated[int | None, typer.Option(min=1, help="Ensemble size, instead of the namespace's own.")] = None,
+    rules: Annotated[RuleSetName | None, typer.Option(help="Rule set, instead of the one in the settings.")] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGE",
+            help="Assume this change: add=BOOKIE, add=BOOKIE@GROUP, remove=BOOKIE or remove-group=GROUP. Repeatable.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    settings: SettingsFile = None,
+) -> None:
+    """Show on which bookies a namespace may place data. Each bookie has its reason, from live data."""
+    from deploy.policy_commands.placement import PlacementQuery, show_placement
+    from policies.isolation.placement import parse_change
+    from policies.isolation.settings import RuleSet
+
+    changes = tuple(parse_change(text) for text in what_if or ())
+    query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
+    given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
+    show_placement(given, query, as_json=as_json)
+
+
+@app.command(epilog=show_examples("promise"))
+def promise(
+    rules: Annotated[
+        str, typer.Argument(help="strict, current or legacy; `settings` returns to the promise in the settings.")
+    ],
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster that has the namespace.")],
+    namespace: Annotated[str, typer.Option(help="tenant/namespace.")],
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Set the isolation rules that a namespace is promised. The running loop checks its placements against them."""
+    from deploy.policy_commands.placement import PromiseRequest, send_promise
+    from policies.isolation.settings import RuleSet
+
+    known = {rule.value: rule for rule in RuleSet}
+    if rules not in (*known, "settings"):
+        raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
+    request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
+    placement = send_promise(load_asked(settings), request)
+    print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
+
+
+def require_namespace(name: str) -> None:
+    """Refuse a `--namespace` that is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace).
+
+    Raises:
+        UserError: it is not.
+    """
+    if "/" not in name or not all(name.split("/")):
+        raise UserError(f"--namespace: '{name}' is no namespace: write it as tenant/namespace")
+
+
+@app.command("import-strimzi", epilog=show_examples("import-strimzi"))
+def import_strimzi(
+    file: Annotated[Path, typer.Argument(help="A broker's server.properties, or a Kafka resource.")],
+) -> None:
+    """Convert the settings of Strimzi's quotas plugin. It prints equivalent settings of Headgate."""
+    from connectors.component import read_named_file
+    from deploy.policy_commands.strimzi import import_properties
+
+    try:
+        content = read_named_file(file, "a broker's properties")
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    typer.echo(import_properties(content, str(file)).as_yaml(), nl=False)
+
+
+@app.command("forget", epilog=show_examples("forget"))
+def forget(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    broker: Annotated[int, typer.Option(min=0, help="The broker's node id.")],
+    log_dir: Annotated[str, typer.Option(help="The log dir's path on the broker.")],
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Forget the last reading of a log dir. It is for a dir that is gone or has failed and holds producers back.
+
+    The log dir counts again once its broker reads it. The audit has the command, and the decision that answers it.
+    """
+    from deploy.policy_commands.throttle_commands import forget_log_dir
+
+    print_sentence(forget_log_dir(load_asked(settings), cluster, broker, log_dir, reason, timeout).explanation)
+
+
+@app.command("adopt", epilog=show_examples("adopt"))
+def adopt(
+    cluster: Annotated[str, typer.Option(help="Name of the watched cluster.")],
+    reason: Reason = "",
+    timeout: Timeout = 60.0,
+    settings: SettingsFile = None,
+) -> None:
+    """Adopt another Kafka cluster behind the same address. Its state begins empty.
+
+    Until then the alert `cluster-replaced` fires, its readings do not count, and nothing is set on it.
+    """
+    from deploy.policy_commands.throttle_commands import adopt_cluster
+
+    print_sentence(adopt_cluster(load_asked(settings), cluster, reason, timeout).explanation)

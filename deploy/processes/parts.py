@@ -1,0 +1,387 @@
+"""The components of a process that exports: metrics, status page, canary, and notifications to Alertmanager."""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from connectors.actuation.actuator import Publish
+from connectors.alertmanager.notifier import Notifier, NotifierMetrics
+from connectors.canary.canary import Canary, CanaryMetrics
+from connectors.collection import Kind, PollMetrics, ReadingHistory
+from connectors.component import Check, Component
+from connectors.exporter.exporter import VERSION, Exporter
+from connectors.exporter.page.site import StatusSite
+from connectors.kafka.history import last_readings
+from connectors.kafka.probes import why_not_writable
+from connectors.kafka.publisher import Publisher, observations_to
+from connectors.partitions.membership import Group, PartitionLease
+from connectors.pulsar.admin import AdminApi
+from connectors.registration import ActuatorContext, CollectorContext, acts_on, connectors_of
+from connectors.views import LoopSnapshot
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from deploy.java.jars import fetch_jars
+from deploy.java.jvm import find_java
+from deploy.processes.shared_components import Held, Work, passing_registry
+from deploy.settings.application import Settings
+from policies.decisions import Alert, Decision, Standing
+from policies.observations import Reading
+from policies.registry import POLICIES, REPORTS, observed_topic, observed_topics
+from policies.settings import PolicySettings
+from policies.units import UserError
+from policies.wire import SHARES_TOPIC, clusters_in, share_of
+
+# One ZooKeeper session and one admin client for each watched cluster, shared by all components.
+
+
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=_Closeable)
+
+
+class Connections:
+    """Opens each connection on first use, and closes those of a cluster after its last user. Thread-safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._users: Counter[str] = Counter()
+        self._zookeepers: dict[tuple[str, object], ZooKeeperSession] = {}
+        self._admins: dict[tuple[str, object], AdminApi] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        left: tuple[_Closeable, ...] = (*self._zookeepers.values(), *self._admins.values())
+        for each in left:
+            each.close()
+
+    @contextmanager
+    def using(self, clusters: Collection[str]) -> Iterator[None]:
+        """Use the connections of these clusters while the block runs; afterwards, close those without another user."""
+        with self._lock:
+            self._users.update(list(clusters))
+        try:
+            yield
+        finally:
+            for ended in self._release(clusters):
+                ended.close()
+
+    def zookeeper(self, cluster: str, connection: ZooKeeperConnection | None = None) -> ZooKeeperSession | None:
+        """Return the session of another ZooKeeper of the cluster, or of its own; None if the settings name none."""
+        used = connection or self._settings.clusters[cluster].zookeeper
+        if used is None:
+            return None
+        return self._get_or_open(self._zookeepers, (cluster, used), lambda: ZooKeeperSession(cluster, used))
+
+    def pulsar(self, cluster: str) -> AdminApi | None:
+        """Return the cluster's admin client; None if the settings name no admin REST API."""
+        connection = self._settings.clusters[cluster].pulsar
+        if connection is None:
+            return None
+        return self._get_or_open(self._admins, (cluster, None), lambda: AdminApi(connection))
+
+    def _get_or_open(
+        self, kept: dict[tuple[str, object], Connection], key: tuple[str, object], make: Callable[[], Connection]
+    ) -> Connection:
+        with self._lock:
+            if key not in kept:
+                kept[key] = make()
+            return kept[key]
+
+    def _release(self, clusters: Collection[str]) -> list[_Closeable]:
+        """Close the connections of clusters without users."""
+        with self._lock:
+            self._users.subtract(list(clusters))
+            unused = {cluster for cluster in clusters if self._users[cluster] <= 0}
+            kept: tuple[dict[tuple[str, object], Any], ...] = self._zookeepers, self._admins
+            return [each.pop(key) for each in kept for key in tuple(each) if key[0] in unused]
+
+
+# The collectors, which read the watched clusters: run as a part of the loop or as a process of their own.
+
+
+class Collectors:
+    """The collectors of all watched clusters; this process runs those for the clusters of its share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: CollectorRegistry,
+        publish: Callable[[str, str, bytes], None],
+        connections: Connections,
+    ) -> None:
+        self._settings = settings
+        self._blocks = settings.policy_settings()
+        self._metrics = PollMetrics(registry)
+        self._publish = publish
+        self._connections = connections
+
+    def work(self) -> Work:
+        """Return the collectors as work for `SharedComponents`.
+
+        Raises:
+            UserError: the settings name nothing to watch.
+        """
+        with self._connections.using(self._settings.clusters):
+            found = {cluster: self.components_of(cluster) for cluster in self._settings.clusters}
+        names = {
+            cluster: [component.name for component in components] for cluster, components in found.items() if components
+        }
+        if not names:
+            raise UserError(
+                "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
+                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`, "
+                "or a Pulsar cluster by its pulsar.admin_url, with `bookie_disks: {}` or `pulsar_bookies: {}`"
+            )
+        topic = self._settings.topics.topic
+        return Work(
+            name="collectors",
+            group=Group(topic(f"collect.{_group_suffix(names.values())}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=tuple(names)),
+            units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
+            open=self._open,
+        )
+
+    def components_of(self, cluster: str) -> list[Component]:
+        """Make the collectors of one cluster, those of all policies."""
+        context = CollectorContext(
+            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._history
+        )
+        return [
+            component
+            for kind in POLICIES.values()
+            for component in connectors_of(kind).collectors(
+                replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
+            )
+        ]
+
+    @contextmanager
+    def _open(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
+        with self._connections.using([cluster]):
+            yield self.components_of(cluster)
+        self._metrics.forget(cluster)
+
+    def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
+        return observations_to(self._publish, self._settings.topics.topic(observed_topic(reading)), source)
+
+    def _history(self, reading: type[Kind]) -> ReadingHistory[Kind]:
+        topic = self._settings.topics.topic(observed_topic(reading))
+        return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
+
+
+def require_watched(settings: Settings) -> None:
+    """Raise UserError if the settings name nothing to watch. It opens no connection."""
+    with Connections(settings) as connections:
+        Collectors(settings, CollectorRegistry(), lambda *_: None, connections).work()
+
+
+def _group_suffix(names: Collection[Sequence[str]]) -> str:
+    """Make a group name that is equal for processes with the same collectors; others get a group of their own.
+
+    While new settings are rolled out, both groups read, which does no harm; and no process is assigned a cluster that
+    it cannot read.
+    """
+    return hashlib.sha256("\n".join(sorted(name for each in names for name in each)).encode()).hexdigest()[:12]
+
+
+# The actuators, which carry decisions out: run as a part of the loop or as a process of their own.
+
+
+class Actuators:
+    """The actuators that the settings ask for; this process runs those for the clusters of its share."""
+
+    def __init__(
+        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._publisher = publisher
+        self._connections = connections
+        self._blocks = settings.policy_settings()
+        self._clusters: Mapping[str, Held] = {
+            kind.name: frozenset(
+                name
+                for name, cluster in settings.clusters.items()
+                if acts_on(connectors_of(kind), self._blocks[kind.name], name, cluster)
+            )
+            for kind in POLICIES.values()
+        }
+        """By policy, the clusters that its actuators act on."""
+
+    def work(self) -> Work | None:
+        """Return the actuators as work for `SharedComponents`; None if the settings ask for none."""
+        all_of_them = frozenset[str]().union(*self._clusters.values())
+        if not all_of_them:
+            return None
+        topic, name = self._settings.topics.topic, self._settings.shares.name
+        return Work(
+            name="actuators",
+            group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
+            of_shares=partial(clusters_in, clusters=all_of_them),
+            units=self._units,
+            open=self._open,
+        )
+
+    def _units(self, held: Held) -> Mapping[str, Held]:
+        """One unit per policy, so that a policy's actuators keep running unless its clusters change."""
+        return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
+
+    @contextmanager
+    def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+        reporting = publishing_reports(self._publisher, self._settings.topics.topic)
+        with passing_registry(self._registry) as registry, self._connections.using(clusters), reporting as ways:
+            yield self.components_of(policy, clusters, registry, *ways, lambda c: lease.holds(share_of(c)))
+
+    def components_of(
+        self,
+        policy: str,
+        clusters: Held,
+        registry: CollectorRegistry,
+        publish: Publish,
+        publish_answer: Publish,
+        may_act: Callable[[str], bool],
+    ) -> list[Component]:
+        """Make a policy's actuators for some clusters."""
+        kind = POLICIES[policy]
+        watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
+        elsewhere = self._clusters[policy] - clusters
+        context = _context(self._blocks[policy], self._settings, registry, publish, publish_answer, self._connections)
+        own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
+        return list(connectors_of(kind).actuators(own))
+
+
+@contextmanager
+def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Iterator[tuple[Publish, Publish]]:
+    """Yield a function that publishes readings while they are fresh, and one that publishes until Kafka takes it.
+
+    The first one also keeps all that is no reading. A report that is given up would be missing until the next change:
+    the status would show another value than is set.
+
+    Args:
+        publisher: gives up after seconds.
+    """
+    observed = frozenset(map(topic, observed_topics()))
+    with publisher.patient() as patient:
+        yield lambda to, key, value: (publisher if to in observed else patient).publish(to, key, value), patient.publish
+
+
+def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher, forget: str | None) -> Iterator[str]:
+    """Restore on every watched cluster the state from before Headgate, for each policy that can.
+
+    Yields:
+        A sentence for each result.
+
+    Raises:
+        UserError: not everything could be restored.
+    """
+    with Connections(settings) as connections:
+        for kind in POLICIES.values():
+            if (restore := connectors_of(kind).release) is not None:
+                block = settings.policy_settings()[kind.name]
+                publish = publisher.publish
+                yield from restore(_context(block, settings, registry, publish, publish, connections), forget)
+
+
+def policy_services(settings: Settings) -> Iterator[Component]:
+    """Yield the components that policies run beside their actuators."""
+    for kind in POLICIES.values():
+        if (place := connectors_of(kind).services) is not None:
+            yield from resolve_name(place)(settings)
+
+
+def _context(
+    block: PolicySettings,
+    settings: Settings,
+    registry: CollectorRegistry,
+    publish: Publish,
+    publish_answer: Publish,
+    connections: Connections,
+) -> ActuatorContext:
+    return ActuatorContext(
+        clusters=settings.clusters,
+        settings=block,
+        loop=settings.loop_kafka(),
+        topic=settings.topics.topic,
+        publish=publish,
+        publish_answer=publish_answer,
+        registry=registry,
+        clients=connections,
+        jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
+        java=find_java,
+        data_dir=settings.create_data_dir,
+    )
+
+
+class Exporting(NamedTuple):
+    """The exporter's components, and the status page that its HTTP server shows."""
+
+    components: list[Component]
+    site: StatusSite
+
+
+def exporting(
+    settings: Settings,
+    registry: CollectorRegistry,
+    publisher: Publisher | None,
+    on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
+    *,
+    healthy: Check = lambda: None,
+) -> Exporting:
+    """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
+
+    Args:
+        publisher: publishes the canary's readings; None: there is no canary.
+        on_decision: called with each decision, and whether the exporter has read its history by then.
+        healthy: the problem that /-/healthy of this process shows; while it has one, the page shows it, too.
+    """
+    settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
+    canary = None
+    if settings.canary and publisher is not None:
+        canary = Canary(
+            settings.topics.prefix,
+            publisher.publish,
+            CanaryMetrics(registry),
+            forbidden=lambda topic: why_not_writable(kafka, topic),
+            ready=lambda: exporter.caught_up(),
+        )
+    exporter = Exporter(
+        settings.loop_kafka(),
+        settings.topics.prefix,
+        settings.policy_settings(),
+        registry,
+        settings_hash=settings_hash,
+        clusters=settings.watched_clusters(),
+        on_decision=on_decision,
+        on_records=None if canary is None else canary.fold_records,
+    )
+
+    def snapshot() -> LoopSnapshot:
+        found = exporter.snapshot()
+        if (problem := healthy()) is not None:  # the last answer of the canary is older than that
+            return replace(found, problem=found.problem or problem)
+        return replace(found, answers=None if canary is None else canary.answers())
+
+    site = StatusSite(snapshot, version=VERSION, settings_hash=settings_hash)
+    components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
+    return Exporting([*components, *([] if canary is None else [Component("canary", canary.run)])], site)
+
+
+def notifier_components(settings: Settings, registry: CollectorRegistry) -> list[Component]:
+    """Make the component that sends alerts to Alertmanager; none if the settings do not name one."""
+    if settings.alertmanager is None:
+        return []
+    topics = [settings.topics.topic(name) for name in (Alert.topic, Standing.topic, REPORTS)]
+    metrics, page_url = NotifierMetrics(registry), settings.http.public_url
+    notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, metrics, page_url=page_url)
+    return [Component("alertmanager", notifier.run, None, notifier.caught_up)]

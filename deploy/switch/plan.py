@@ -1,0 +1,274 @@
+"""Lists single ledgers of a switch: those that failed, and those that a clean-up would delete.
+
+The decided topic has the latest decision about each ledger; only the listed ones are kept in memory.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from connectors.switching.clusters import ClusterSessions, time_limit
+from connectors.switching.settings import SwitchExecution
+from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
+from deploy.commands.terminal import SafeConsole, indent_body, sentence_console
+from deploy.settings.application import Settings
+from deploy.switch.loop_client import LoopClient, Wanted
+from deploy.switch.precheck import Checked, bookkeeper_clusters, check, finding_lines, staying_lines, verdict_lines
+from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
+from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
+from policies.switching.precheck.snapshot import ids_to_import
+from policies.switching.settings import SwitchLimits
+from policies.switching.state import FAILED, LedgerStage
+from policies.units import UserError, counted, human_bytes, human_seconds
+
+# The command `headgate switch plan`: previews a switch and its duration from live data.
+#
+# It runs a precheck and reads the size of each ledger to copy. It writes nothing, and needs no running loop.
+
+LEDGERS_PER_SECOND = 150.0
+BYTES_PER_SECOND = 70e6
+"""Rates that were measured on two busy cores, rounded down."""
+
+_READ_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates at which ledgers are copied and attributed."""
+
+    ledgers_per_second: float
+    bytes_per_second: float
+    source: str
+    """The source of the rates, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPlan:
+    """A preview of a switch."""
+
+    cluster: str
+    source: str
+    target: str
+    ready: bool
+    ledgers: dict[str, int]
+    """The number of ledgers to move, by kind."""
+    bytes: int
+    """The length of all closed ledgers to copy."""
+    open_ledgers: int
+    """The number of open ledgers: they are copied once their topic's owner rolls them over or unloads the topic."""
+    unread: int
+    """The number of ledgers that could not be read."""
+    brokers: tuple[str, ...] | None
+    """The live brokers, which must follow; None: not known."""
+    build_seconds: float
+    promote_seconds: float
+    rates: Rates
+
+    @property
+    def count(self) -> int:
+        """The number of ledgers to move."""
+        return sum(self.ledgers.values())
+
+
+def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as_json: bool) -> bool:
+    """Print a preview of a switch. Returns whether the target is ready.
+
+    Raises:
+        UserError: as the precheck does.
+    """
+    checked = check(settings, cluster, target)
+    limits = settings.policies.switching.for_cluster(cluster).limits
+    plan = make_plan(settings, checked, rates, limits)
+    if as_json:
+        typer.echo(json.dumps(_plain(plan, limits, checked)))
+    else:
+        console = SafeConsole()
+        for line in plan_lines(plan, limits, checked):
+            console.print(line, highlight=False)
+    return plan.ready
+
+
+def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchLimits) -> SwitchPlan:
+    """Make the preview from a precheck."""
+    seen, report = checked.taken.snapshot, checked.report
+    kinds = {
+        r.ledger_id: r.kind
+        for r in with_ledger(seen.references)
+        if find_owner(r, seen.bootstrap) == report.source
+    }  # fmt: skip
+    brokers, clusters = bookkeeper_clusters(settings, checked.cluster)
+    with ClusterSessions(checked.cluster, brokers, clusters) as sessions:
+        copied = ids_to_import(seen, settings.policies.switching.for_cluster(checked.cluster).rules) | {
+            ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA
+        }
+        try:
+            facts = sessions.find_ledgers(report.source, copied).facts
+        except (UnreadError, NotConnectedError, UserError):
+            facts = {}
+        live = _read_brokers(sessions, settings.watched(checked.cluster).switching)
+    closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
+    total = sum(ledger.length_bytes for ledger in closed)
+    limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
+    return SwitchPlan(
+        cluster=checked.cluster,
+        source=report.source,
+        target=report.target,
+        ready=report.ready,
+        ledgers=dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
+        bytes=total,
+        open_ledgers=sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
+        unread=sum(i not in facts for i in copied),
+        brokers=live,
+        build_seconds=max(len(copied) / rates.ledgers_per_second, total / limit),
+        promote_seconds=len(kinds) / rates.ledgers_per_second,
+        rates=rates,
+    )
+
+
+def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
+    path = (execution or SwitchExecution()).brokers_path
+    try:
+        reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
+        return tuple(sorted(reader.read(reader.client.get_children_async, path) or ()))
+    except (UnreadError, NotConnectedError) as error:
+        typer.echo(f"not read: {path}: {describe_zookeeper_error(error)}", err=True)
+        return None
+
+
+def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iterator[RenderableType]:
+    """Format the plan."""
+    yield from verdict_lines(checked.reading)
+    yield from finding_lines(checked.reading)
+    yield _table(plan)
+    yield from staying_lines(checked.reading)
+    for problem in checked.taken.problems:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
+    yield Text("What brokers see", "bold")
+    for line in broker_lines(plan):
+        yield Text(f"  {line}")
+    yield Text("Way back", "bold")
+    for line in way_back_lines(limits):
+        yield Text(f"  {line}")
+
+
+def _table(plan: SwitchPlan) -> Table:
+    table = Table("what", "how much", "estimated")
+    kinds = ", ".join(f"{count} {kind}" for kind, count in plan.ledgers.items()) or "none"
+    table.add_row("ledgers to move", f"{plan.count} ({kinds})", "")
+    table.add_row("to copy", human_bytes(plan.bytes), human_seconds(plan.build_seconds))
+    table.add_row("to attribute", counted(plan.count, "ledger"), human_seconds(plan.promote_seconds))
+    if plan.open_ledgers:
+        table.add_row("still written to", counted(plan.open_ledgers, "ledger"), "once their owner rolled them over")
+    if plan.unread:
+        table.add_row("not readable", counted(plan.unread, "ledger"), "they stay behind")
+    rates = plan.rates
+    speed = f"{rates.ledgers_per_second:g} ledgers, {human_bytes(rates.bytes_per_second)} a second"
+    table.add_row("rate", speed, rates.source)
+    return table
+
+
+def broker_lines(plan: SwitchPlan) -> Iterator[str]:
+    """Describe the effect on brokers and topics."""
+    brokers = "all live brokers (not known which)" if plan.brokers is None else f"{len(plan.brokers)} live brokers"
+    yield f"at once: {brokers} read the directive, and make every new ledger in {plan.target} from then on"
+    yield f"open ledgers stay in {plan.source} until they roll over; nothing is fenced, no topic is unloaded"
+    yield f"all along: old entries are read from {plan.source}, new ones from {plan.target}"
+    yield "attribution writes the znodes of schemas and cursors one by one; owners of loaded topics write their cursors"
+
+
+def way_back_lines(limits: SwitchLimits) -> Iterator[str]:
+    """Describe the windows, which count from going live: when the last broker acks."""
+    window, cleanup = limits.rollback_window_ms / 1000, limits.cleanup_after_ms / 1000
+    yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
+    yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"
+
+
+def _plain(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> dict[str, Any]:
+    return {
+        **asdict(plan),
+        "count": plan.count,
+        "estimated_seconds": plan.build_seconds + plan.promote_seconds,
+        "rollback_window_seconds": limits.rollback_window_ms / 1000,
+        "cleanup_after_seconds": max(limits.cleanup_after_ms, limits.rollback_window_ms) / 1000,
+        "brokers_see": list(broker_lines(plan)),
+        "digest": checked.report.digest,
+        "problems": checked.taken.problems,
+    }
+
+
+_LEDGERS_READ_SECONDS = 1.0
+_LEFT = frozenset({SwitchReason.RETRIES_EXHAUSTED, SwitchReason.NOT_READY, SwitchReason.WIDE_CHANGE})
+
+
+def has_failed(decision: SwitchDecision) -> bool:
+    """Whether the latest decision about a ledger leaves it behind, or gives up its order."""
+    if decision.ledger is None or decision.verdict in ORDERS:
+        return False
+    return decision.ledger.stage in FAILED or decision.reason in _LEFT
+
+
+def is_to_clean(decision: SwitchDecision) -> bool:
+    """Whether a ledger is attributed to the target, and still exists in the source."""
+    return decision.ledger is not None and decision.ledger.stage in (LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT)
+
+
+def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | None) -> list[SwitchDecision]:
+    """Return the decisions about ledgers of the present switch, by id. The topic may have those of earlier switches."""
+    way = (record.source, record.target) if record is not None else None
+    found = ((d.ledger.ledger_id, d) for d in decisions if d.ledger and way in (None, (d.source, d.target)))
+    return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
+
+
+def show_failed(settings: Settings, cluster: str, *, as_json: bool) -> None:
+    """Print the ledgers that failed, with the reasons. Raises as `show_ledgers` does."""
+    show_ledgers(settings, cluster, has_failed, "No ledger failed.", as_json=as_json)
+
+
+def show_ledgers(settings: Settings, cluster: str, wanted: Wanted, otherwise: str, *, as_json: bool) -> None:
+    """Print all selected ledgers of a broker cluster's present switch.
+
+    Raises:
+        UserError: the loop's Kafka is not known, or does not answer.
+    """
+    with LoopClient(settings, cluster, _LEDGERS_READ_SECONDS, with_past=True, ledgers=wanted) as loop:
+        found = select_ledgers(loop.ledgers.values(), loop.record())
+    if as_json:
+        for decision in found:
+            typer.echo(json.dumps(plain_ledger(decision)))
+        return
+    console = sentence_console()
+    for line in ledger_lines(found, otherwise, console):
+        console.print(line, soft_wrap=isinstance(line, Text))  # a path with a line break cannot be copied
+
+
+def ledger_lines(decisions: list[SwitchDecision], otherwise: str, console: Console) -> Iterator[RenderableType]:
+    """Format each ledger with what happened to it and its znodes, and their number; `otherwise` if there is none."""
+    for each in decisions:
+        plain = plain_ledger(each)
+        yield Text.assemble((f"{plain['ledger']}", "bold"), f" {plain['kind']}: {plain['stage']}, {plain['reason']}")
+        yield indent_body(console, Text("    "), Text(f"{plain['detail']}"))
+        for path in each.ledger.paths if each.ledger else ():
+            yield Text(f"    {path}")
+    yield Text(counted(len(decisions), "ledger") if decisions else otherwise)
+
+
+def plain_ledger(decision: SwitchDecision) -> dict[str, object]:
+    """Return a ledger and its latest decision, for a program."""
+    ledger = decision.ledger
+    assert ledger is not None  # noqa: S101 - only decisions about ledgers come here
+    return {
+        "ledger": ledger.ledger_id,
+        "target_id": ledger.target_id,
+        "kind": ledger.kind.value,
+        "stage": ledger.stage.value,
+        "reason": decision.reason.value,
+        "detail": decision.explanation,
+        "paths": list(ledger.paths),
+    }

@@ -1,0 +1,294 @@
+"""The command `headgate switch precheck`: reads live data once and judges it. It writes nothing."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+from msgspec import structs
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from connectors.bookkeeper.copier import metadata_service_uri
+from connectors.bookkeeper.settings import BookKeeperClusters
+from connectors.switching.cluster_reader import SnapshotResult, take_snapshot
+from connectors.switching.clusters import ClusterSessions
+from connectors.switching.registry import Registry
+from connectors.switching.registry_content import RegistryView
+from connectors.zookeeper.json_znodes import ZnodeError
+from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperConnection, describe_zookeeper_error
+from deploy.commands.terminal import SafeConsole
+from deploy.settings.application import Settings
+from policies.observations import Outcome
+from policies.switching.clusters import ClusterSnapshot
+from policies.switching.ledgers import NO_LEDGER, HitClass, LedgerKind
+from policies.switching.precheck.findings import find_remedy
+from policies.switching.precheck.report import PrecheckReport, precheck, to_reading
+from policies.switching.precheck.snapshot import PrecheckSnapshot
+from policies.switching.readings import SwitchPrecheck
+from policies.units import UserError, counted, human_seconds
+
+# The clusters of a switch: those that the settings name, and their identity as read at their address.
+
+
+def bookkeeper_clusters(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
+    """Return the ZooKeeper of a cluster's brokers, and the BookKeeper clusters that they may write to.
+
+    Raises:
+        UserError: the settings do not have them.
+    """
+    watched = settings.watched(cluster)
+    if watched.bookkeeper is None or watched.zookeeper is None:
+        raise UserError(f"clusters.{cluster}.bookkeeper: is not set, so there are no clusters to switch between")
+    return watched.zookeeper, watched.bookkeeper
+
+
+def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
+    """Return the arguments of `register`: name, address and identity of a BookKeeper cluster.
+
+    The identity is read at the address, because a name alone never suffices to register a cluster.
+
+    Raises:
+        UserError: the settings do not have its address, or no supported BookKeeper cluster is there.
+    """
+    brokers, clusters = bookkeeper_clusters(settings, cluster)
+    if name not in clusters.clusters:
+        known = ", ".join(clusters.clusters)
+        raise UserError(f"--name: clusters.{cluster}.bookkeeper names no cluster {name}; it names {known}")
+    block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
+    with ClusterSessions(cluster, brokers, clusters) as sessions:
+        try:
+            found = sessions.read_cluster(name)
+        except (NotConnectedError, UnreadError) as error:
+            raise UserError(f"{block}: cannot be read: {describe_zookeeper_error(error)}") from None
+        except UserError as error:
+            raise UserError(f"{block}: {error}") from None
+        connection = sessions.connection(name)
+    if found.instance_id is None:
+        raise UserError(f"{block}: {found.root}/INSTANCEID is empty, so the cluster cannot be identified")
+    if found.layout is None:
+        raise UserError(f"{block}: {found.root}/LAYOUT names neither hierarchical nor longhierarchical")
+    uri = metadata_service_uri(connection, clusters.clusters[name].ledgers_root, found.layout)
+    return {"name": name, "uri": uri, "instance_id": found.instance_id, "root": found.root}
+
+
+# Formats a precheck's report, made by the command line or published by the loop: verdict, readings, findings.
+
+SHOWN = 10
+"""The most failed readings that are shown; the others are counted."""
+
+_COLOURS = {HitClass.OURS_COMPLETE: "green", HitClass.OURS_PARTIAL: "yellow", HitClass.FOREIGN: "bold red"}
+_UNKNOWN = Text("unknown", "bold red")
+
+
+def report_lines(
+    reading: SwitchPrecheck, taken: SnapshotResult | None = None, *, explained: bool = True
+) -> Iterator[RenderableType]:
+    """Format a report.
+
+    Args:
+        taken: the readings of the report; None if the loop published it.
+        explained: add the remedy of each finding.
+    """
+    if reading.outcome is not Outcome.OK:
+        why = f"{reading.outcome.value}: {reading.detail}" if reading.detail else reading.outcome.value
+        yield Text(f"The precheck of {reading.target} could not be made: {why}", "bold red")
+        return
+    yield from verdict_lines(reading)
+    yield from _published_facts(reading) if taken is None else _read_facts(taken.snapshot, reading)
+    yield from staying_lines(reading)
+    if taken is not None and taken.snapshot.existing is None:
+        yield Text(f"what exists in {reading.target} is unknown", "bold red")
+    elif reading.hits:
+        yield _hits(reading)
+    yield from finding_lines(reading)
+    if explained:
+        yield from _remedies(reading)
+    if taken is not None:
+        yield from _problems(taken)
+    yield Text(f"digest {reading.digest}, counts for {human_seconds(reading.valid_ms / 1000)}", "dim")
+
+
+def verdict_lines(reading: SwitchPrecheck) -> Iterator[Text]:
+    """Format the verdict, and a warning if the target is ready only because the settings bypass a finding."""
+    way = f"{reading.source} to {reading.target}"
+    if reading.ready:
+        yield Text(f"READY: {way}", "bold green")
+    else:
+        reasons = dict.fromkeys(finding.reason for finding in reading.findings)
+        yield Text(f"NOT READY: {way}: {', '.join(reasons)}", "bold red")
+    if reading.bypassed:
+        why = "ids may collide, and policies.switching.skip_idgen_precheck allows that; for labs only"
+        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), f": {why}")
+
+
+def finding_lines(reading: SwitchPrecheck) -> Iterator[Text]:
+    """Format the findings with their numbers."""
+    for finding in reading.findings:
+        yield Text.assemble((finding.reason.value, "bold red"), ": ", finding.detail)
+
+
+def _published_facts(reading: SwitchPrecheck) -> Iterator[Text]:
+    source_id, target_id = (
+        "unknown" if ledger_id is None else str(ledger_id)
+        for ledger_id in (reading.source_next_id, reading.target_next_id)
+    )
+    yield Text(f"next ledger ids: {source_id} in {reading.source}, {target_id} in {reading.target}")
+    yield Text(f"{counted(reading.to_import, 'ledger')} to import; the greatest id is {reading.greatest_id}")
+
+
+def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[RenderableType]:
+    yield _clusters(seen)
+    kinds = Counter(each.kind for each in seen.references)
+    without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
+    found = (
+        f"{kinds[LedgerKind.SCHEMA]} schema positions and {kinds[LedgerKind.CURSOR]} cursors ({without} without a "
+        f"ledger) name {reading.to_import} ledgers to import; the greatest id is {reading.greatest_id}"
+    )
+    yield Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
+
+
+def _problems(taken: SnapshotResult) -> Iterator[Text]:
+    for problem in taken.problems[:SHOWN]:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
+    if len(taken.problems) > SHOWN:
+        yield Text(f"and {len(taken.problems) - SHOWN} more that could not be read", "yellow")
+
+
+def _clusters(seen: PrecheckSnapshot) -> Table:
+    table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
+    columns = [_facts(cluster) for cluster in (seen.source, seen.target)]
+    for name in columns[0]:
+        table.add_row(name, *(column[name] or _UNKNOWN for column in columns))
+    return table
+
+
+def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
+    generator = cluster.generator
+    return {
+        "instance": cluster.instance_id,
+        "root": cluster.root,
+        "layout": cluster.layout,
+        "next ledger id": None if generator is None else str(generator.next_id),
+        "may give ids up to": None if generator is None else str(generator.ceiling),
+    }
+
+
+def _hits(reading: SwitchPrecheck) -> Text:
+    """Count the ledgers that exist in the target, by class."""
+    text = Text(f"in {reading.target} exist")
+    for hit, hits in reading.hits.items():
+        text.append(f"  {hit.value} ")
+        text.append(str(hits.count), _COLOURS[hit] if hits.count else "dim")
+    return text
+
+
+def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
+    """Count the ledgers that stay, and list the znodes that were not read."""
+    counts = [f"{each.count} {each.kind.value} in {each.cluster or 'any of the clusters'}" for each in reading.staying]
+    if counts:
+        yield Text(f"ledgers that stay: {', '.join(counts)}")
+    for path in reading.left_out:
+        yield Text.assemble(("left out by the settings", "bold yellow"), ": ", path)
+
+
+def _remedies(reading: SwitchPrecheck) -> Iterator[RenderableType]:
+    for remedy, reason in {each.remedy: each.reason for each in reading.findings if each.remedy}.items():
+        yield Padding(Text.assemble((f"{reason.value}: ", "bold cyan"), (remedy, "cyan")), (1, 0, 0, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A precheck with the readings that it judged."""
+
+    cluster: str
+    """The broker cluster."""
+    report: PrecheckReport
+    taken: SnapshotResult
+
+    @property
+    def reading(self) -> SwitchPrecheck:
+        """The report as the loop would publish it."""
+        return to_reading(self.report, self.cluster)
+
+
+def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
+    """Check whether a broker cluster may switch to a BookKeeper cluster, and print the report.
+
+    Returns:
+        Whether the target is ready.
+
+    Raises:
+        UserError: the settings do not have the clusters' addresses, or not usable ones.
+    """
+    checked = check(settings, cluster, target)
+    if as_json:
+        typer.echo(json.dumps(plain_report(checked)))
+    else:
+        console = SafeConsole()
+        for line in report_lines(checked.reading, checked.taken, explained=explained):
+            console.print(line, highlight=False)
+    return checked.report.ready
+
+
+def check(settings: Settings, cluster: str, target: str) -> Checked:
+    """Read both clusters and all references, and judge them. Raises as `run_precheck` does."""
+    brokers, clusters = bookkeeper_clusters(settings, cluster)
+    rules = settings.policies.switching.for_cluster(cluster).rules
+    with ClusterSessions(cluster, brokers, clusters) as sessions:
+        try:
+            metadata = sessions.find_metadata(target)
+        except UserError as error:
+            raise UserError(f"--target: {error}") from None
+        view, trouble = RegistryView(), tuple[str, ...]()
+        try:
+            view = Registry(sessions.brokers).read()  # its clusters override those of the settings
+        except ZnodeError as error:
+            trouble = (f"the registry: {error}",)
+        taken = take_snapshot(
+            sessions.brokers,
+            sessions.find_metadata(view.committed() or clusters.source),
+            metadata,
+            view.bootstrap or clusters.bootstrap,
+            rules,
+            sessions.leave_out,
+            {*sessions.names, *(each.name for each in view.clusters)},
+        )
+    taken = drop_impostors(taken, view, trouble)
+    return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
+
+
+def drop_impostors(taken: SnapshotResult, view: RegistryView, trouble: tuple[str, ...] = ()) -> SnapshotResult:
+    """Mark a cluster as unknown if another identity answers at its address than is registered."""
+    seen, problems = taken.snapshot, [*trouble, *taken.problems]
+    for field in ("source", "target"):
+        cluster: ClusterSnapshot = getattr(seen, field)
+        entry = view.cluster(cluster.name)
+        found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
+        if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
+            problems.append(
+                f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
+            )
+            unknown: dict[str, Any] = {field: structs.replace(cluster, instance_id=None, root=None)}
+            seen = replace(seen, **unknown)
+    complete = seen.references_complete and not trouble
+    return SnapshotResult(replace(seen, references_complete=complete), tuple(problems))
+
+
+def plain_report(checked: Checked) -> dict[str, Any]:
+    """Return a precheck for a program."""
+    report = checked.report
+    return {
+        "cluster": checked.cluster,
+        **structs.asdict(report),
+        "hits": {hit.value: structs.asdict(hits) for hit, hits in report.hits.items()},
+        "findings": [{**structs.asdict(each), "remedy": find_remedy(each)} for each in report.findings],
+        "staying": [structs.asdict(each) for each in report.staying],
+        "references": len(checked.taken.snapshot.references),
+        "problems": checked.taken.problems,
+    }

@@ -1,0 +1,415 @@
+"""Replays recorded events, and compares the decisions under two settings.
+
+`replaying` is the command, `recordings` reads the events, `timeline` compares decisions and prints them as a table.
+"""
+
+import json
+import sys
+from bisect import bisect_right
+from codecs import BOM_UTF8
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from connectors.kafka.history import read_history, read_ranges
+from deploy.commands.terminal import SafeConsole
+from deploy.settings.application import Settings
+from policies.canary import CANARY
+from policies.decisions import Alert, AlertStatus, Decision
+from policies.policy import BATCHES, Batch
+from policies.registry import decided_topics, observed_topics
+from policies.units import UserError, counted, from_millis, human_seconds, to_millis
+from policies.wire import Event, ObservedRecord, decision_event
+from streaming.operator import KeyTransition
+from streaming.replay import Recorded, Recording, Replay, differences, make_recording, needed_offsets, replay_batches
+
+# Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics.
+
+
+class RecordedLine(NamedTuple):
+    """A line of a file, and the Kafka record in it; the record is None if the line is only an event."""
+
+    place: str
+    text: bytes
+    record: ObservedRecord | None
+
+
+def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
+    """Yield the events of files; events in Kafka records have their topic and append time.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    observed = {f"{prefix}.{topic}" for topic in observed_topics()}
+    for place, text, record in _read_lines(files):
+        if record is None:
+            yield Recorded(place, text)
+        elif record.topic in observed:
+            yield _make_recorded(place, record, prefix)
+
+
+def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
+    """Yield the events of the observed topics in a time range, without the canary's; raises as `read_history` does."""
+    topics = [settings.topics.topic(name) for name in observed_topics()]
+    for record in read_history(settings.loop_kafka(), topics, since, to):
+        if record.key != CANARY.encode():  # decisions about the canary are of no interest
+            yield _make_recorded(record.position(), record, settings.topics.prefix)
+
+
+def _make_recorded(place: str, record: ObservedRecord, prefix: str) -> Recorded:
+    topic = record.topic.removeprefix(f"{prefix}.")
+    return Recorded(place, record.value or b"", from_millis(record.appended_ms), topic)
+
+
+def read_run_of_files(files: Sequence[Path], prefix: str) -> Recording:
+    """Read a live run that `kcat -J` recorded: the observed topics and the topic of batches.
+
+    Raises:
+        UserError: a file cannot be read, or contains no batch.
+    """
+    records = [line.record for line in _read_lines(files) if line.record is not None]
+    told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
+    where = ", ".join(map(str, files))
+    batches = _parse_batches(told, where, f"record {prefix}.{BATCHES} too, with `kcat -J`")
+    return make_recording(batches, records, prefix)
+
+
+def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
+    """Read the live run of a time range from the topics; raises as `read_history` does, and if there is no batch."""
+    prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
+    told = read_history(settings.loop_kafka(), [topic], since, to)
+    batches = _parse_batches(told, topic, "name another --from")
+    records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
+    return make_recording(batches, records, prefix)
+
+
+def _parse_batches(records: Iterable[ObservedRecord], where: str, remedy: str) -> list[Batch]:
+    batches = []
+    for record in records:
+        try:
+            batches.append(Event[Batch].model_validate_json(record.value or b"").data)
+        except ValidationError:
+            raise UserError(f"{record.position()}: is no batch of the query") from None
+    if not batches:
+        raise UserError(f"{where}: it contains no batch of the query: {remedy}, or replay without --batches")
+    return batches
+
+
+def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
+    for file in files:
+        try:
+            with (
+                nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines
+            ):  # - is standard input
+                for number, line in enumerate(lines, 1):
+                    if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
+                        yield RecordedLine(f"{file}:{number}", text, _parse_record(text))
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _parse_record(line: bytes) -> ObservedRecord | None:
+    """Return the record in a line of `kcat -J`."""
+    if b'"payload"' not in line:
+        return None
+    try:
+        said = json.loads(line)
+        appended_ms = to_millis(from_millis(int(said["ts"])))  # fails for an instant outside the years 1 to 9999
+        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
+        return ObservedRecord(*place, _encode(said["payload"]), None, _encode(said.get("key")))
+    except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _encode(text: str | None) -> bytes | None:
+    return None if text is None else str(text).encode()
+
+
+# The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure.
+
+SETTINGS, AGAINST = "settings", "against"
+_INSTANT = timedelta(milliseconds=1)
+"""The last decision is in force, too: this is its shown length."""
+
+
+class Span(NamedTuple):
+    """A decision that was in force for a while."""
+
+    start: datetime
+    end: datetime
+    label: str
+    """The decision in a few words: ``0.75 · soft_limit``, ``firing``."""
+    sentence: str
+    """The first decision's explanation."""
+    level: float
+    """From 0 (good) to 1: its severity, for colours."""
+
+    @property
+    def length(self) -> timedelta:
+        """How long it was in force."""
+        return self.end - self.start
+
+
+class Lane(NamedTuple):
+    """The course of one subject."""
+
+    policy: str
+    cluster: str
+    about: str
+    """The kind of decision and its subject."""
+    courses: Mapping[str, tuple[Span, ...]]
+    """The course of each side: `settings`, and `against` when two are compared."""
+
+    @property
+    def differs(self) -> timedelta:
+        """The time during which the two sides differed."""
+        return sum((span.length for span in self.differences()), timedelta())
+
+    def differences(self) -> list[Span]:
+        """Return the times when both sides differ, each with both labels; empty with one side."""
+        if AGAINST not in self.courses:
+            return []
+        ours, theirs = self.courses[SETTINGS], self.courses[AGAINST]
+        edges = sorted({edge for span in (*ours, *theirs) for edge in (span.start, span.end)})
+        found: list[Span] = []
+        for start, end in pairwise(edges):
+            one, other = _span_at(ours, start), _span_at(theirs, start)
+            if (one and one.label) == (other and other.label):
+                continue
+            label = f"{one.label if one else 'nothing'} instead of {other.label if other else 'nothing'}"
+            if found and found[-1].end == start and found[-1].label == label:
+                found[-1] = found[-1]._replace(end=end)
+            else:
+                found.append(Span(start, end, label, one.sentence if one else "", 0.0))
+        return found
+
+
+def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> list[Lane]:
+    """Return the courses of all subjects, ordered by cluster, policy and subject.
+
+    Args:
+        sides: the decisions of each replay in order, by `SETTINGS` and perhaps `AGAINST`; the canary's are left out.
+        end: the end of the last decision in force; None for just after the last decision of any side.
+    """
+    sides = {side: [d for d in decisions if d.cluster != CANARY] for side, decisions in sides.items()}
+    last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
+    if last is None:
+        return []
+    until = max(last + _INSTANT, end or last)
+    by_subject: defaultdict[tuple[str, str, str, str], dict[str, list[Decision]]] = defaultdict(dict)
+    for side, decisions in sides.items():
+        for decision in decisions:
+            key = (decision.cluster, decision.policy, decision.event_type, decision.record_key())
+            by_subject[key].setdefault(side, []).append(decision)
+    return [
+        Lane(policy, cluster, _describe_key(kind, key), {side: _course(found.get(side, ()), until) for side in sides})
+        for (cluster, policy, kind, key), found in sorted(by_subject.items())
+    ]
+
+
+def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for decision in decisions:
+        label = label_of(decision)
+        if spans and spans[-1].label == label:
+            continue
+        if spans:
+            spans[-1] = spans[-1]._replace(end=decision.decided_at)
+        spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
+    # Leave out decisions that ended in the instant in which they began, and resolved alerts.
+    return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
+
+
+def label_of(decision: Decision) -> str:
+    """Describe a decision in a few words."""
+    if isinstance(decision, Alert):
+        return str(decision.status.value if decision.status is AlertStatus.RESOLVED else decision.severity.value)
+    factor = getattr(decision, "factor", None)
+    return f"{decision.verdict if factor is None else f'{factor:g}'} · {decision.reason}"
+
+
+def _level(decision: Decision) -> float:
+    if isinstance(decision, Alert):
+        severities = list(type(decision.severity))
+        return (severities.index(decision.severity) + 1) / len(severities)
+    factor = getattr(decision, "factor", None)
+    return 0.0 if factor is None else 1.0 - float(factor)
+
+
+def _describe_key(event_type: str, key: str) -> str:
+    if event_type == Alert.event_type:
+        _, alert, subject = key.split("/", 2)
+        return f"{alert} of {subject}"
+    return f"{event_type.split('.')[1]} of {key}"
+
+
+def _span_at(course: Sequence[Span], instant: datetime) -> Span | None:
+    index = bisect_right(course, instant, key=attrgetter("start")) - 1
+    return course[index] if index >= 0 and instant < course[index].end else None
+
+
+_STYLES = ("green", "yellow", "dark_orange", "red")
+
+
+def timeline_view(found: Sequence[Lane]) -> RenderableType:
+    """Show the course of each subject; when two are compared, only where they differ, and for how long."""
+    is_compared = any(AGAINST in lane.courses for lane in found)
+    shown = [lane for lane in found if not is_compared or lane.differs]
+    if not shown:
+        return "Both decide the same throughout." if is_compared else "Nothing is decided."
+    return Group(*(part for lane in shown for part in _lane_rows(lane, is_compared)))
+
+
+def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
+    head = Text(f"{lane.cluster} · {lane.policy} · {lane.about}", style="bold")
+    if is_compared:
+        head.append(f"   differs for {human_seconds(lane.differs.total_seconds())}", style="bold yellow")
+    yield head
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for column in ("from", "for", "what"):
+        table.add_column(column, overflow="fold", no_wrap=column != "what")
+    for span in lane.differences() if is_compared else lane.courses[SETTINGS]:
+        what = Text(span.label)
+        if not is_compared:
+            what.stylize(_STYLES[min(3, round(3 * span.level))])
+            what.append(f"  {span.sentence}", "dim")
+        table.add_row(f"  {span.start:%Y-%m-%d %H:%M:%S} UTC", human_seconds(span.length.total_seconds()), what)
+    yield table
+    yield ""
+
+
+# The command `headgate replay`: reads recorded events and prints decisions, as JSON lines or as a timeline.
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """The options of the command."""
+
+    settings: Settings
+    files: Sequence[Path] = ()
+    """Files with recorded events."""
+    until: datetime | None = None
+    """After the last event, the clock runs on to this time."""
+    against: Settings | None = None
+    """Other settings, whose decisions are compared."""
+    since: datetime | None = None
+    """Without files, the beginning of the range in the topics."""
+    to: datetime | None = None
+    """The end of the range; None for now."""
+    in_batches: bool = False
+    """Take the events in the batches of the live query, at the times of these."""
+
+    def sides(self) -> dict[str, Settings]:
+        """Return the settings to decide with, by side."""
+        return {SETTINGS: self.settings} | ({} if self.against is None else {AGAINST: self.against})
+
+
+def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
+    """Replay files, or the observed topics, and print decisions or differences.
+
+    Args:
+        timeline: print a table for people instead of JSON lines.
+
+    Raises:
+        UserError: there is nothing to replay, it cannot be read, or no event in it is valid.
+    """
+    if bool(request.files) == (request.since is not None):
+        raise UserError("give either files with recorded events, or --from to read the observed topics")
+    if request.to is not None and request.since is None:
+        raise UserError("--to: works only with --from; with files, use --until")
+    if request.since is not None and request.to is not None and request.to <= request.since:
+        raise UserError("--to: must lie after --from")
+    if request.in_batches and request.until is not None:
+        raise UserError("--until: a run with --batches ends with its last batch")
+    if timeline:
+        _print_timeline(request)
+    elif request.in_batches:
+        run = _read_run(request)
+        if request.against is None:
+            decided = decided_topics()
+            outputs = (output for turn in _replay_transitions(request.settings, run) for output in turn.outputs)
+            _print_lines(output.value.decode() for output in outputs if output.topic in decided)
+        else:
+            _print_lines(map(json.dumps, differences(*(_live_decisions(s, run) for s in request.sides().values()))))
+        _print_errors(run.flaws)
+    elif request.against is None:
+        replay = Replay(request.settings.policy_host())
+        _print_lines(decision_event(decision).decode() for decision in replay.run(_read_events(request), request.until))
+        _print_rejected([replay])
+    else:
+        ours, theirs = _decide_sides(request).values()
+        _print_lines(map(json.dumps, differences(ours, theirs)))
+
+
+def _print_timeline(request: ReplayRequest) -> None:
+    if request.in_batches:
+        run = _read_run(request)
+        sides = {side: list(_live_decisions(each, run)) for side, each in request.sides().items()}
+        _print_errors(run.flaws)
+    else:
+        sides = _decide_sides(request)
+    SafeConsole(highlight=False).print(timeline_view(lanes(sides, request.until)))
+
+
+def _decide_sides(request: ReplayRequest) -> dict[str, list[Decision]]:
+    """Return the decisions of each side over the same events."""
+    records = list(_read_events(request))
+    replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
+    decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
+    _print_rejected(replays.values())
+    return decided
+
+
+def _read_events(request: ReplayRequest) -> Iterator[Recorded]:
+    if request.since is None:
+        return read_events_of_files(request.files, request.settings.topics.prefix)
+    return read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+
+
+def _read_run(request: ReplayRequest) -> Recording:
+    if request.since is None:
+        return read_run_of_files(request.files, request.settings.topics.prefix)
+    return read_run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+
+
+def _live_decisions(settings: Settings, run: Recording) -> Iterator[Decision]:
+    for turn in _replay_transitions(settings, run):
+        yield from turn.decisions
+
+
+def _replay_transitions(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
+    return replay_batches(settings.policy_host(), run.prefix, run.batches)
+
+
+def _print_rejected(replays: Collection[Replay]) -> None:
+    """Print the events that a side rejects: not all settings name the same clusters.
+
+    Raises:
+        UserError: all events were rejected.
+    """
+    rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
+    if rejected and not any(replay.taken for replay in replays):
+        raise UserError(f"no event is valid, of {counted(len(rejected), 'event')}; the first: {next(iter(rejected))}")
+    _print_errors(rejected or ([] if any(replay.taken for replay in replays) else ["there is no event to replay"]))
+
+
+def _print_errors(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)  # noqa: T201
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,423 @@
+"""Verdicts of the bookie-disks policy: `bookies` on each bookie, `groups` on each placement group. All are pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import Raw, Struct
+from msgspec.msgpack import encode
+from msgspec.structs import replace
+
+from policies.bookie_disks.decisions import BookieThrottleReason
+from policies.bookie_disks.settings import BookieDisksSettings
+from policies.bookie_disks.state import (
+    BookieDisksCluster,
+    BookieDiskState,
+    BookieFacts,
+    DirKey,
+    ForgottenDir,
+    GroupState,
+    PlacementGroup,
+    facts,
+)
+from policies.free_space.gate import FactorVerdict, Gate, GateMove, first_move, move
+from policies.free_space.limits import Limit, LimitHit
+from policies.free_space.volumes import (
+    NEVER,
+    Freshness,
+    SpaceVerdict,
+    find_expiries,
+    hold_ends_ms,
+    judge_volume,
+    seconds_left,
+)
+from policies.units import millis_of, to_millis
+
+# The verdict on each bookie: the factor that it allows, and its rank among others.
+#
+# A bookie's verdict is a pure function of its state, the settings and the dirs that stop a group. It changes by time
+# alone only at instants that are known beforehand. So a step takes over each verdict of the step before whose inputs
+# are the same and whose next such instant has not come; the result is the same as without it.
+
+_NEVER_FULL_MS = float("inf")
+_NONE: frozenset[DirKey] = frozenset()
+
+
+class DirVerdict(SpaceVerdict[DirKey], frozen=True, gc=False):
+    """A dir that counts, and the factor that it allows."""
+
+    @property
+    def tightness(self) -> tuple[float, float, DirKey]:
+        """Sorts dirs: the lowest factor first, then the least share that is free; unknown ones last."""
+        is_unknown = self.freshness is Freshness.NEVER_READ
+        return (self.factor, 1.0 if is_unknown else self.state.usable_bytes / max(self.state.total_bytes, 1), self.key)
+
+    def is_unreadable(self, bookie: BookieFacts) -> bool:
+        """Return whether its bookie answers, but has not read this dir for `validity`."""
+        is_unread = self.freshness in (Freshness.STALE, Freshness.NEVER_READ)
+        return is_unread and bookie.freshness is Freshness.FRESH
+
+
+class BookieVerdict(Struct, frozen=True, gc=False):
+    """One bookie at one moment."""
+
+    facts: BookieFacts
+    stopped_by: frozenset[DirKey]
+    judged_ms: int
+    dirs: tuple[DirVerdict, ...]
+    """The dirs that count, in order."""
+    ended: tuple[DirKey, ...]
+    """Dirs that left while they limited it, and no longer count from now on."""
+    kept: BookieDiskState
+    """The bookie's state without dirs that are forgotten."""
+    encoded: Raw
+    tightest: DirVerdict | None
+    """The dir with the lowest factor; None if none counts."""
+    factor: float
+    """The factor of its tightest dir; 0.0 if it is read-only."""
+    is_known: bool
+    """Whether it has ever been read, so that it ranks among the others."""
+    is_clear: bool
+    """Whether it takes data, and each of its dirs is above the hard limit by the recovery margin."""
+    is_above_soft: bool
+    """Whether it takes data, and each of its dirs is above both limits."""
+    has_room: bool
+    """Whether it takes data, and each of its dirs is above both limits by the recovery margin."""
+    is_calm: bool
+    """Whether no alert about it or its dirs can fire or go on firing."""
+    soonest_full: DirVerdict | None
+    rank: tuple[float, float, float, str]
+    """Sorts bookies: the best first."""
+    next_ms: int | None
+    """When time alone changes this verdict."""
+
+    @property
+    def name(self) -> str:
+        """The bookie's id."""
+        return self.facts.state.bookie
+
+    def holds(self, state: BookieDiskState, now_ms: int, stopped_by: frozenset[DirKey]) -> bool:
+        """Return whether judging the bookie again with these inputs would give the same verdict."""
+        if now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
+            return False
+        # Structs compare by identity first; a state that was decoded again is equal, but not the same.
+        return self.facts.state == state and self.stopped_by == stopped_by
+
+
+def judge_bookies(
+    cluster: BookieDisksCluster,
+    settings: BookieDisksSettings,
+    now_ms: int,
+    stopped_by: Iterable[DirKey],
+    before: Mapping[str, BookieVerdict],
+) -> dict[str, BookieVerdict]:
+    """Judge each bookie of a cluster.
+
+    Args:
+        stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
+        before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
+    """
+    stopping_dirs: dict[str, frozenset[DirKey]] = {}
+    for key in stopped_by:
+        stopping_dirs[key[0]] = stopping_dirs.get(key[0], _NONE) | {key}
+    verdicts: dict[str, BookieVerdict] = {}
+    for state in cluster.bookies:
+        stopping = stopping_dirs.get(state.bookie, _NONE)
+        verdict = before.get(state.bookie)
+        if verdict is None or not verdict.holds(state, now_ms, stopping):
+            verdict = _judge(state, settings, now_ms, stopping)
+        verdicts[state.bookie] = verdict
+    return verdicts
+
+
+def update_forgotten(
+    before: Iterable[ForgottenDir], bookies: Mapping[str, BookieVerdict], settings: BookieDisksSettings, now_ms: int
+) -> tuple[ForgottenDir, ...]:
+    """Return the dirs to be named as forgotten: for as long after their end as they were held before it."""
+    hold_ms, ended = millis_of(settings.departed_hold), {key for each in bookies.values() for key in each.ended}
+    there = {each.key for dir_ in before if dir_.key[0] in bookies for each in bookies[dir_.key[0]].facts.dirs}
+    kept = (dir_ for dir_ in before if now_ms < dir_.at_ms + hold_ms and dir_.key not in there)
+    return tuple(sorted((*kept, *(ForgottenDir(key, now_ms) for key in ended if hold_ms))))
+
+
+def _judge(
+    state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
+) -> BookieVerdict:
+    bookie = facts(state, now_ms, millis_of(settings.validity))
+    judged = (judge_volume(DirVerdict, each, now_ms, settings) for each in bookie.dirs)
+    # A departed dir counts for a while, if it limited its bookie.
+    dirs = [d for d in judged if d is not None and (d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by)]
+    ended = {d.key for d in dirs if d.departed_ms is not None and now_ms >= hold_ends_ms(d.departed_ms, settings)}
+    dirs = [d for d in dirs if d.key not in ended]
+    forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
+    if forgotten:
+        state = replace(state, dirs=tuple(d for d in state.dirs if (state.bookie, d.log_dir) not in forgotten))
+    tightest = min(dirs, key=lambda d: d.tightness, default=None)
+    soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
+    factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
+    # A dir that is gone must not show that there is room.
+    present = (d for d in dirs if d.departed_ms is None or d.factor < 1.0)
+    has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in present)
+    takes_data = has_sizes and not state.is_read_only
+    return BookieVerdict(
+        facts=bookie,
+        stopped_by=stopped_by,
+        judged_ms=now_ms,
+        dirs=tuple(dirs),
+        ended=tuple(sorted(ended)),
+        kept=state,
+        encoded=Raw(encode(state)),
+        tightest=tightest,
+        factor=factor,
+        is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
+        is_clear=takes_data and not any(d.is_within_margin(settings) for d in dirs),
+        is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
+        has_room=takes_data and not any(_is_within_margin(d, d.judged_bytes, settings) for d in dirs),
+        is_calm=takes_data
+        and state.has_thresholds
+        and not bookie.is_unread
+        and soonest is None
+        and not any(d.is_unreadable(bookie) for d in dirs)
+        and not any(_is_noted(d, state, settings) for d in dirs),
+        soonest_full=soonest,
+        # By the factor, then by the time until it is full, then by the share that is free.
+        rank=(
+            -factor,
+            -(soonest.full_ms if soonest and soonest.full_ms is not None else _NEVER_FULL_MS),
+            -(tightest.tightness[1] if tightest else 0.0),
+            state.bookie,
+        ),
+        next_ms=min((ms for ms in _list_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
+    )
+
+
+def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
+    """Whether a dir is near a limit, or beyond a threshold of its bookie."""
+    suspension = state.thresholds.suspension if state.thresholds is not None else None
+    return _is_within_margin(verdict, verdict.state.usable_bytes, settings, suspension)
+
+
+def _is_within_margin(
+    verdict: DirVerdict, usable_bytes: int, settings: BookieDisksSettings, suspension: Limit | None = None
+) -> bool:
+    """Whether a dir is not above all limits by the recovery margin; False for one that was never read."""
+    limits = (limit for limit in (settings.soft, settings.hard, suspension) if limit is not None)
+    total_bytes, margin = verdict.state.total_bytes, settings.recovery_margin
+    is_read = verdict.freshness is not Freshness.NEVER_READ
+    return is_read and any(limit.reached(usable_bytes, total_bytes, margin=margin) for limit in limits)
+
+
+def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
+    """List each instant at which time alone changes the verdict on a bookie; some may have passed."""
+    validity_ms = millis_of(settings.validity)
+    yield bookie.state.read_ms + validity_ms
+    yield bookie.state.seen_ms + validity_ms
+    yield from find_expiries(bookie.dirs, dirs, settings)
+
+
+# The verdict on each placement group: which bookie decides its factor, and where its gate moves.
+#
+# A ledger needs as many bookies as its ensemble has, E of them. One full bookie harms nobody, because brokers choose
+# others; E bookies that take data suffice. So the E-th best bookie decides.
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBookies:
+    """The bookies on which a group's namespaces may place data."""
+
+    known: Sequence[BookieVerdict]
+    """Those that were read, the best first."""
+    unread: Sequence[BookieVerdict]
+    """Those that were never read, in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """The verdict on one placement group, before it is put into words."""
+
+    group: PlacementGroup
+    ranked: RankedBookies
+    raw_factor: float
+    raw_reason: BookieThrottleReason
+    decisive: BookieVerdict | None
+    """The bookie that decides; None if too few are known."""
+    move: GateMove[DirKey]
+    reason: BookieThrottleReason
+    """Why the factor in force is what it is; holds included."""
+    now: datetime
+    settings: BookieDisksSettings
+
+    @property
+    def limits(self) -> bool:
+        """Whether a bookie limits the group, or keeps it stopped."""
+        return self.decisive is not None and (self.raw_factor < 1.0 or self.reason in _HOLDING)
+
+    @property
+    def limiting(self) -> DirKey | None:
+        """The dir that decided; None if none limits."""
+        return find_key(self.decisive) if self.decisive is not None and self.limits else None
+
+    @property
+    def seconds_to_full(self) -> float | None:
+        """How soon the bookie that decides is full; None if it is not known to fill."""
+        is_filling = self.decisive is not None and not self.decisive.facts.state.is_read_only
+        full = self.decisive.soonest_full if is_filling and self.decisive is not None else None
+        return None if full is None else seconds_left(full.state, to_millis(self.now))
+
+    @property
+    def writable_count(self) -> int:
+        """Number of bookies that take data and are above both limits."""
+        return sum(bookie.is_above_soft for bookie in self.ranked.known)
+
+    @property
+    def awaited_count(self) -> int:
+        """Number of its bookies that take data, and whose first reading may still come."""
+        return sum(bookie.facts.is_awaited for bookie in self.ranked.unread)
+
+
+_HOLDING = frozenset({BookieThrottleReason.RECOVERY_MARGIN})
+
+
+def find_key(bookie: BookieVerdict) -> DirKey:
+    """Return the dir for which a bookie has its factor."""
+    return bookie.tightest.key if bookie.tightest is not None else (bookie.name, "")
+
+
+def judge_group(
+    group: PlacementGroup,
+    bookies: Mapping[str, BookieVerdict],
+    cluster: BookieDisksCluster,
+    settings: BookieDisksSettings,
+    now: datetime,
+    before: GroupState | None,
+) -> GroupVerdict:
+    """Judge one group.
+
+    Args:
+        before: the group's gate and its last decision; None before the first.
+    """
+    ranked = rank_bookies(group, bookies)
+    decisive = _find_decisive(ranked, group.ensemble, before.last.limiting if before else None)
+    is_early = to_millis(now) < (cluster.begun_ms or 0) + millis_of(settings.validity)
+    if decisive is None and cluster.ever_read and settings.limited:
+        is_premature = is_early and before is not None and _lacks_bookies(before)
+        known_before = None if is_premature else before
+        factor, reason, decisive = _judge_unread(ranked, group.ensemble, settings, known_before)
+    else:
+        factor, reason = _judge_raw(ranked, decisive, cluster, settings, is_early=is_early)
+    moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
+    held = BookieThrottleReason(moved.hold.value) if moved.hold else reason
+    return GroupVerdict(group, ranked, factor, reason, decisive, moved, held, now, settings)
+
+
+def rank_bookies(group: PlacementGroup, bookies: Mapping[str, BookieVerdict]) -> RankedBookies:
+    """Return the bookies of a group, the best first; secondary ones if too few primary ones are known."""
+    if group.primary is None:
+        chosen = list(bookies.values())
+    else:
+        chosen = [bookies[name] for name in group.primary if name in bookies]
+        if sum(bookie.is_known for bookie in chosen) < group.ensemble:
+            chosen += [bookies[name] for name in group.secondary if name in bookies]
+    known = sorted((bookie for bookie in chosen if bookie.is_known), key=lambda bookie: bookie.rank)
+    return RankedBookies(known, [bookie for bookie in chosen if not bookie.is_known])
+
+
+def _find_decisive(ranked: RankedBookies, ensemble: int, named: DirKey | None) -> BookieVerdict | None:
+    """Find the E-th best bookie.
+
+    Among bookies with equal factors the one of the decision in force wins, so that two full ones do not alternate.
+    """
+    if len(ranked.known) < ensemble:
+        return None
+    decisive = ranked.known[ensemble - 1]
+    if named is None or decisive.factor == 1.0:
+        return decisive
+    alike = (each for each in ranked.known if each.factor == decisive.factor and each.name == named[0])
+    return next(alike, decisive)
+
+
+def _judge_unread(
+    ranked: RankedBookies, ensemble: int, settings: BookieDisksSettings, before: GroupState | None
+) -> tuple[float, BookieThrottleReason, BookieVerdict | None]:
+    """Judge a group of which fewer bookies are known than a ledger needs, so that it needs them all.
+
+    Never read is not absent: an unread bookie counts as the fallback. But silence opens no gate, so the factor in force
+    is not exceeded, and a stop for too few bookies ends only when enough are known.
+
+    Args:
+        before: None before the first decision, and at the start after a stop for too few bookies, because one bookie
+            may be read before the registrations and the other bookies.
+    """
+    unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
+    last = before.last.reason if before else BookieThrottleReason.INITIAL.value
+    if len(ranked.known) + len(unread) < ensemble or last == BookieThrottleReason.TOO_FEW_BOOKIES.value:
+        return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
+    is_start = last == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
+    untried_count = sum(facts.state.tried_ms == NEVER for facts in unread)
+    if is_start and len(ranked.known) + untried_count >= ensemble:
+        return settings.fallback, BookieThrottleReason.INITIAL, None
+    most = min(settings.fallback, before.gate.factor if before else 1.0)
+    worst = ranked.known[-1] if ranked.known else None
+    if worst is not None and worst.factor <= most and worst.factor < 1.0:
+        return worst.factor, _find_reason(worst), worst
+    return most, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME, None
+
+
+def _lacks_bookies(group: GroupState) -> bool:
+    """Whether too few known bookies stopped a group, and no disk."""
+    return group.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and not group.gate.stopped_by
+
+
+def _judge_raw(
+    ranked: RankedBookies,
+    decisive: BookieVerdict | None,
+    cluster: BookieDisksCluster,
+    settings: BookieDisksSettings,
+    *,
+    is_early: bool,
+) -> tuple[float, BookieThrottleReason]:
+    if not settings.limited:
+        return 1.0, BookieThrottleReason.UNLIMITED
+    if not cluster.ever_read:
+        return settings.fallback, BookieThrottleReason.INITIAL if is_early else BookieThrottleReason.NO_DATA
+    if decisive is None:
+        return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
+    if decisive.factor < 1.0:
+        return decisive.factor, _find_reason(decisive)
+    is_any_fresh = any(bookie.facts.freshness is Freshness.FRESH for bookie in ranked.known)
+    return 1.0, BookieThrottleReason.ABOVE_LIMITS if is_any_fresh else BookieThrottleReason.STALE_VOLUME
+
+
+def _find_reason(decisive: BookieVerdict) -> BookieThrottleReason:
+    tightest = decisive.tightest
+    if tightest is None or decisive.facts.state.is_read_only:
+        return BookieThrottleReason.READ_ONLY
+    if tightest.freshness in (Freshness.STALE, Freshness.NEVER_READ):
+        return BookieThrottleReason.STALE_VOLUME
+    if tightest.freshness is Freshness.DEPARTED:
+        return BookieThrottleReason.DEPARTED_VOLUME
+    is_hard = tightest.hit is LimitHit.HARD
+    return BookieThrottleReason.HARD_LIMIT if is_hard else BookieThrottleReason.SOFT_LIMIT
+
+
+def _move(
+    ranked: RankedBookies,
+    decisive: BookieVerdict | None,
+    ensemble: int,
+    raw: tuple[float, BookieThrottleReason],
+    settings: BookieDisksSettings,
+    now: datetime,
+    before: GroupState | None,
+) -> GateMove[DirKey]:
+    factor, reason = raw
+    stopping = {find_key(decisive)} if decisive is not None and factor == 0.0 else set[DirKey]()
+    if before is None:
+        if reason is BookieThrottleReason.INITIAL:
+            return GateMove(Gate(factor), FactorVerdict.INITIAL)
+        return first_move(Gate(settings.fallback), factor, stopping, now)
+    if reason is not BookieThrottleReason.TOO_FEW_BOOKIES and _lacks_bookies(before):
+        # There is nothing to recover from.
+        return first_move(before.gate, factor, stopping, now)
+    is_clear = sum(bookie.is_clear for bookie in ranked.known) >= ensemble
+    recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()
+    return move(before.gate, factor, stopping, recovered, now, settings)

@@ -1,0 +1,504 @@
+"""Judges facts: where each namespace's data may lie, and which unassigned bookies must be quarantined.
+
+Pure: a verdict is a function of the facts and of the quarantine orders in force. Nothing is published here.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from policies.bookie_readings import BookieAffinity
+from policies.comparison import Comparison, Relation
+from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
+from policies.isolation.facts import IsolationFacts, Picture
+from policies.isolation.fold import collect_alike
+from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, first_names, place
+from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
+from policies.isolation.state import (
+    NEVER,
+    NO_NEEDS,
+    BookieState,
+    Cohort,
+    GivenPromise,
+    Presence,
+    QuarantineNeed,
+    QuarantineNeeds,
+    QuarantineOrder,
+    split_broker_groups,
+)
+from policies.units import ClosedEnum, millis_of
+
+# Judges how well each namespace is isolated: compares the bookies its brokers may use with the promised ones.
+
+_UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
+"""The reasons for which brokers exclude no bookie."""
+_SEPARATOR = BookieSet(frozenset())
+NO_GROUPS = AffinityGroups(frozenset(), frozenset())
+CORE_LENGTH = 16
+"""The length of a fingerprint's core; its rest stands for the bookies' names and the headroom."""
+
+
+@dataclass(frozen=True)
+class PlacementJudgement:
+    """The verdict on namespaces with one affinity and one promise."""
+
+    namespaces: tuple[str, ...]
+    affinity: AffinityGroups
+    ensemble_size: int
+    rules: RuleSet
+    promise: RuleSet
+    writable: int
+    placed: Placed
+    """The bookies that the cluster's rules allow."""
+    promised: Placed
+    """The bookies that the promise allows."""
+    verdict: PlacementVerdict
+    reason: PlacementReason
+    asked_strict: bool = False
+    """Whether the namespaces' own policies ask for strict rules, which their brokers ignore."""
+    is_broker_wide: bool = False
+    """Whether the groups are those of the brokers, since the namespaces have none of their own."""
+
+    @cached_property
+    def leak_parts(self) -> tuple[BookieSet, ...]:
+        """Candidates that the promise forbids."""
+        return tuple(part for part in self.placed.parts if part not in self.promised.parts and len(part))
+
+    @property
+    def leak_count(self) -> int:
+        """The number of bookies that leak."""
+        return sum(map(len, self.leak_parts))
+
+    @cached_property
+    def candidates(self) -> tuple[str, ...]:
+        """The bookies that the cluster's rules allow, sorted; only the first if they do not fit into a record."""
+        return _first_of(self.placed.parts)
+
+    @cached_property
+    def promised_candidates(self) -> tuple[str, ...]:
+        """The bookies that the promise allows, likewise."""
+        return _first_of(self.promised.parts)
+
+    @cached_property
+    def leak(self) -> tuple[str, ...]:
+        """The candidates that the promise forbids, likewise."""
+        return _first_of(self.leak_parts)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that change when anything changes in the placements of these namespaces.
+
+        It begins with the core.
+        """
+        parts = b"/".join(part.digest for part in (*self.placed.parts, _SEPARATOR, *self.promised.parts))
+        content = f"{self.core} {self.placed.headroom} ".encode()
+        return self.core + hashlib.blake2b(content + parts, digest_size=8).hexdigest()
+
+    @cached_property
+    def core(self) -> str:
+        """16 hexadecimal digits that do not depend on the bookies' names and the headroom."""
+        placed = self.placed
+        # Checkpoints hold the digest, so the names of enums are written out here. A renamed class changes nothing.
+        values = (
+            _write_member("PlacementVerdict", self.verdict),
+            _write_member("PlacementReason", self.reason),
+            _write_member("Rules", self.rules),
+            _write_member("Rules", self.promise),
+            str(self.ensemble_size),
+            _write_member("Tier", placed.tier),
+        )
+        text = f"({', '.join(values)}) {placed.feasible} {self.promised.feasible} {self.asked_strict}"
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _first_of(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
+    """The first names of all parts together that fit into a record."""
+    if len(parts) == 1:
+        return parts[0].first
+    return first_names(sorted(name for part in parts for name in part.first))
+
+
+def _write_member(kind: str, member: ClosedEnum) -> str:
+    return f"<{kind}.{member.name}: {member.value!r}>"
+
+
+def judge_placements(
+    cohorts: Iterable[Cohort],
+    membership: BookieMembership,
+    settings: IsolationSettings,
+    promises: Mapping[str, RuleSet] | None = None,
+    broker_groups: AffinityGroups = NO_GROUPS,
+) -> tuple[PlacementJudgement, ...]:
+    """Return the verdict on each cohort, in the order given; several if its namespaces have different promises."""
+    found: list[PlacementJudgement] = []
+    for cohort in cohorts:
+        if not promises or promises.keys().isdisjoint(cohort.namespaces):
+            found.append(judge_placement(cohort, membership, settings, None, broker_groups))
+            continue
+        by_promise: dict[RuleSet | None, list[str]] = {}
+        for name in cohort.namespaces:
+            by_promise.setdefault(promises.get(name), []).append(name)
+        for promise, names in by_promise.items():
+            part = replace(cohort, namespaces=tuple(names))
+            found.append(judge_placement(part, membership, settings, promise, broker_groups))
+    return tuple(found)
+
+
+def judge_placement(
+    cohort: Cohort,
+    membership: BookieMembership,
+    settings: IsolationSettings,
+    promise: RuleSet | None = None,
+    broker_groups: AffinityGroups = NO_GROUPS,
+) -> PlacementJudgement:
+    """Return the verdict on namespaces of one affinity.
+
+    Args:
+        cohort: the namespaces, with their affinity; the settings fill in what it does not set.
+        membership: the writable bookies and the groups.
+        promise: the rules that were promised to these namespaces by command, if any.
+        broker_groups: the groups of namespaces without affinity, as read from a broker; the settings come first.
+    """
+    size, affinity, rules = cohort.ensemble_size or settings.ensemble_size, cohort.affinity, settings.rules
+    # With strictBookieAffinityEnabled, brokers do not use their own groups.
+    is_broker_wide = not affinity and settings.unaffine is Unaffine.ANY
+    if is_broker_wide:
+        own = settings.broker_groups
+        affinity = AffinityGroups(frozenset(own.primary), frozenset(own.secondary)) if own else broker_groups
+    # A namespace's own flag counts only where the settings say that the cluster's brokers read it.
+    if cohort.strict is False and rules is RuleSet.STRICT:
+        rules = RuleSet.CURRENT
+    promise = promise or (RuleSet.STRICT if cohort.strict else settings.promise)
+    asked_strict = cohort.strict is True and rules is not RuleSet.STRICT
+    placed = place(rules, membership, affinity, size, settings.unaffine)
+    promised = placed if rules is promise else place(promise, membership, affinity, size, settings.unaffine)
+    verdict, reason = _compare(placed, promised)
+    if verdict is PlacementVerdict.ISOLATED and asked_strict:
+        verdict = PlacementVerdict.ASKED_FOR
+    return PlacementJudgement(
+        namespaces=cohort.namespaces,
+        affinity=affinity,
+        ensemble_size=size,
+        rules=rules,
+        promise=promise,
+        writable=len(membership.writable),
+        placed=placed,
+        promised=promised,
+        verdict=verdict,
+        reason=reason,
+        asked_strict=asked_strict,
+        is_broker_wide=is_broker_wide and bool(affinity),
+    )
+
+
+def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, PlacementReason]:
+    if placed.reason in _UNCONSTRAINED:
+        return PlacementVerdict.UNCONSTRAINED, placed.reason
+    if not placed.feasible:
+        return PlacementVerdict.INFEASIBLE, placed.reason
+    if any(len(part) for part in placed.parts if part not in promised.parts):
+        return PlacementVerdict.LEAKS, PlacementReason.UNASSIGNED_ELIGIBLE
+    if placed.reason is PlacementReason.PRIMARY_SHORT:
+        return PlacementVerdict.SPILLS_TO_SECONDARY, placed.reason
+    return PlacementVerdict.ISOLATED, placed.reason
+
+
+# Judges which unassigned bookies must be quarantined, and which quarantine orders end.
+#
+# Three guards prevent mass mistakes. The cluster must have groups; `max_quarantined` bounds the bookies in
+# quarantine; no bookie is taken that a namespace needs to reach its ensemble. A need counts while it is unmet, too: a
+# namespace that has lost one more bookie for the time of a restart needs the rest more than before. Bookies are
+# judged one after the other, each as if the orders on the earlier ones were carried out already.
+#
+# Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. The
+# needs grow when bookies leave and shrink when they come back, so it suffices that a greater need still counts for
+# `settle` after its end, and that a bookie joined that long ago before others may be taken in its favour. A need that
+# only one reading lacks (a group's new member, a missing namespace) has not ended before a second reading agrees.
+
+_LAST = 2**63
+_EVERY_BOOKIE = _LAST
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineJudgement:
+    """The verdict on one unassigned bookie."""
+
+    bookie: BookieState
+    verdict: QuarantineVerdict
+    reason: QuarantineReason
+    starved: str = ""
+    """The namespaces that could not place data without it, if that is the reason."""
+
+
+def judge_ends(
+    orders: Sequence[QuarantineOrder], facts: IsolationFacts
+) -> tuple[tuple[QuarantineOrder, QuarantineReason], ...]:
+    """Return the orders that end now, and why.
+
+    An order on many bookies ends when none of them is left, which `emit` finds out from the verdicts.
+    """
+    known = {b.bookie: b for b in facts.known.bookies} if orders else {}
+    ended = ((order, _judge_end(order, known.get(order.bookie), facts)) for order in orders if order.bookie)
+    return tuple((order, reason) for order, reason in ended if reason is not None)
+
+
+def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
+    if facts.settings.quarantine is Quarantine.OFF:
+        return QuarantineReason.SWITCHED_OFF
+    if not facts.has_fresh_registrations:
+        return None
+    is_put_there = order.verdict is QuarantineVerdict.WITHHOLD and order.bookie in facts.quarantined
+    if bookie is not None and (bookie.assigned or is_put_there):
+        return QuarantineReason.ASSIGNED
+    return QuarantineReason.GONE if bookie is None or bookie.presence is Presence.OFFLINE else None
+
+
+def judge_quarantines(
+    standing: Mapping[str, QuarantineOrder],
+    facts: IsolationFacts,
+    needed: Sequence[QuarantineNeed],
+    needs: QuarantineNeeds,
+) -> Iterator[QuarantineJudgement]:
+    """Judge every writable bookie that has been unassigned for the grace; none while a reading is stale.
+
+    They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
+    newcomer does not take their place, and only a need of this moment takes such an order back.
+
+    Args:
+        standing: the orders that remain in force, by bookie.
+        needed: the present needs, as from `collect_needs`.
+        needs: the needs of the last `settle`.
+    """
+    if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
+        return
+    ordered = {b: order for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
+    away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
+    # An order is not repeated while its bookie is read-only, so it expires, and then keeps no place.
+    valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
+    taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
+    oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
+    doubtful = facts.doubtful_bookies()
+    due = [
+        b
+        for b in facts.notable
+        if b.assigned is False
+        and b.takes_data
+        and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
+    ]
+    if not due:
+        return
+    guard = _Guard(facts, needed, needs.greatest, _find_settled(facts, needs), frozenset(ordered))
+    is_waiting = bool(facts.disputed) or any(_find_absent(facts))
+    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, *_registration_order(b))):
+        name = bookie.bookie
+        if name in facts.quarantined:
+            if name in ordered:
+                yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
+            continue
+        forbidden, starved = guard.check(name, taken)
+        if forbidden is not None:
+            yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
+        elif not (is_waiting or name in doubtful):
+            taken |= {name}
+            yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """Forbids the quarantine of bookies that must stay, and of more than the settings allow."""
+
+    facts: IsolationFacts
+    needed: Sequence[QuarantineNeed]
+    greatest: QuarantineNeed
+    settled: frozenset[str]
+    ordered: frozenset[str]
+
+    def check(self, bookie: str, taken: frozenset[str]) -> tuple[QuarantineReason | None, str]:
+        """Return the reason to withhold a quarantine, or None; and the namespaces that it would starve.
+
+        Args:
+            taken: the bookies that are in quarantine or on their way there.
+        """
+        starved = find_starved(self.needed, len(self.facts.membership.unassigned.members - taken - {bookie}))
+        if (
+            starved is None
+            and bookie not in self.ordered
+            and self.greatest.count > len(self.settled - taken - {bookie})
+        ):
+            starved = self.greatest.starved
+        if starved == "":
+            return QuarantineReason.NO_GROUPS, ""
+        if bookie in self.facts.portless:
+            return QuarantineReason.RACK_ENTRY, ""
+        if not limit_quarantined(len(taken), self.facts.settings).holds:
+            return QuarantineReason.MAX_QUARANTINED, ""
+        return (QuarantineReason.WOULD_BE_INFEASIBLE, starved) if starved else (None, "")
+
+
+def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
+    return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
+
+
+def _find_settled(facts: IsolationFacts, needs: QuarantineNeeds) -> frozenset[str]:
+    """Return the writable bookies in no group that have been so for `settle`, or since the needs are known."""
+    oldest_ms = max(needs.since_ms, facts.now_ms - millis_of(facts.settings.settle))
+    return frozenset(
+        b.bookie for b in facts.notable if b.assigned is False and b.takes_data and b.since_ms <= oldest_ms
+    )
+
+
+def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
+    """Yield the members of groups that may come back: their cookie exists, and they left within the last `settle`."""
+    oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
+    for bookie in facts.notable:
+        left_ms = bookie.since_ms if bookie.presence is Presence.OFFLINE else bookie.missing_ms
+        if bookie.assigned and bookie.has_cookie and left_ms is not None and left_ms > oldest_ms:
+            yield bookie
+
+
+def collect_needs(placements: Sequence[PlacementJudgement], *, has_groups: bool) -> Sequence[QuarantineNeed]:
+    """List the needs of bookies in no group, each greater than those before it.
+
+    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices. The
+    first group of a cluster would constrain every namespace, so without any group every bookie is needed.
+    """
+    if not has_groups:
+        return [QuarantineNeed(_EVERY_BOOKIE)]
+    needs: list[QuarantineNeed] = []
+    for judged in placements:
+        count = judged.placed.needed_unassigned(judged.ensemble_size)
+        # The first namespace that a quarantine starves needs more than all before it, so only those are listed.
+        if count > (needs[-1].count if needs else 0):
+            name = judged.namespaces[0] if judged.namespaces else "namespaces without affinity"
+            needs.append(QuarantineNeed(count, name))
+    return needs
+
+
+def find_starved(needs: Sequence[QuarantineNeed], left: int) -> str | None:
+    """Return the namespace that needs more than `left` bookies in no group; None if there is none."""
+    return next((need.starved for need in needs if need.count > left), None)
+
+
+def update_needs(before: QuarantineNeeds, needed: Sequence[QuarantineNeed], facts: IsolationFacts) -> QuarantineNeeds:
+    """Return the needs after this step: a greater one counts until `settle` after its end.
+
+    It also counts until a second reading has confirmed everything that showed its end.
+    """
+    if facts.settings.quarantine is Quarantine.OFF:
+        return QuarantineNeeds()
+    if not facts.is_fresh:
+        return before
+    present = needed[-1] if needed else QuarantineNeed()
+    past = before.past
+    if before.present.count > present.count:
+        past = (*past, replace(before.present, ended_ms=facts.now_ms))
+    unconfirmed_ms = (ms for _, each in facts.known.disputes() for _, ms in (*each.missing, *each.new))
+    from_ms = min((facts.now_ms - millis_of(facts.settings.settle) + 1, *unconfirmed_ms))
+    past = tuple(need for need in past if need.count > present.count and need.ended_ms >= from_ms)
+    after = QuarantineNeeds(facts.now_ms if before.since_ms == NEVER else before.since_ms, present, past)
+    return before if after == before else after
+
+
+def quarantine_due_ms(facts: IsolationFacts, needs: QuarantineNeeds) -> Iterator[int]:
+    """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
+    if facts.settings.quarantine is Quarantine.OFF:
+        return
+    settle_ms = millis_of(facts.settings.settle)
+    yield from (need.ended_ms + settle_ms for need in needs.past)
+    yield from ((b.missing_ms or b.since_ms) + settle_ms for b in _find_absent(facts))
+    if needs.greatest.count:
+        yield from (b.since_ms + settle_ms for b in facts.notable if b.assigned is False and b.takes_data)
+
+
+def limit_quarantined(count: int, settings: IsolationSettings) -> Comparison:
+    """Return the comparison that must hold before one more bookie is quarantined."""
+    return Comparison(count, Relation.LESS, settings.max_quarantined)
+
+
+_WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
+_PICTURES = 2
+"""The pictures of a step: by the last readings, and for alerts."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationJudgement:
+    """All verdicts on one cluster."""
+
+    placements: tuple[PlacementJudgement, ...]
+    """The verdicts on namespaces with an affinity."""
+    kept: tuple[PlacementJudgement, ...]
+    """The same by `facts.kept`, for alerts."""
+    without_affinity: PlacementJudgement
+    ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
+    """The quarantine orders that end now, and why."""
+    standing: dict[str, QuarantineOrder]
+    """The orders that remain, by bookie; an order on many bookies has the empty name."""
+    quarantines: tuple[QuarantineJudgement, ...]
+    """The verdicts on unassigned bookies."""
+    needs: QuarantineNeeds
+    """The bookies in no group that namespaces need, now and within the last `settle`."""
+
+
+def find_starved_now(
+    bookie: str, membership: BookieMembership, affinity: BookieAffinity, settings: IsolationSettings
+) -> str | None:
+    """Return the namespace that could not place data with one bookie in no group less; None if there is none.
+
+    The cluster must have a group.
+    """
+    placements = _judge_namespaces(Picture(membership, collect_alike(affinity, ())), (), settings)
+    left = len(membership.unassigned.members - {bookie})
+    return find_starved(collect_needs(placements, has_groups=True), left)
+
+
+def _judge_namespaces(
+    picture: Picture, promises: Sequence[GivenPromise], settings: IsolationSettings
+) -> tuple[PlacementJudgement, ...]:
+    broker_groups, cohorts = split_broker_groups(picture.cohorts)
+    given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
+    return judge_placements((_WITHOUT_AFFINITY, *cohorts), picture.membership, settings, given, broker_groups)
+
+
+class IsolationJudge:
+    """Judges one cluster.
+
+    The verdicts on namespaces are a pure function of their affinities, the promises, the membership and the settings.
+    Most readings change none of these, so the last verdicts are cached: a step that changes nothing then costs a tenth.
+    """
+
+    def __init__(self, settings: IsolationSettings) -> None:
+        self._settings = settings
+        self._recent: list[tuple[object, tuple[PlacementJudgement, ...]]] = []
+
+    def judge(
+        self, facts: IsolationFacts, orders: Sequence[QuarantineOrder], needs: QuarantineNeeds = NO_NEEDS
+    ) -> IsolationJudgement:
+        """Return the verdicts on one cluster.
+
+        Args:
+            orders: the quarantine orders in force before this step.
+            needs: the needs before this step.
+        """
+        promised = facts.known.promises
+        read = self._judge_namespaces(facts.read, promised)
+        kept = read if facts.kept is facts.read else self._judge_namespaces(facts.kept, promised)
+        ended = judge_ends(orders, facts)
+        ended_bookies = {order.bookie for order, _ in ended}
+        standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
+        needed = collect_needs(read, has_groups=facts.membership.has_groups)
+        needs = update_needs(needs, needed, facts)
+        quarantines = tuple(judge_quarantines(standing, facts, needed, needs))
+        return IsolationJudgement(read[1:], kept[1:], read[0], ended, standing, quarantines, needs)
+
+    def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:
+        """Return the verdict on namespaces without affinity, then those on all others."""
+        judged = (picture.cohorts, promises, picture.membership)
+        for last, placements in self._recent:
+            if last == judged:
+                return placements
+        placements = _judge_namespaces(picture, promises, self._settings)
+        self._recent = [(judged, placements), *self._recent[: _PICTURES - 1]]
+        return placements

@@ -1,0 +1,414 @@
+"""Folds readings into small read models; there are no rules here.
+
+`cluster` holds all read models and routes each reading to one of them: `members` (sessions, health, reports), `nodes`
+(bundles and registrations) or its own record of sources. Then `claims` derives which member claims which bundle: it
+reads the other models, and none of them reads it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from policies.confirmation import MOST_CHANGES
+from policies.observations import Observation, Outcome, Reading, sort_observations
+from policies.sessions.decisions import SessionEvent
+from policies.sessions.fleet import is_failure, join_roles
+from policies.sessions.readings import (
+    LEADER,
+    MemberHealth,
+    NodeKind,
+    OwnedNode,
+    Ownership,
+    Ownerships,
+    Recovery,
+    RecoveryAction,
+    RecoveryResult,
+    ZkSession,
+    date_back,
+    is_bundle,
+    named_member,
+    registration_path,
+)
+from policies.sessions.session_machine import Events, Timeouts, fold_health, fold_report, fold_session, pass_member_time
+from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
+from policies.sessions.state import (
+    NEVER,
+    SESSIONS,
+    Claim,
+    Member,
+    NodeRecord,
+    SessionsState,
+    SessionTrack,
+    SourceRecord,
+)
+from policies.units import millis_of
+
+# Folds the znodes by which members own bundles and register themselves: the last good reading of each.
+
+
+class OwnershipNodes:
+    """The nodes by path, while one step changes them.
+
+    Args:
+        timeouts: after a gap longer than `validity_ms`, a member may have been registered in between, so its absence
+            starts again. Changes of a registration are remembered for `settle_ms`.
+    """
+
+    def __init__(self, nodes: Iterable[NodeRecord], timeouts: Timeouts) -> None:
+        self.by_path = {n.path: n for n in nodes}
+        self._timeouts = timeouts
+        self._by_owner: dict[str | None, list[NodeRecord]] | None = None
+        self._bundles: list[NodeRecord] | None = None
+
+    def bundles(self) -> list[NodeRecord]:
+        """The nodes that stand for bundles."""
+        if self._bundles is None:
+            self._bundles = [node for path, node in self.by_path.items() if is_bundle(path)]
+        return self._bundles
+
+    def find_bundles(self, member: str) -> list[NodeRecord]:
+        """The bundles a member owns, or was the last to own."""
+        if self._by_owner is None:
+            self._by_owner = {}
+            for node in self.bundles():
+                for owner in {node.owner, node.prior}:
+                    self._by_owner.setdefault(owner, []).append(node)
+        return self._by_owner.get(member, [])
+
+    def fold(self, seen: Observation, reading: Ownership) -> None:
+        """Fold in a reading of one node; a failed one changes nothing."""
+        if reading.outcome is Outcome.OK:
+            self._forget_derived()
+            self._record(reading, seen.at_ms, seen.id)
+
+    def fold_tree(
+        self, seen: Observation, reading: Ownerships, expected: Iterable[str], failed_ms: int = NEVER
+    ) -> None:
+        """Fold in a complete reading of a tree: known and `expected` paths that it does not list are absent.
+
+        Args:
+            failed_ms: the last failed attempt to read the tree.
+        """
+        self._forget_derived()
+        at_ms, id_ = seen.at_ms, seen.id  # the time is computed once, not for each of 9,000 nodes
+        for node in reading.nodes:
+            self._record(node, at_ms, id_)
+        listed = {node.path for node in reading.nodes}
+        below = f"{reading.tree.rstrip('/')}/"
+        for path in expected:
+            if path not in listed and path.startswith(below):
+                self.by_path.setdefault(path, NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms))
+        for path in self.by_path.keys() - listed:
+            if path.startswith(below):
+                self._record_absence(self.by_path[path], at_ms, id_, failed_ms)
+
+    def _forget_derived(self) -> None:
+        self._by_owner = self._bundles = None
+
+    def _record(self, node: OwnedNode, at_ms: int, id_: str) -> None:
+        path, kind, owner = node.path, node.kind, node.owner_member
+        if kind is NodeKind.LEADER or (kind is None and path == LEADER):
+            return
+        last = self.by_path.get(path) or NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms)
+        if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
+            return
+        if not node.exists:
+            self._record_absence(last, at_ms, id_)
+            return
+        changed_ms, prior, changes = last.changed_ms, last.prior, last.changes
+        if not last.exists:
+            changed_ms, changes = at_ms, self._add_change(last, at_ms)
+        elif owner != last.owner:
+            changed_ms = changed_ms if owner is None else at_ms
+            # The last owner other than the present one; while the value is unreadable, the last known owner.
+            prior = prior if last.owner is None else last.owner
+        # The arguments have the order of the fields: keywords cost a third of a step with 9,000 nodes.
+        self.by_path[path] = NodeRecord(
+            path, at_ms, id_, True, node.ephemeral, owner, node.session, node.czxid, node.version,  # noqa: FBT003
+            changed_ms, prior if prior != owner else None, last.unreadable_times + 1 if owner is None else 0,
+            last.read_ms if at_ms > last.read_ms else last.before_ms, NEVER, changes,
+        )  # fmt: skip
+
+    def _record_absence(self, last: NodeRecord, at_ms: int, id_: str, failed_ms: int = NEVER) -> None:
+        if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
+            return
+        owner = last.owner if last.exists and last.owner is not None else last.prior
+        # While ZooKeeper could not be read, a member could not register itself, so it has its time after that.
+        longest_ms = self._timeouts.validity_ms if failed_ms <= last.read_ms else IN_A_ROW_MS
+        has_gap = last.read_ms != NEVER and at_ms - last.read_ms > longest_ms and not is_bundle(last.path)
+        self.by_path[last.path] = NodeRecord(
+            last.path,
+            at_ms,
+            id_,
+            exists=False,
+            changed_ms=at_ms if last.exists or has_gap else last.changed_ms,
+            prior=owner,
+            before_ms=_previous_ms(last, at_ms),
+            existed_ms=last.read_ms if last.exists else last.existed_ms,
+            changes=self._add_change(last, at_ms) if last.exists else last.changes,
+        )
+
+    def _add_change(self, last: NodeRecord, at_ms: int) -> tuple[int, ...]:
+        """Return the changes of a registration with this one; a bundle may have no owner for a while at any time."""
+        if is_bundle(last.path) or last.read_ms == NEVER:
+            return ()
+        return (*(ms for ms in last.changes if ms > at_ms - self._timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
+
+
+def _previous_ms(last: NodeRecord, at_ms: int) -> int:
+    """The time of the reading before this one; two readings of one moment count as one."""
+    return last.read_ms if at_ms > last.read_ms else last.before_ms
+
+
+# Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.
+#
+# Claims are derived from the other read models, which are only read here.
+
+
+class Claims:
+    """The claims by bundle and member, while one step changes them."""
+
+    def __init__(self, claims: Iterable[Claim] = ()) -> None:
+        self.by_key = {claim.key: claim for claim in claims}
+        self._claimants: dict[str, set[str]] = {}
+        for path, member in self.by_key:
+            self._claimants.setdefault(path, set()).add(member)
+
+    def follow_session(self, member: Member, events: Events, nodes: OwnershipNodes, members: Collection[str]) -> None:
+        """Apply a member's session events: after a loss it claims what it owned, after an orderly end nothing."""
+        for event in events:
+            if event is SessionEvent.SESSION_LOST and member.track is not None:
+                self._claim_owned(member.member, member.track, nodes, members)
+            elif event in (SessionEvent.CLOSED, SessionEvent.JOINED):
+                self.drop_of(member.member)
+
+    def drop_of(self, member: str) -> None:
+        """Drop the claims of a member whose process is gone."""
+        for claim in [claim for claim in self.by_key.values() if claim.member == member]:
+            self._drop(claim)
+
+    def follow_node(self, path: str, owner: str | None, at_ms: int, members: Collection[str]) -> None:
+        """If other members claim a bundle, the owner named by its node claims it, too."""
+        claimants = self._claimants.get(path)
+        if claimants and owner is not None and owner not in claimants and owner in members:
+            self._add(Claim(path, owner, at_ms))
+
+    def follow_report(
+        self, seen: Observation, reading: Recovery, nodes: OwnershipNodes, members: Collection[str]
+    ) -> None:
+        """Apply a member's report that it owns a bundle again, or that it has unloaded one."""
+        path, member = reading.path, reading.member
+        if reading.result is not RecoveryResult.OK or path is None:
+            return
+        claim = self.by_key.get((path, member))
+        if reading.action is RecoveryAction.RE_OWN and is_bundle(path):
+            node = nodes.by_path.get(path)
+            # The node contradicts the report, so both the member and the owner it names claim the bundle.
+            if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= seen.at_ms:
+                if claim is None:
+                    self._add(Claim(path, member, seen.at_ms))
+                self.follow_node(path, node.owner, seen.at_ms, members)
+        elif reading.action is RecoveryAction.UNLOAD and claim and seen.at_ms >= claim.since_ms:
+            self._drop(claim)
+
+    def contest_by_session(self, members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
+        """If a node names one member but belongs to the session of another, both claim the bundle."""
+        holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
+        for node in [n for n in nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
+            # A process may register under several names with one session.
+            if (owner := node.owner) is None or owner not in members or members[owner].session == node.session:
+                continue
+            for member in (holders[node.session], owner):
+                if (node.path, member) not in self.by_key:
+                    self._add(Claim(node.path, member, node.read_ms))
+
+    def _claim_owned(self, member: str, track: SessionTrack, nodes: OwnershipNodes, members: Collection[str]) -> None:
+        """Claim all bundles the member owned when it was last connected.
+
+        Another member may have taken some of them before the loss was noticed.
+        """
+        lost_ms = track.lost_ms or 0
+        for node in nodes.find_bundles(member):
+            if _has_owned(member, node, track.connected_ms):
+                self._add(Claim(node.path, member, lost_ms))
+                if node.exists:
+                    self.follow_node(node.path, node.owner, node.read_ms, members)
+
+    def _add(self, claim: Claim) -> None:
+        if named_member(claim.path) is not None:
+            return  # a member takes its own at each start, and no other may
+        self.by_key[claim.key] = claim
+        self._claimants.setdefault(claim.path, set()).add(claim.member)
+
+    def _drop(self, claim: Claim) -> None:
+        del self.by_key[claim.key]
+        self._claimants[claim.path].discard(claim.member)
+
+
+def _has_owned(member: str, node: NodeRecord, connected_ms: int | None) -> bool:
+    has_lapsed = node.prior == member and connected_ms is not None and node.changed_ms >= connected_ms
+    # While the node's value is unreadable, its last known owner still owns the bundle.
+    owner = node.prior if node.exists and node.owner is None else node.owner
+    return owner == member or has_lapsed
+
+
+# The read models of one cluster, folded from its readings in any order.
+#
+# The result depends on the readings and their times alone, not on their order within a batch or on repetition.
+
+_BEGINS_LOSS = frozenset({SessionEvent.CONNECTION_LOST, SessionEvent.SESSION_LOST})
+_ENDS_LOSS = frozenset({SessionEvent.RECONNECTED, SessionEvent.CLOSED})
+
+_BEGINS_PROCESS = frozenset({SessionEvent.SESSION_REESTABLISHED, SessionEvent.JOINED})
+
+_KINDS = (MemberHealth, Ownership, Recovery, ZkSession, Ownerships)
+"""The order in which readings of one instant are folded."""
+MOST_MEMBERS = 10_000
+MOST_NODES = 200_000
+MOST_SOURCES = 100
+"""The bounds of a cluster's state, far above real fleets: readings beyond them are refused."""
+
+
+class ClusterState:
+    """The read models of one cluster, while one step folds readings into them."""
+
+    def __init__(self, state: SessionsState, settings: SessionsSettings) -> None:
+        self._settings = settings
+        self.timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
+        self.members = {m.member: m for m in state.members}
+        self._has_new_losses = False
+        self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
+        self.nodes = OwnershipNodes(state.nodes, self.timeouts)
+        self.claims = Claims(state.claims)
+        self.sources = {s.name: s for s in state.sources}
+        self.refused: dict[str, str] = {}
+        """The refused observations by id, each with the bound that it exceeds."""
+
+    def fold(self, observations: Sequence[Observation], now_ms: int) -> None:
+        """Fold the observations in, and apply the passing of time up to `now_ms`."""
+        for seen in sort_observations([date_back(each) for each in observations], kinds=_KINDS):
+            self._pass_time(min(seen.at_ms, now_ms))
+            if (why := self._find_excess(seen.reading)) is not None:
+                self.refused[seen.id] = why
+                continue
+            match seen.reading:
+                case ZkSession():
+                    self._fold_session(seen, seen.reading)
+                case Ownership() as node:
+                    self.nodes.fold(seen, node)
+                    self.claims.follow_node(node.path, node.owner_member, seen.at_ms, self.members)
+                case Ownerships():
+                    self._fold_tree(seen, seen.reading)
+                case Recovery() as report if report.member in self.members:
+                    self.members[report.member] = fold_report(self.members[report.member], seen, report)
+                    self.claims.follow_report(seen, report, self.nodes, self.members)
+                case MemberHealth() as health:
+                    member = self.members.get(health.member, Member(health.member))
+                    self.members[health.member] = fold_health(member, seen, health, self.timeouts)
+        self._pass_time(now_ms)
+        self.claims.contest_by_session(self.members, self.nodes)
+        for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_key else ():
+            self.claims.drop_of(member.member)
+
+    def _find_excess(self, reading: Reading) -> str | None:
+        """The bound that the reading would exceed; None if there is room for it."""
+        nodes: tuple[OwnedNode, ...] = ()
+        match reading:
+            case ZkSession(member=str(member)) | MemberHealth(member=member):
+                is_full = len(self.members) >= MOST_MEMBERS and member not in self.members
+                return f"more than {MOST_MEMBERS} members" if is_full else None
+            case Ownership() as node:
+                nodes = (node,)
+            case Ownerships(nodes=nodes):
+                if len(self.sources) >= MOST_SOURCES and reading.tree not in self.sources:
+                    return f"more than {MOST_SOURCES} trees"
+        room = MOST_NODES - len(self.nodes.by_path)
+        if len(nodes) <= room or len({node.path for node in nodes} - self.nodes.by_path.keys()) <= max(room, 0):
+            return None
+        return f"more than {MOST_NODES} nodes"
+
+    def _fold_session(self, seen: Observation, reading: ZkSession) -> None:
+        if reading.is_good or reading.member is None:  # a failure to read one member says nothing about the others
+            self._fold_attempt(SESSIONS, seen, good=reading.is_good)
+        elif reading.outcome is not Outcome.OK:
+            self._note_failure(SESSIONS, seen.at_ms)
+        if reading.member is not None:
+            member = self.members.get(reading.member, Member(reading.member, reading.role))
+            self._update(*fold_session(member, seen, reading, self.timeouts), seen.at_ms)
+
+    def _fold_tree(self, seen: Observation, reading: Ownerships) -> None:
+        good = reading.outcome is Outcome.OK
+        if self._fold_attempt(reading.tree, seen, good=good) and good:
+            failed_ms = self.sources[reading.tree].failed_ms
+            self.nodes.fold_tree(seen, reading, map(registration_path, self.members), failed_ms)
+            if self.claims.by_key:
+                at_ms = seen.at_ms
+                for node in reading.nodes:
+                    self.claims.follow_node(node.path, node.owner_member, at_ms, self.members)
+
+    def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
+        """Record an attempt to read a source. Returns False for a repeated or older one."""
+        before = self.sources.get(name, SourceRecord(name))
+        self.sources[name] = after = fold_source(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
+        if is_failure(name, seen.reading.outcome.value):
+            self._note_failure(name, seen.at_ms)
+        return after is not before
+
+    def _note_failure(self, name: str, at_ms: int) -> None:
+        """Record when a source, or a part of it, could not be read, even if it has been read since."""
+        source = self.sources.get(name, SourceRecord(name))
+        if at_ms > source.failed_ms:
+            recovered_ms = source.read_ms if source.read_ms > at_ms else source.recovered_ms
+            # The source had failed lately, and was read since.
+            has_relapsed = source.recovered_ms >= source.failed_ms > at_ms - self.timeouts.settle_ms
+            relapsed_ms = at_ms if has_relapsed else source.relapsed_ms
+            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms, relapsed_ms=relapsed_ms)
+
+    def _pass_time(self, to_ms: int) -> None:
+        for name in sorted(self._moving & self.members.keys()):
+            member = self.members[name]
+            after, events = pass_member_time(member, to_ms, self.timeouts)
+            if after is not member:
+                self._update(after, events, to_ms)
+
+    def _update(self, member: Member, events: Events, at_ms: int) -> None:
+        if self._has_new_losses and _ENDS_LOSS.intersection(events):
+            self._mark_fleet_wide(at_ms)
+        self._has_new_losses = self._has_new_losses or not _BEGINS_LOSS.isdisjoint(events)
+        self.members[member.member] = member
+        if member.track is not None and member.track.moves_with_time:
+            self._moving.add(member.member)
+        else:
+            self._moving.discard(member.member)
+        self.claims.follow_session(member, events, self.nodes, self.members)
+        if member.died_ms != NEVER:
+            self.claims.drop_of(member.member)
+            if not _BEGINS_PROCESS.isdisjoint(events):
+                self.members[member.member] = replace(member, died_ms=NEVER)
+
+    def _mark_fleet_wide(self, at_ms: int) -> None:
+        """Mark the members that are lost together before one of them comes back, however readings are batched."""
+        self._has_new_losses = False
+        for role in join_roles(self.members.values(), at_ms, self._settings).values():
+            for member in role.lost if role.is_lost_together else ():
+                if not member.fleet_wide:
+                    self.members[member.member] = replace(member, fleet_wide=True)
+
+
+def fold_source(source: SourceRecord, seen: Observation, *, good: bool, validity_ms: int) -> SourceRecord:
+    """Return the record of a source after an attempt to read it; the same record if the attempt is not newer."""
+    if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
+        return source
+    outcome = seen.reading.outcome.value
+    if not good:
+        return replace(source, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)
+    return replace(
+        source,
+        read_ms=seen.at_ms,
+        read_id=seen.id,
+        tried_ms=seen.at_ms,
+        tried_id=seen.id,
+        outcome=outcome,
+        since_ms=source.since_ms if seen.at_ms - source.read_ms <= validity_ms else seen.at_ms,
+        recovered_ms=seen.at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms,
+    )

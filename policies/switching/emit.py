@@ -1,0 +1,399 @@
+"""Publishes the judge's changes as drafts in words, as numbered and dated decisions, and as the switch's record."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.decisions import LONGEST_VALIDITY, Issuer, ends_at, next_sequence
+from policies.switching.alert_kinds import DEGRADED
+from policies.switching.counterfactuals import counterfactuals, hold_counterfactuals
+from policies.switching.decisions import (
+    ORDERS,
+    BrokerCounts,
+    LedgerRef,
+    SwitchDecision,
+    SwitchHold,
+    SwitchReason,
+    SwitchRecord,
+    SwitchVerdict,
+)
+from policies.switching.facts import SwitchFacts, awaited, deviations
+from policies.switching.judge import guards
+from policies.switching.judge.holds import DatedHold, Hold, explain_refusal
+from policies.switching.judge.results import (
+    Advance,
+    AdvanceIds,
+    Change,
+    DecisionDraft,
+    DirectBrokers,
+    OrderLedger,
+    Reject,
+    RemoveRegistry,
+    TakeInventory,
+    WriteRegistry,
+    WriteStatus,
+)
+from policies.switching.ledgers import hob_name
+from policies.switching.plan import LedgerPlan, make_progress, stage_counts
+from policies.switching.state import (
+    MOVED,
+    ClusterStatus,
+    LedgerStage,
+    LedgerTask,
+    RegistryEntry,
+    Switch,
+    SwitchAction,
+    SwitchingState,
+    SwitchStage,
+)
+from policies.units import from_millis, millis_of, to_millis
+
+# Numbers and dates drafts, so that an executor can verify each decision before it acts.
+
+
+def emit(
+    state: SwitchingState,
+    drafts: Sequence[DecisionDraft],
+    plan: LedgerPlan,
+    ids: Sequence[str],
+    issuer: Issuer,
+    now: datetime,
+    hold: Hold | None,
+) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
+    """Make decisions from drafts, in their order.
+
+    Args:
+        state: the state after the step.
+        plan: the plan after the step.
+        ids: the ids of the step's observations, as evidence.
+        hold: the most urgent hold after the step.
+    """
+    decisions: list[SwitchDecision] = []
+    for draft in drafts:
+        state = number(state, now)
+        evidence = tuple(ids[draft.cause : draft.cause + 1])
+        decision = _decision(state, draft, plan, evidence, issuer, now)
+        decisions.append(decision.model_copy(update={"otherwise": counterfactuals(decision, hold)}))
+    return state, tuple(decisions)
+
+
+def number(state: SwitchingState, now: datetime) -> SwitchingState:
+    """Take the next sequence, which all subjects of the cluster share."""
+    return replace(state, sequence=next_sequence(state.sequence, to_millis(now), is_first=state.sequence == 0))
+
+
+def _decision(
+    state: SwitchingState,
+    draft: DecisionDraft,
+    plan: LedgerPlan,
+    evidence: tuple[str, ...],
+    issuer: Issuer,
+    now: datetime,
+) -> SwitchDecision:
+    subject = f"{issuer.cluster}/{draft.subject or 'switch'}"
+    switch, lease = state.switch, state.lease
+    return SwitchDecision(
+        **issuer.header(subject, state.sequence, now),
+        verdict=draft.verdict,
+        reason=draft.reason,
+        explanation=draft.sentence,
+        evidence=evidence,
+        code=draft.code,
+        stage=switch.stage if switch else SwitchStage.NONE,
+        epoch=state.epoch,
+        lease_token=lease.token if lease else 0,
+        op=draft.op,
+        source=switch.source if switch else None,
+        target=switch.target if switch else None,
+        ledger=_refer_to_ledger(draft.task, plan) if draft.task else None,
+        expects=_expect(state, draft),
+        args=_flatten(draft.details),
+        valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
+    )
+
+
+def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
+    planned = plan.get(task.key) is not None
+    return LedgerRef(
+        ledger_id=task.ledger_id,
+        target_id=task.target_id,
+        kind=task.kind,
+        paths=task.paths,
+        stage=task.stage,
+        remap=task.remap,
+        place=plan.place(task.key) if planned else 1,
+        of=max(1, len(plan)),
+    )
+
+
+def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
+    """Return the values that an executor must find before it writes."""
+    switch, details = state.switch, draft.details
+    if draft.verdict is SwitchVerdict.WRITE_DIRECTIVE:
+        return {"epoch_below": state.epoch}
+    if draft.verdict is SwitchVerdict.WRITE_STATUS:
+        version = details.get("expected_version")
+        return {"version": version if isinstance(version, int) else None}
+    if draft.task is None or switch is None:
+        return {}
+    task, is_revert = draft.task, draft.verdict is SwitchVerdict.REVERT
+    attribution = switch.target if is_revert else switch.source
+    id_in_target = task.ledger_id if task.target_id is None else task.target_id
+    # A revert may find a reference that was never promoted. Without an attribute it is the bootstrap cluster's.
+    owners = (switch.source, switch.target) if is_revert else (attribution,)
+    legacy = "or_none" if state.bootstrap in owners else "only"
+    expects: dict[SwitchVerdict, dict[str, str | int | None]] = {
+        SwitchVerdict.START_COPY: {"target_ledger": "absent"},
+        SwitchVerdict.DELETE_OWN_COPY: {"journalled": task.ledger_id, "referenced_in": None},
+        SwitchVerdict.PROMOTE: {"attribution": attribution, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REQUEST_ROLLOVER: {"attribution": attribution, "legacy": legacy, "ledger_id": task.ledger_id},
+        SwitchVerdict.REVERT: {"attribution": attribution, "legacy": legacy, "ledger_id": id_in_target},
+        SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": id_in_target},
+    }
+    return expects.get(draft.verdict, {})
+
+
+def _flatten(details: Mapping[str, object]) -> dict[str, str | int | bool | None]:
+    """Convert details for the wire; a registry entry becomes its fields."""
+    plain: dict[str, str | int | bool | None] = {}
+    for name, value in details.items():
+        if isinstance(value, RegistryEntry):
+            plain |= {"name": value.name, "uri": value.uri, "instance_id": value.instance_id, "root": value.root}
+            plain |= {"status": value.status.value, "version": value.version}
+        elif value is None or isinstance(value, str | int):
+            plain[name] = value
+    return plain
+
+
+# Drafts decisions from changes: the orders to executors, the new stage of the switch, and rejections.
+#
+# An order that needs the lease is withheld while no orchestrator holds it, while the switch is halted or paused, and
+# while the registry is contested. It stays open, and is published once an orchestrator takes over or an operator
+# resumes the switch.
+
+_ORDERS = {
+    SwitchAction.COPY: (SwitchVerdict.START_COPY, "copy ledger {id} of {source} to {target}"),
+    SwitchAction.DELETE_COPY: (SwitchVerdict.DELETE_OWN_COPY, "delete headgate's own copy {id} in {target}"),
+    SwitchAction.PROMOTE: (SwitchVerdict.PROMOTE, "attribute ledger {id} to {target}"),
+    SwitchAction.ROLL_OVER: (
+        SwitchVerdict.REQUEST_ROLLOVER,
+        "ask the owner of the cursor of ledger {id} to roll it over to {target}",
+    ),
+    SwitchAction.REVERT: (SwitchVerdict.REVERT, "attribute ledger {id} to {source} again"),
+    SwitchAction.DELETE_OLD: (SwitchVerdict.DELETE_OLD, "delete ledger {id} from {source}"),
+}
+
+
+def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
+    """Draft the decision of a change that was just made; None if it has none, or its order is withheld."""
+    match change:
+        case DecisionDraft():
+            return change
+        case Reject(code, _, subject):
+            sentence = explain_refusal(after, change)
+            return DecisionDraft(SwitchVerdict.REJECT, SwitchReason.REJECTED, sentence, subject, code)
+        case Advance(_, reason, sentence):
+            return DecisionDraft(SwitchVerdict.ADVANCE, reason, sentence)
+        case WriteRegistry() | RemoveRegistry():
+            return None if after.state.contested else _order_registry(change, after)
+    if after.stands_still or guards.holds_lease(after):
+        return None
+    if isinstance(change, DirectBrokers):
+        return _order_directive(change.reason, after)
+    if isinstance(change, AdvanceIds):
+        return DecisionDraft(
+            SwitchVerdict.ADVANCE_IDS, SwitchReason.WAY_BACK, f"{change.name} is advanced to {hob_name(change.hob)}",
+            subject=f"ids/{change.name}", details={"name": change.name, "hob": change.hob},
+        )  # fmt: skip
+    return _order(change, after) if after.state.switch is not None else None
+
+
+def _order_registry(change: WriteRegistry | RemoveRegistry, after: SwitchFacts) -> DecisionDraft:
+    """An order to the registry needs no lease: commands write it before there is an orchestrator."""
+    if isinstance(change, RemoveRegistry):
+        return DecisionDraft(
+            SwitchVerdict.REMOVE_REGISTRY, change.reason, f"{change.name} is no longer registered",
+            subject=f"registry/{change.name}", details={"name": change.name, "version": change.version},
+        )  # fmt: skip
+    entry = change.entry
+    sentence = f"{entry.name} ({entry.uri}) is registered as {entry.status.value}"
+    return DecisionDraft(
+        SwitchVerdict.WRITE_REGISTRY, change.reason, sentence,
+        subject=f"registry/{entry.name}", details={"entry": entry, "bootstrap": after.state.bootstrap},
+    )  # fmt: skip
+
+
+def _order_directive(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft | None:
+    directive = after.state.directive
+    if directive is None or directive.epoch <= after.state.committed_epoch:
+        return None
+    sentence = f"from epoch {directive.epoch} on brokers write to {directive.target}"
+    details: dict[str, object] = {"target": directive.target, "directive_epoch": directive.epoch}
+    return DecisionDraft(SwitchVerdict.WRITE_DIRECTIVE, reason, sentence, subject="directive", details=details)
+
+
+def _order(change: Change, after: SwitchFacts) -> DecisionDraft | None:
+    names: dict[str, object] = {"source": after.switch.source, "target": after.switch.target}
+    match change:
+        case OrderLedger(ordered, reason) if task := after.plan.get(ordered.key):
+            verdict, sentence = _ORDERS[task.awaiting]
+            if len(after.plan.tasks_of(task.ledger_id)) > 1:
+                names["shared"] = True  # another kind of reference needs the copy
+            return DecisionDraft(
+                verdict, reason, sentence.format(id=task.ledger_id, **names), subject=f"ledgers/{task.ledger_id}",
+                task=task, op=task.op, details=names,
+            )  # fmt: skip
+        case TakeInventory():
+            return DecisionDraft(
+                SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
+                subject="inventory", details=names | ({"moved_too": True} if after.switch.recovering_ms >= 0 else {}),
+            )  # fmt: skip
+        case WriteStatus():
+            return _order_status(change.reason, after)
+    return None
+
+
+def _order_status(reason: SwitchReason, after: SwitchFacts) -> DecisionDraft:
+    switch, active = after.switch, ClusterStatus.ACTIVE.value
+    entry = after.state.entry(switch.target)
+    details = {
+        "name": switch.target,
+        "status": active,
+        "expected_version": entry.version if entry else None,
+        "deprecated": switch.source,
+    }
+    sentence = f"{switch.target} becomes {active}, and {switch.source} {ClusterStatus.DEPRECATED.value}"
+    subject = f"registry/{switch.target}"
+    return DecisionDraft(SwitchVerdict.WRITE_STATUS, reason, sentence, subject=subject, op=switch.op, details=details)
+
+
+# The record of a cluster's switch, published when it differs from the one in force, and repeated in time.
+
+
+def emit_record(
+    before: SwitchingState,
+    after: SwitchingState,
+    facts: SwitchFacts,
+    holds: Sequence[DatedHold],
+    drafts: Sequence[DecisionDraft],
+    issuer: Issuer,
+    now: datetime,
+) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
+    """Return the record of the state after a step, if it differs from the last one or must be repeated.
+
+    `facts` and `holds` are those of the end of the step: a broker may have fallen silent although no reading arrived.
+    """
+    is_due = bool(after.record) and to_millis(now) >= renewal_ms(after)
+    if after == before and not is_due and after.directive is None:
+        return after, ()
+    content, stage = _content(after, facts, holds), after.switch.stage if after.switch else SwitchStage.NONE
+    # The digest is of the record as it is published: renaming a class or function must not change it.
+    plain = msgspec.json.encode((stage, content), order="deterministic", enc_hook=lambda model: model.model_dump())
+    digest = hashlib.sha256(plain).hexdigest()[:16]
+    if digest == before.record and not is_due:
+        return after, ()
+    after = replace(number(after, now), record=digest, recorded_ms=to_millis(now))
+    record = SwitchRecord(
+        **issuer.header(issuer.cluster, after.sequence, now, about=("record",)),
+        verdict=stage,
+        reason=_reason(drafts),
+        explanation=_explain(issuer.cluster, after, facts),
+        valid_until=ends_at(now, LONGEST_VALIDITY),
+        otherwise=hold_counterfactuals(holds[0].hold if holds else None),
+        **content,
+    )
+    return after, (record,)
+
+
+def renewal_ms(state: SwitchingState) -> int:
+    """Return when to repeat the record, well before it expires."""
+    return state.recorded_ms + millis_of(LONGEST_VALIDITY) // 2
+
+
+def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
+    """Return the reason of the last change of stage, else that of the last decision."""
+    advances = [d for d in drafts if d.verdict is SwitchVerdict.ADVANCE]
+    return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
+
+
+def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHold]) -> dict[str, object]:
+    switch = state.switch
+    counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
+    live = switch is not None and switch.live_ms >= 0
+    epoch = switch.epoch if switch else state.epoch
+    acked = {b.name for b in state.brokers if b.acked_epoch == epoch and facts.is_recent(b.at_ms)}
+    is_known = state.members is not None and not state.members.is_unread
+    return {
+        "active": state.active(),
+        "source": switch.source if switch else None,
+        "target": switch.target if switch else None,
+        "epoch": state.epoch,
+        "committed_epoch": state.committed_epoch,
+        "attempt": switch.attempt if switch else 0,
+        "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
+        "brokers": BrokerCounts(
+            live=len(state.members.brokers) if state.members and is_known else None,
+            acked=len(acked if state.members is None else acked.intersection(state.members.brokers)),
+            awaited={d.broker: from_millis(d.since_ms) for d in awaited(facts)},
+            astray={d.broker: d.why for d in deviations(facts) if d.follows},
+        ),
+        "degraded": any(kind.alert == DEGRADED for kind, _, _ in holds),
+        "blocked": switch.blocked if switch else "",
+        "halted": switch.halted if switch else "",
+        "paused": bool(switch and switch.paused),
+        "kept": bool(switch and switch.kept),
+        "recovering": bool(switch and switch.recovering_ms >= 0),
+        "progress": make_progress(switch, state.commanded_ms) if switch else None,
+        "contested": state.contested,
+        "unplanned": switch.unplanned if switch else (),
+        "unplanned_count": switch.unplanned_count if switch else 0,
+        "rollback_until": from_millis(switch.rollback_until_ms) if switch and live else None,
+        "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
+        "prechecks": {c.target: c.digest for c in state.checks},
+        "registry": {e.name: e.status.value for e in state.entries},
+        "stage_since": _stage_since(switch),
+        "copy_bytes_per_second": facts.limits.copy_bytes_per_second,
+        "bypassed": state.bypassed,
+        "holds": tuple(
+            SwitchHold(
+                name=kind.name,
+                alert=kind.alert,
+                why=hold.why,
+                since=None if hold.since_ms is None else from_millis(hold.since_ms),
+                alert_from=None if hold.since_ms is None else from_millis(due_ms),
+                ends_with=hold.ends_with,
+            )
+            for kind, hold, due_ms in holds
+            if not kind.is_routine or facts.now_ms >= due_ms
+        ),
+    }
+
+
+def _stage_since(switch: Switch | None) -> datetime | None:
+    """A triggered switch is at its stage since its start."""
+    if switch is None:
+        return None
+    since_ms = switch.started_ms if switch.stage is SwitchStage.TRIGGERED else switch.stage_ms
+    return from_millis(since_ms) if since_ms >= 0 else None
+
+
+def _explain(cluster: str, state: SwitchingState, facts: SwitchFacts) -> str:
+    switch = state.switch
+    if switch is None:
+        return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
+    counts = Counter(stage_counts(switch))
+    moved = sum(counts[s] for s in MOVED)
+    progress = f"{moved} of {counts.total()} ledgers moved"
+    if switch.stage is SwitchStage.CLEANUP:
+        progress = f"{counts[LedgerStage.CLEANED]} of {moved} moved ledgers deleted from {switch.source}"
+    # While a broker has not followed, or no live broker is known, only the directive is certain.
+    is_known = state.members is not None and state.members.brokers
+    write = "write to" if is_known and not awaited(facts) else "are told to write to"
+    return (
+        f"The switch of {cluster} from {switch.source} to {switch.target} is at {switch.stage.value}: "
+        f"{progress}, brokers {write} {state.active()}"
+    )

@@ -1,1 +1,0 @@
-"""Publishes the judge's changes as drafts in words, as numbered and dated decisions, and as the switch's record."""
