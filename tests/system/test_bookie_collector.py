@@ -429,6 +429,8 @@ def test_what_an_acl_hides_is_unauthorized_until_the_password_is_right(
     file = tmp_path / "password"
     file.write_text("wrong\n")
     with watching(zookeeper.servers + tree.client.chroot, user="headgate", password_file=file) as watch:
+        assert watch.poll()[0].outcome is Outcome.UNAUTHORIZED, "no bookie yet: hidden groups may have members"
+        tree.join("bk1:3181")
         bookies, racks = watch.poll()
         assert bookies.outcome is Outcome.OK
         assert (racks.outcome, racks.detail) == (
