@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.exporter.exporter import Exporter
@@ -261,7 +262,8 @@ class TouchingRegistry(CollectorRegistry):
 
     def register(self, collector: Any) -> None:
         super().register(collector)
-        if labels := getattr(collector, "_labelnames", ()):
+        labels = getattr(collector, "_labelnames", ())
+        if labels and isinstance(collector, MetricWrapperBase):
             collector.labels(*("payments" if label == "cluster" else "ok" for label in labels))
 
 
