@@ -192,7 +192,7 @@ KINDS = (
     Kind("checkpoint's disk full and freed", _disk_full, needs_disk=True),
     Kind("observed topic deleted and created anew", _topic_created_anew, loses_offsets=True),
     Kind("checkpoint deleted while running", _checkpoint_deleted, loses_checkpoint=True),
-    Kind("newest commit of length 0", partial(_emptied, "commits")),
+    Kind("newest commit of length 0", partial(_emptied, "commits"), loses_checkpoint=True),
     Kind("newest plan of length 0", partial(_emptied, "offsets"), loses_checkpoint=True),
     Kind("state file damaged or gone", _state_damaged, loses_checkpoint=True),
     *_leaps(),

@@ -28,7 +28,7 @@ from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, http_get, write_settings
 from tests.system.processes import command_line, is_running
 from tests.system.tcp_proxy import LOOPBACK, TcpProxy
-from tests.system.waiting import eventually
+from tests.system.waiting import eventually, watched
 from tests.system.zookeeper import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -201,6 +201,7 @@ class World:
         log = self.folder / f"{part}.log"
         environment = None if self.clocks is None else self.clocks.environment(part)
         self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
+        watched.discard(self.parts[part])  # one that gives up is no failure: it is started again
 
     def _tend(self) -> None:
         """Start ended processes again, after the remedy that their last lines name."""
