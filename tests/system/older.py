@@ -32,12 +32,18 @@ DIGESTS = {
     "pulsar-2.10.5": "258c5eaaa43c2bd3db20b2d27e262876299f65efffebb795d174f44cddfe6d77",
     "pulsar-3.0.7": "1a320ba2869c871e8e4e85987acc090553fc9b3c4200c752cf641a2ff466cf5c",
     "pulsar-4.0.7": "3757738662d822a718dc2cd59ebd254aa39c0c318a9e1a9942ca67d12ef3fb50",
-    "zookeeper-3.6.4": "bab9e6fe73e1b3ae6db141d7739bbe7602f27320b3141f078434c0c8e878b8c6",
-    "zookeeper-3.7.2": "d39c5037d021b1db3d427816c83a977dc9a8c1fde298a0549f57bdc3c6a16503",
-    "zookeeper-3.8.4": "734dc69134bd2aa770dcc6fec9927cb5f7bed1a39fdae17eba7cdcabd63e5688",
-    "zookeeper-3.9.3": "94efee696c61de83f636e4409a620ea2cfe31d6f9b6d8bff8cb8db15ddaf4f5c",
+    "zookeeper-3.6.4": "fe0a7bede2acfa9c5431c4076e5fb58abe03e91d682ce68ca0fcc5d9309e9f67",
+    "zookeeper-3.7.2": "24b1b21ef1e1de087fe3ff5d661ad71accf8813baa2308fbb834daa0420ea29c",
+    "zookeeper-3.8.4": "7824299375dbd9951292e868732766659b2d0a4b5a5277fa73d70fbf360cb69f",
+    "zookeeper-3.9.3": "fd14058cdf40a1a2568766fec1a5c66e8aa442d0f46a47ee3114750f375c0bc6",
 }
 """Of each version's jars together (`tests.system.maven.digest`)."""
+
+FOR_ADMIN_SERVER = (
+    dependency("org.eclipse.jetty", "jetty-servlet", "9.4.58.v20250814"),
+    dependency("com.fasterxml.jackson.core", "jackson-databind", "2.18.9"),
+)
+"""What ZooKeeper before 3.9 expects a distribution to add."""
 
 
 def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:
@@ -46,7 +52,8 @@ def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:
     Raises:
         UserError: they cannot be fetched, or their digest is another one.
     """
-    return ensure_fetched(cache_dir / name, _pom(*name.rsplit("-", 1)), LEFT_OUT, DIGESTS[name])
+    # A folder of its own for each set of jars, so that a cache from before another set was tested does no harm.
+    return ensure_fetched(cache_dir / f"{name}-{DIGESTS[name][:8]}", _pom(*name.rsplit("-", 1)), LEFT_OUT, DIGESTS[name])
 
 
 def _pom(product: str, version: str) -> str:
@@ -58,7 +65,7 @@ def _pom(product: str, version: str) -> str:
             log4j = dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
             return pom_of((dependency("org.apache.kafka", "kafka_2.13", version), slf4j if is_older else log4j))
         case "zookeeper":
-            return pom_of((dependency("org.apache.zookeeper", "zookeeper", version), *FOR_ZOOKEEPER))
+            return pom_of((dependency("org.apache.zookeeper", "zookeeper", version), *FOR_ZOOKEEPER, *FOR_ADMIN_SERVER))
         case _:
             broker = dependency("org.apache.pulsar", "pulsar-broker", version)
             return pom_of((broker, *FOR_ZOOKEEPER), [bom(version)])
