@@ -53,7 +53,8 @@ def ensure_older_jars(name: str, cache_dir: Path) -> tuple[Path, ...]:
         UserError: they cannot be fetched, or their digest is another one.
     """
     # A folder of its own for each set of jars, so that a cache from before another set was tested does no harm.
-    return ensure_fetched(cache_dir / f"{name}-{DIGESTS[name][:8]}", _pom(*name.rsplit("-", 1)), LEFT_OUT, DIGESTS[name])
+    expected = DIGESTS[name]
+    return ensure_fetched(cache_dir / f"{name}-{expected[:8]}", _pom(*name.rsplit("-", 1)), LEFT_OUT, expected)
 
 
 def _pom(product: str, version: str) -> str:

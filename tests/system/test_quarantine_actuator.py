@@ -450,8 +450,8 @@ def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills
         assert members == {b: {"rack": QUARANTINE_RACK, "hostname": b[:-5]} for b in members}
         sizes.append(len(members))
     assert sizes[-1] < len(everyone), "it was killed after its work: the test shows nothing"
-    # Each bookie was written once, whoever did it.
-    assert bookies.client.exists("/bookies").version == sizes[-1]
+    # Each bookie was written once, whoever did it; a write of the last one may have arrived after it was killed.
+    assert bookies.client.exists("/bookies").version == len(bookies.racks()[QUARANTINE_GROUP])
 
 
 # --- end to end
