@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 
 import httpx
 import typer
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from prometheus_client import CollectorRegistry
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -447,6 +447,8 @@ def _check_deciders(connection: KafkaConnection, topics: TopicSettings) -> Probe
     try:
         found = find_deciders(connection, topics)
     except (KafkaException, TimeoutError) as error:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return ProbeResult(Outcome.UNAUTHORIZED, f"the group of {topics.topic('decide')}: see rights")
         return ProbeResult(Outcome.UNREACHABLE, whole_line(f"the group of {topics.topic('decide')}: {error}"))
     if (loops := describe_loops(found, topics.prefix)) is not None:
         remedy = (

@@ -631,6 +631,7 @@ def test_what_the_doctor_says_is_not_allowed_is_allowed_by_the_lines_that_it_say
     assert {asked: each.verdict for asked, each in before.items() if not each.is_good} == {
         "loop Kafka, topics": Verdict.NOT_ALLOWED,
         "loop Kafka, rights": Verdict.NOT_ALLOWED,
+        "loop Kafka, deciding": Verdict.NOT_ALLOWED,
         "payments, throttle collector": Verdict.NOT_ALLOWED,
         "payments: Kafka, quotas": Verdict.NOT_ALLOWED,
         "payments: Kafka, rights on quotas": Verdict.NOT_ALLOWED,

@@ -119,6 +119,7 @@ class Decider:
         factor: float,
         *,
         sequence: int | None = None,
+        decided_at: datetime | None = None,
         valid_seconds: float = 6 * 3600.0,
         mode: Mode = Mode.ACTIVE,
         cluster: str = CLUSTER,
@@ -134,7 +135,7 @@ class Decider:
             verdict=FactorVerdict.LOWER,
             reason=ThrottleReason.SOFT_LIMIT,
             explanation="as the test wants it",
-            decided_at=now,
+            decided_at=decided_at or now,
             mode=mode,
             settings_hash="x",
             factor=factor,
@@ -335,15 +336,18 @@ def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Ac
 
 
 @pytest.mark.parametrize("acted", [FENCED], indirect=True)
-def test_passed_decisions_are_ignored_until_the_one_in_force_expires(acted: Acted) -> None:
+def test_passed_decisions_are_ignored_until_one_is_made_after_the_one_in_force(acted: Acted) -> None:
+    before = datetime.now(UTC)
     acted.decide(0.5, sequence=7)
     acted.has(MEGABYTE)
-    acted.decide(1.0, sequence=6, valid_seconds=1.0)
+    acted.decide(1.0, sequence=6, decided_at=before, valid_seconds=1.0)
     assert acted.said(reason="fenced")["sequence"] == 6
     assert acted.rate() == MEGABYTE
+    acted.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
+    acted.has(1_500_000)
     acted.decide(0.5, sequence=8, valid_seconds=1.0)
     acted.has(500_000)  # expired: the fallback
-    acted.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
+    acted.decide(0.75, sequence=2)
     acted.has(1_500_000)
 
 
