@@ -433,10 +433,10 @@ def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connecti
     """Yield all checks; `connections` must stay open until they have run."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
-        yield from loop_probes(
-            settings.kafka, settings.topics, parts or tuple(part for part in rights() if part != "command")
-        )
-        yield Probe(LOOP_KAFKA, "deciding", partial(_check_deciders, settings.kafka, settings.topics))
+        asked = parts or tuple(part for part in rights() if part != "command")
+        yield from loop_probes(settings.kafka, settings.topics, asked)
+        if "decide" in asked:  # others lack the right to look at this group
+            yield Probe(LOOP_KAFKA, "deciding", partial(_check_deciders, settings.kafka, settings.topics))
     if settings.alertmanager is not None:
         for url in settings.alertmanager.urls:
             yield Probe("Alertmanager", url, partial(_check_alertmanager, settings.alertmanager, url))
