@@ -7,6 +7,7 @@ draws hundreds of random ones.
 import gc
 import os
 import random
+import sys
 import time
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -52,6 +53,8 @@ _LOGGING = structlog.get_config()
 def pytest_runtest_setup() -> None:
     """Log as if no test before had set up the logging of a command."""
     structlog.configure(**_LOGGING)
+    if (options := sys.modules.get("deploy.commands.options")) is not None:
+        options._logs.clear()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
