@@ -190,9 +190,9 @@ def assert_another_loop_is_named(loop_kafka: str, prefix: str) -> None:
         Membership(connection, other, PartitionSettings(), lambda _: None) as member,
     ):
 
-        def told() -> list[dict[str, Any]]:
+        def told() -> list[dict[str, Any]] | None:
             member.step()
-            return [alert for alert in alerts.data() if alert["alert"] == "two-loops-decide"]
+            return [alert for alert in alerts.data() if alert["alert"] == "two-loops-decide"] or None
 
         (alert,) = eventually("the alert is there", told)
         assert (alert["status"], alert["severity"]) == ("firing", "critical")
