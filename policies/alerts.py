@@ -215,7 +215,7 @@ def review(
 def _confirm(book: AlertBook, held: Container[tuple[str, str]], now_ms: int) -> AlertBook:
     """Move the recovered alerts whose conditions hold, or whose time is over, to the entries.
 
-    There they are as if this book had published them: what holds goes on under its id, what does not is resolved.
+    There they are as if this book had published them: an alert whose condition holds keeps its id, the others resolve.
     """
     until_ms = book.recovered_until_ms or now_ms + CONFIRM_MS
     known = {(e.alert, e.subject): e for e in book.entries}

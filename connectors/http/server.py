@@ -277,7 +277,7 @@ def _listen(handler: type[BaseHTTPRequestHandler], host: str, port: int, setting
 class _Connection(NamedTuple):
     address: str
     accepted_at: float
-    """In seconds of the monotonic clock."""
+    """The instant on the monotonic clock, in seconds."""
     is_answered: bool = False
     """Whether its request has come, so that an answer is made or written."""
 

@@ -31,7 +31,8 @@ TIMESTAMPS = "message.timestamp.type"
 """The only indispensable setting of a topic: without it ages are unknown, and nothing is decided."""
 
 CLEANUP = "cleanup.policy"
-"""A decided topic that deletes by age forgets what holds; one that compacts where it should delete grows forever."""
+"""A decided topic that deletes by age loses decisions in force; a topic that compacts where it should delete
+grows forever."""
 
 PARTITIONS = "partitions"
 """The key of a difference in the number of partitions."""

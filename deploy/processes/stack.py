@@ -194,7 +194,7 @@ def release(settings: Settings, forget: str | None) -> Iterator[str]:
 
 
 def restore_dropped(settings: Settings) -> None:
-    """Restore what was set on the clusters of these settings on which this process acted.
+    """Restore the original values on the clusters of these settings on which this process acted.
 
     Raises:
         UserError: not everything could be restored.

@@ -163,8 +163,8 @@ _HANG_SECONDS = 10.0
 """If a stalled query does not stop within this time, its JVM hangs and is killed."""
 _LONGEST_PAUSE_SECONDS = 30.0
 _BUSY_MACHINE = "connect back"
-"""In the cause when a new Python worker takes longer than the 10 s that Spark allows. Until the worker connects it has
-imported nothing of the query, so the failure is no sign that the query is at fault."""
+"""Spark's cause contains it when a new Python worker takes longer than the 10 s that Spark allows. Until the worker
+connects it has imported nothing of the query, so the failure is no sign that the query is at fault."""
 
 
 class QueryFailedError(Exception):

@@ -63,7 +63,7 @@ class SettingsReload:
                 settings = None if fresh is None else self._change(settings, fresh)
 
     def _change(self, before: Settings, fresh: Settings) -> Settings:
-        """Return the new settings, after what was set on the clusters that they drop has been restored.
+        """Restore the original values on the clusters that the new settings drop, and return the new settings.
 
         If it cannot be restored, the settings from before stay in force: nobody would ever take it back.
         """

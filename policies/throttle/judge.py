@@ -82,7 +82,7 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     next_ms: int | None
     """When time alone changes this verdict."""
     is_momentary: bool
-    """Whether the sentence of an alert states a time that is different at the next instant: what is left, or an age."""
+    """Whether the sentence of an alert states a time that changes with each instant: the time left, or an age."""
 
     def holds(
         self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey], firing: frozenset[AlertKey]

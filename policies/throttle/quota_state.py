@@ -145,7 +145,7 @@ def find_deciding(quotas: Collection[Entity], user: str, client_id: str) -> Enti
 def find_additions(
     settings: QuotaSettings, rates: Mapping[Entity, int], planned: Mapping[Entity, int], *, is_stop: bool
 ) -> dict[Entity, int]:
-    """Return the quotas to set besides those of a throttle, for as long as it lasts.
+    """Return the additional quotas that a throttle needs for as long as it lasts.
 
     A stop reaches clients without a client id, no client gets a looser quota than it had, and no excluded user is
     slowed down.
