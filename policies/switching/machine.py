@@ -8,6 +8,7 @@ step.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,7 +39,7 @@ from policies.switching.judge.results import (
     reject,
 )
 from policies.switching.judge.stages import advance
-from policies.switching.plan import LedgerPlan, load_plan, stage_counts
+from policies.switching.plan import LedgerPlan, load_plan
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
@@ -86,9 +87,9 @@ class Transition:
         return bool(judged)
 
     def packed(self) -> SwitchingState:
-        """Return the state with its plan packed again."""
+        """Return the state with its plan as it is now."""
         if self.state.switch is not None and self.plan.changed:
-            self._update_switch(self.plan.packed())
+            self._update_switch({"tasks": tuple(self.plan)})
         return self.state
 
     def _write(self, change: Change) -> None:
@@ -154,8 +155,8 @@ class Transition:
 
     def _settle_plan(self) -> None:
         """Reduce the plan of a switch that is over to counts: a plan of 100,000 ledgers weighs 8 MB in each batch."""
-        self._update_switch(self.plan.packed())
-        self._update_switch({"settled": dict(sorted(stage_counts(self.facts().switch).items()))})
+        settled = dict(sorted(Counter(task.stage for task in self.plan).items()))
+        self._update_switch({"settled": settled})
         self.plan = LedgerPlan()
         self.plan.changed = True
 

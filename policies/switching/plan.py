@@ -1,16 +1,10 @@
-"""The ledgers of a switch's plan, of which a step decodes only those that it touches.
+"""The ledgers of a switch's plan by key, and the progress of a switch beside the registry."""
 
-A plan of 100,000 ledgers takes 12 MB. Decoding and encoding all of it in each batch would cost half a second, so it is
-stored in encoded blocks, and the cost of a step depends on its changes and not on the plan's size.
-"""
-
-import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from heapq import heappop, heappush
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.switching.ledgers import LedgerKind
@@ -21,7 +15,6 @@ from policies.switching.state import (
     Directive,
     LedgerStage,
     LedgerTask,
-    PlanBlock,
     Switch,
     SwitchAction,
     SwitchStage,
@@ -29,62 +22,38 @@ from policies.switching.state import (
 )
 from policies.units import InstantMs
 
-BLOCK_SIZE = 256
-"""The number of ledgers in a new block; decoding and encoding one block costs 0.2 ms."""
-
-_DECODER = msgspec.msgpack.Decoder(list[LedgerTask])
-
 
 class LedgerPlan:
-    """The ledgers of a switch by id. A ledger named by a cursor and by a schema has a task for each.
+    """The ledgers of a switch by key. A ledger named by a cursor and by a schema has a task for each."""
 
-    Args:
-        tasks: the ledgers of a small plan.
-        blocks: the ledgers of a large plan.
-    """
-
-    def __init__(self, tasks: Iterable[LedgerTask] = (), blocks: Iterable[PlanBlock] = ()) -> None:
-        self._blocks = list(blocks)
-        self._firsts = [block.first for block in self._blocks]
-        self._decoded: dict[int, dict[int, LedgerTask]] = {}
-        """The ledgers of a block by its place, once one of them was needed."""
-        self._changed: set[int] = set()
-        self._sorted: dict[int, list[int]] = {}
-        """The sorted keys of a block, once needed: a new plan is at first one block of all its ledgers."""
-        self._ranks: list[int] | None = None
-        """The number of ledgers before each block; None: not counted."""
-        self._counts = Counter(_count_tags(self._blocks))
-        self._idle: dict[LedgerStage, list[tuple[int, bool]]] = {}
-        """A heap by stage: keys of ledgers, and (True) first keys of blocks that contain some. Keys may be stale."""
-        for block in self._blocks:
-            for stage in {stage for (stage, awaiting), _ in block.tags if awaiting is SwitchAction.NONE}:
-                heapq.heappush(self._idle.setdefault(stage, []), (block.first, True))
+    def __init__(self, tasks: Iterable[LedgerTask] = ()) -> None:
+        self._tasks = {plan_key(task.ledger_id, task.kind): task for task in tasks}
+        self._counts = Counter((task.stage, task.awaiting) for task in self._tasks.values())
+        self._sorted: list[int] | None = sorted(self._tasks)
+        """The keys in order; None: a ledger came or went since they were sorted."""
+        self._idle: dict[LedgerStage, list[int]] = {}
+        """A heap by stage of the keys of ledgers without an open order. Keys may be stale."""
+        for key in self._sorted:
+            task = self._tasks[key]
+            if task.awaiting is SwitchAction.NONE:
+                self._idle.setdefault(task.stage, []).append(key)  # a sorted list is a heap
         self.touched: set[int] = set()
-        for task in tasks:
-            self.put(task)
-        self.touched, self.changed = set(), False
+        self.changed = False
 
     def __len__(self) -> int:
-        return self._counts.total()
+        return len(self._tasks)
 
     def __iter__(self) -> Iterator[LedgerTask]:
         """Return all ledgers in the order of their keys."""
-        for place in range(max(1, len(self._blocks))):
-            inside = self._decode(place)
-            yield from (inside[key] for key in sorted(inside))
+        return (self._tasks[key] for key in self._keys())
 
     def at(self, *stages: LedgerStage) -> Iterator[LedgerTask]:
-        """Return the ledgers at these stages in the order of their keys; a block without one is not decoded."""
-        for place, block in enumerate(self._blocks):
-            if place in self._decoded or any(stage in stages for (stage, _), _ in block.tags):
-                inside = self._decode(place)
-                yield from (inside[key] for key in sorted(inside) if inside[key].stage in stages)
-        if not self._blocks:
-            yield from (task for task in self if task.stage in stages)
+        """Return the ledgers at these stages in the order of their keys."""
+        return (task for task in self if task.stage in stages) if self.count(*stages) else iter(())
 
     def get(self, key: int) -> LedgerTask | None:
         """Return a ledger of the plan by `LedgerTask.key`."""
-        return self._decode(self._find_block(key)).get(key)
+        return self._tasks.get(key)
 
     def tasks_of(self, ledger_id: int) -> tuple[LedgerTask, ...]:
         """Return the tasks of a ledger: for a cursor, for a schema, or for both."""
@@ -93,27 +62,28 @@ class LedgerPlan:
 
     def place(self, key: int) -> int:
         """Return the place of a ledger in the plan, from 1 on."""
-        block = self._find_block(key)
-        if self._ranks is None:
-            counts = (
-                len(self._decoded[place]) if place in self._decoded else sum(count for _, count in known.tags)
-                for place, known in enumerate(self._blocks)
-            )
-            self._ranks = [0, *accumulate(counts)]
-        if block not in self._sorted:
-            self._sorted[block] = sorted(self._decode(block))
-        return self._ranks[block] + bisect_left(self._sorted[block], key) + 1
+        return bisect_left(self._keys(), key) + 1
 
     def put(self, task: LedgerTask) -> None:
         """Insert or replace a ledger."""
-        self._replace(task.key, task)
+        known = self._tasks.get(task.key)
+        if known is None:
+            self._sorted = None
+        else:
+            self._counts[known.stage, known.awaiting] -= 1
+        self._tasks[task.key] = task
         self._counts[task.stage, task.awaiting] += 1
         self.touched.add(task.key)
-        self._offer(task)
+        self.changed = True
+        if task.awaiting is SwitchAction.NONE:
+            heappush(self._idle.setdefault(task.stage, []), task.key)
 
     def drop(self, key: int) -> None:
         """Remove a ledger."""
-        self._replace(key, None)
+        known = self._tasks.pop(key, None)
+        if known is not None:
+            self._counts[known.stage, known.awaiting] -= 1
+            self._sorted, self.changed = None, True
 
     def count(self, *stages: LedgerStage) -> int:
         """Count the ledgers at these stages."""
@@ -137,93 +107,30 @@ class LedgerPlan:
             found += self._take_least(stage, most - len(found))
         return found
 
-    def packed(self) -> dict[str, object]:
-        """Return the fields of the switch that store the plan: few ledgers loose, and many in blocks.
-
-        Blocks that did not change stay as they are.
-        """
-        if len(self) <= BLOCK_SIZE:
-            return {"tasks": tuple(self), "blocks": ()}
-        blocks: list[PlanBlock] = []
-        for place in range(max(1, len(self._blocks))):
-            blocks += self._pack(place) if place in self._changed else self._blocks[place : place + 1]
-        return {"tasks": (), "blocks": tuple(blocks)}
-
-    def _pack(self, place: int) -> Iterator[PlanBlock]:
-        inside = self._decoded[place]
-        keys = sorted(inside)
-        for start in range(0, len(keys), BLOCK_SIZE):
-            some = [inside[key] for key in keys[start : start + BLOCK_SIZE]]
-            tags = tuple(sorted(Counter((task.stage, task.awaiting) for task in some).items()))
-            yield PlanBlock(keys[start], tags, msgspec.msgpack.encode(some))
-
-    def _replace(self, key: int, task: LedgerTask | None) -> None:
-        """Replace the ledger of a key, or remove it, and count the former one no longer."""
-        place = self._find_block(key)
-        inside = self._decode(place)
-        known = inside.pop(key, None)
-        if known is not None:
-            self._counts[known.stage, known.awaiting] -= 1
-        if task is not None:
-            inside[key] = task
-        if (known is None) != (task is None):
-            self._ranks = None
-            self._sorted.pop(place, None)
-        self._changed.add(place)
-        self.changed = True
-
-    def _find_block(self, key: int) -> int:
-        return max(0, bisect_right(self._firsts, key) - 1)
-
-    def _decode(self, place: int) -> dict[int, LedgerTask]:
-        inside = self._decoded.get(place)
-        if inside is None:
-            tasks = _DECODER.decode(self._blocks[place].packed) if place < len(self._blocks) else []
-            inside = self._decoded[place] = {task.key: task for task in tasks}
-            for task in tasks:
-                self._offer(task)
-        return inside
+    def _keys(self) -> list[int]:
+        if self._sorted is None:
+            self._sorted = sorted(self._tasks)
+        return self._sorted
 
     def _take_least(self, stage: LedgerStage, most: int) -> list[LedgerTask]:
-        heap = self._idle.get(stage, [])
-        found: dict[int, LedgerTask] = {}
+        heap, found = self._idle.get(stage, []), dict[int, LedgerTask]()
         while heap and len(found) < most:
-            key, is_block = heapq.heappop(heap)
-            if is_block:
-                self._decode(self._find_block(key))  # this offers its ledgers
-                continue
-            task = self.get(key)
+            task = self.get(heappop(heap))
             if task is not None and task.stage is stage and task.awaiting is SwitchAction.NONE:
-                found[key] = task
+                found[task.key] = task
         for key in found:
-            heapq.heappush(heap, (key, False))
+            heappush(heap, key)
         return list(found.values())
-
-    def _offer(self, task: LedgerTask) -> None:
-        if task.awaiting is SwitchAction.NONE:
-            heapq.heappush(self._idle.setdefault(task.stage, []), (task.key, False))
 
 
 def load_plan(switch: Switch | None) -> LedgerPlan:
     """Return the plan of a switch."""
-    return LedgerPlan(switch.tasks, switch.blocks) if switch is not None else LedgerPlan()
+    return LedgerPlan(switch.tasks) if switch is not None else LedgerPlan()
 
 
 def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
     """Count a switch's ledgers by stage. Of a switch that is over, only these counts are kept."""
-    if switch.settled:
-        return switch.settled
-    counts = Counter(task.stage for task in switch.tasks)
-    for (stage, _), count in _count_tags(switch.blocks).items():
-        counts[stage] += count
-    return counts
-
-
-def _count_tags(blocks: Iterable[PlanBlock]) -> Counter[tuple[LedgerStage, SwitchAction]]:
-    counts: Counter[tuple[LedgerStage, SwitchAction]] = Counter()
-    for block in blocks:
-        counts.update(dict(block.tags))
-    return counts
+    return switch.settled or Counter(task.stage for task in switch.tasks)
 
 
 # The progress of a switch beside the registry, from which a switch goes on after a lost checkpoint.

@@ -163,17 +163,6 @@ class LedgerTask(Struct, array_like=True, frozen=True):
         return plan_key(self.ledger_id, self.kind)
 
 
-class PlanBlock(Struct, array_like=True, frozen=True):
-    """Consecutive ledgers of a large plan, encoded."""
-
-    first: int
-    """The least key in the block."""
-    tags: tuple[tuple[tuple[LedgerStage, SwitchAction], int], ...]
-    """The number of ledgers by stage and open order."""
-    packed: bytes
-    """The ledgers as msgpack, in the order of their keys."""
-
-
 def plan_key(ledger_id: int, kind: LedgerKind) -> int:
     """Return the key of a ledger in the plan; a ledger named by a cursor and by a schema is there twice."""
     return 2 * ledger_id + (kind is LedgerKind.SCHEMA)
@@ -287,7 +276,7 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     rollback_until_ms: InstantMs = NEVER
     cleanup_from_ms: InstantMs = NEVER
     tasks: tuple[LedgerTask, ...] = ()
-    """The ledgers of a small plan, sorted by id; `blocks` has those of a large one."""
+    """The ledgers of the plan, sorted by id."""
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     attribution_only: bool = True
@@ -300,8 +289,6 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """Why nothing is ordered until an operator drives it on; empty if it goes on."""
     settled: dict[LedgerStage, int] = field(default_factory=dict)
     """The number of ledgers by stage once it is over; then the plan itself is dropped."""
-    blocks: tuple[PlanBlock, ...] = ()
-    """The ledgers of a large plan, in the order of their ids."""
     stage_ms: InstantMs = NEVER
     """When it reached its stage."""
     paused: bool = False

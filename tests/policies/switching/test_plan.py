@@ -1,22 +1,15 @@
-"""The plan: idle ledgers come in the order of ids, however they came in, and a change takes apart what it touches."""
+"""The plan: idle ledgers come in the order of ids, however they came in."""
 
 from itertools import permutations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import LedgerKind
-from policies.switching.machine import Transition
 from policies.switching.plan import LedgerPlan
-from policies.switching.state import REVERSIBLE, LedgerStage, LedgerTask, PlanBlock, SwitchAction, SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.wire import WireWorld
-
-SIZE = "policies.switching.plan.BLOCK_SIZE"
+from policies.switching.state import LedgerStage, LedgerTask, SwitchAction
 
 L, A = LedgerStage, SwitchAction
 
@@ -68,15 +61,6 @@ def test_ledgers_are_counted_as_they_move() -> None:
     assert plan.touched == {task(2).key}
 
 
-# --- in blocks
-
-
-def stored(plan: LedgerPlan) -> LedgerPlan:
-    fields = plan.packed()
-    blocks = msgspec.msgpack.decode(msgspec.msgpack.encode(fields["blocks"]), type=tuple[PlanBlock, ...])
-    return LedgerPlan(msgspec.convert(fields["tasks"], tuple[LedgerTask, ...]), blocks)
-
-
 TASKS = st.builds(
     task,
     st.integers(0, 40),
@@ -85,90 +69,30 @@ TASKS = st.builds(
 )
 
 
-STEPS = st.lists(st.lists(TASKS | st.integers(0, 40), max_size=12), max_size=6)
-
-
-@given(STEPS, st.integers(1, 5))
-def test_a_plan_is_a_sorted_dictionary_over_any_steps(steps: list[list[LedgerTask | int]], size: int) -> None:
+@given(st.lists(st.lists(TASKS | st.integers(0, 40), max_size=12), max_size=6), st.integers(0, 50))
+def test_a_plan_is_a_sorted_dictionary_over_any_steps(steps: list[list[LedgerTask | int]], most: int) -> None:
     expected: dict[int, LedgerTask] = {}
     found = LedgerPlan()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SIZE, size)
-        for step in steps:
-            for each in step:
-                if isinstance(each, LedgerTask):
-                    found.put(each)
-                    expected[each.key] = each
-                else:
-                    key = task(each).key
-                    assert found.get(key) == expected.get(key)
-                    found.drop(key)
-                    expected.pop(key, None)
-            assert [found.place(key) for key in sorted(expected)] == list(range(1, len(expected) + 1))
-            found = stored(found)
-            assert (list(found), len(found)) == ([expected[key] for key in sorted(expected)], len(expected))
-            assert found.count(L.BUILT) == sum(each.stage is L.BUILT for each in expected.values())
-
-
-def test_a_change_makes_one_block_anew() -> None:
-    plan = stored(LedgerPlan(task(n) for n in range(2000)))
-    before = plan.packed()["blocks"]
-    plan.put(task(700, L.BUILT))
-    after = plan.packed()["blocks"]
-    assert isinstance(before, tuple)
-    assert isinstance(after, tuple)
-    assert len(before) == len(after) == 8
-    assert [n for n in range(8) if before[n] != after[n]] == [2]
-
-
-@given(st.lists(TASKS, max_size=40), st.lists(TASKS, max_size=10), st.integers(0, 50))
-def test_a_plan_in_blocks_answers_as_one_spread_out(
-    tasks: list[LedgerTask], changes: list[LedgerTask], most: int
-) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SIZE, 3)
-        packed = stored(LedgerPlan(tasks))
-    plain = LedgerPlan({each.ledger_id: each for each in tasks}.values())
-    for plan in (packed, plain):
-        for each in changes:
-            plan.put(each)
-    stages = (L.BUILT, L.PENDING)
-    assert packed.idle(most, *stages) == plain.idle(most, *stages) == packed.idle(most, *stages)
-    assert packed.count(*stages) == plain.count(*stages) == len(plain)
-    assert packed.count_ordered(A.COPY) == plain.count_ordered(A.COPY)
-    assert list(packed.at(L.BUILT)) == list(plain.at(L.BUILT)) == [each for each in plain if each.stage is L.BUILT]
-    assert list(packed) == list(plain)
-
-
-class Unread:
-    """A decoder that nobody may use."""
-
-    def decode(self, packed: bytes) -> list[LedgerTask]:
-        raise AssertionError(packed)
-
-
-@pytest.mark.parametrize("is_paused", [False, True])
-@pytest.mark.parametrize(
-    "stage", [*sorted(REVERSIBLE), SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK]
-)
-def test_the_holds_and_their_commands_read_no_ledger_that_they_do_not_name(
-    stage: SwitchStage, is_paused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are found at each step, and a plan has 100,000 ledgers."""
-    monkeypatch.setattr(SIZE, 1)
-    world = WireWorld()
-    world.to(stage)
-    world.tell(*([command("pause", "p")] if is_paused else []))
-    monkeypatch.setattr("policies.switching.plan._DECODER", Unread())
-    assert list(find_holds(Transition(world.state, world.limits, world.now_ms).facts()))
-
-
-@pytest.mark.parametrize("stage", [SwitchStage.DONE, SwitchStage.ROLLED_BACK])
-def test_a_switch_goes_the_same_way_in_blocks(stage: SwitchStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = WireWorld()
-    plain.to(stage)
-    monkeypatch.setattr(SIZE, 1)
-    blocks = WireWorld()
-    blocks.to(stage)
-    assert [said.sentence for said in blocks.said] == [said.sentence for said in plain.said]
-    assert [said.task for said in blocks.said] == [said.task for said in plain.said]
+    for step in steps:
+        for each in step:
+            if isinstance(each, LedgerTask):
+                found.put(each)
+                expected[each.key] = each
+            else:
+                key = task(each).key
+                assert found.get(key) == expected.get(key)
+                found.drop(key)
+                expected.pop(key, None)
+        in_order = [expected[key] for key in sorted(expected)]
+        assert [found.place(each.key) for each in in_order] == list(range(1, len(expected) + 1))
+        found = LedgerPlan(found)
+        assert (list(found), len(found)) == (in_order, len(expected))
+        assert list(found.at(L.BUILT)) == [each for each in in_order if each.stage is L.BUILT]
+        assert found.count(L.BUILT) == sum(each.stage is L.BUILT for each in expected.values())
+        idle = [
+            each
+            for stage in (L.BUILT, L.PENDING)
+            for each in in_order
+            if (each.stage, each.awaiting) == (stage, A.NONE)
+        ]
+        assert found.idle(most, L.BUILT, L.PENDING) == found.idle(most, L.BUILT, L.PENDING) == idle[:most]
