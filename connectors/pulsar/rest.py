@@ -4,6 +4,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -15,7 +16,7 @@ import tenacity
 from pydantic import AfterValidator, BaseModel, FailFast, Field, SecretStr, TypeAdapter, ValidationError
 
 from connectors.collection import ReadErrors, first_problem, one_line
-from connectors.http.client import BearerAuth, bounded_client, deadline, url_problems
+from connectors.http.client import ENDS_AT, BearerAuth, bounded_client, url_problems
 from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
 from connectors.redaction import RedactedBlock, secret, without_secrets
 from policies.observations import Outcome
@@ -167,7 +168,7 @@ def url_of_member(url: MemberUrl, member: str) -> str:
 
 # Maps answers and errors of the admin REST API to the outcome of a reading and a short reason.
 
-_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout
 
 _OUTCOMES: dict[int, Outcome] = {
     HTTPStatus.UNAUTHORIZED: Outcome.UNAUTHORIZED,
@@ -249,8 +250,6 @@ def _text(error: BaseException) -> str:
     match error:
         case AdminError() | UserError():
             return str(error)
-        case httpx.PoolTimeout():
-            return f"{_place(error)}no connection became free in time"
         case httpx.ConnectTimeout():
             return f"{_place(error)}no connection in time"
         case httpx.TimeoutException():
@@ -347,8 +346,7 @@ class RestClient:
             retry=tenacity.retry_if_exception(_is_transient),
             reraise=True,
         )
-        with deadline(self._timeout_seconds):
-            return _parse(retrying(self.send, "GET", path, params=params), shape)
+        return _parse(retrying(self._send, "GET", path, self._ends_at(), params=params), shape)
 
     def send(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: Any = None
@@ -358,14 +356,19 @@ class RestClient:
         It follows redirects with the token, as Pulsar's own clients do. It never follows one from https to http, nor to
         a host that neither the settings name nor `may_follow` allows.
         """
+        return self._send(method, path, self._ends_at(), params=params, json=json)
+
+    def _ends_at(self) -> float:
+        return time.monotonic() + self._timeout_seconds
+
+    def _send(self, method: str, path: str, ends_at: float, **content: Any) -> httpx.Response:
         client = self._current()
-        request = client.build_request(method, path, params=params, json=json)
-        with deadline(self._timeout_seconds):
-            for _ in range(_REDIRECTS):
-                response = client.send(request)
-                if response.next_request is None:
-                    break
-                request = self._checked_redirect(client, request, response.next_request)
+        request = client.build_request(method, path, extensions={ENDS_AT: ends_at}, **content)
+        for _ in range(_REDIRECTS):
+            response = client.send(request)
+            if response.next_request is None:
+                break
+            request = self._checked_redirect(client, request, response.next_request)
         error = refusal(response)
         if error is not None:
             raise error

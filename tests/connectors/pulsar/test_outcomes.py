@@ -74,7 +74,6 @@ ERRORS: dict[str, tuple[Exception, str, str]] = {
     "no such name": (httpx.ConnectError("[Errno -2] Name or service"), "unreachable", "[Errno -2] Name or service"),
     "connecting takes long": (httpx.ConnectTimeout("timed out"), "timeout", "no connection in time"),
     "answering takes long": (httpx.ReadTimeout("timed out"), "timeout", "no answer in time"),
-    "all connections busy": (httpx.PoolTimeout(""), "timeout", "no connection became free in time"),
     "not even a redirect": (httpx.UnsupportedProtocol("no protocol"), "error", "no protocol"),
     "undecodable": (httpx.DecodingError("bad gzip"), "error", "bad gzip"),
 }
