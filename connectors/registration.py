@@ -123,6 +123,8 @@ class ProbeContext:
     settings: Any
     """The policy's block, as it is in force for this cluster."""
     clients: Clients
+    loop: KafkaConnection | None = None
+    """The loop's own Kafka; None if the start embeds one."""
 
 
 @dataclass(frozen=True)

@@ -277,9 +277,10 @@ def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Pro
     blocks = settings.policy_settings()
     for name, cluster in settings.clusters.items():
         for kind in POLICIES.values():
-            registered, own = connectors_of(kind), blocks[kind.name].for_cluster(name)
-            yield from _collector_probes(kind.name, registered, ProbeContext(name, cluster, own, connections))
-            yield from registered.probes(ProbeContext(name, cluster, own, connections))
+            context = ProbeContext(name, cluster, blocks[kind.name].for_cluster(name), connections, settings.kafka)
+            registered = connectors_of(kind)
+            yield from _collector_probes(kind.name, registered, context)
+            yield from registered.probes(context)
 
 
 def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:

@@ -9,7 +9,8 @@ from threading import Event
 import connectors.kafka.log_dirs
 from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
-from connectors.kafka.cluster_client import detail_of, outcome_of
+from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
@@ -36,7 +37,7 @@ from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_entities import Entity, forget_command, parse_entity
 from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS, full_rate_seconds, may_be_ours
 from policies.throttle.quota_settings import Cover, QuotaSettings
-from policies.throttle.quota_state import CATCH_ALL, QuotaState, find_coverage, misses_empty_ids
+from policies.throttle.quota_state import CATCH_ALL, QuotaState, exclude_own, find_coverage, misses_empty_ids
 from policies.throttle.readings import QuotaApplication
 from policies.units import UserError, counted, format_duration, human_bytes, name_some
 
@@ -112,6 +113,10 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
     if kafka is not None and quotas is not None:
         yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
+        loop = context.loop
+        line = None if loop is None else exclude_own(quotas, None if loop.sasl is None else loop.sasl.username)
+        if loop is not None and line is not None:
+            yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
 
 
 def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
@@ -161,6 +166,22 @@ _WITHOUT_ID = {
     Cover.ALL: "clients without a client id escape above factor 0, a stop reaches them",
     Cover.LISTED: "clients without a client id escape, which {user: default} or `cover: all` would stop",
 }
+
+
+def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str) -> ProbeResult:
+    """Check that a stop does not slow down Headgate itself, whose records may be on the same Kafka."""
+    ids = []
+    for connection in (kafka, loop):
+        try:
+            with closing(ClusterClient(connection, kafka.timeout_seconds)) as client:
+                client.describe()
+                ids.append(client.cluster_id)
+        except FAILURES as error:
+            return ProbeResult(outcome_of(error), detail_of(error))
+    if ids[0] is not None and ids[0] == ids[1]:
+        detail = "the loop's topics are on this Kafka, too, so a stop slows Headgate down and delays its own end"
+        return ProbeResult(Outcome.ERROR, detail, (f"another Kafka for the loop, or clusters.<name>.quotas: {line}",))
+    return ProbeResult(Outcome.OK, "the loop's topics are on another Kafka")
 
 
 def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:

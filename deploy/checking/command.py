@@ -23,7 +23,7 @@ from deploy.settings.application import Settings
 from deploy.settings.file import ReadFile, read_file, settings_of
 from policies.registry import POLICIES
 from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import CATCH_ALL
+from policies.throttle.quota_state import exclude_own
 from policies.units import UserError, counted, human_bytes
 from streaming.settings import is_loopback
 
@@ -206,10 +206,8 @@ def _own_client_warnings(settings: Settings) -> Iterator[SettingsWarning]:
         quotas = cluster.setting(QuotaSettings)
         if own is None or cluster.kafka is None or quotas is None or own.bootstrap_servers is None:
             continue
-        user = None if own.sasl is None else own.sasl.username
-        is_shared = not set(own.servers()).isdisjoint(cluster.kafka.servers())
-        if is_shared and user not in quotas.exclude and any(spec.entity in CATCH_ALL for spec in quotas.entities):
-            line = f"exclude: [{user}]" if user else "a user of its own (kafka.sasl), and exclude: [that user]"
+        line = exclude_own(quotas, None if own.sasl is None else own.sasl.username)
+        if line is not None and not set(own.servers()).isdisjoint(cluster.kafka.servers()):
             what = "slows Headgate down, too, whose topics are on the same Kafka: use another one, or set"
             yield SettingsWarning(("clusters", name, "quotas"), f"{what} {line}")
 

@@ -111,6 +111,17 @@ CATCH_ALL = frozenset({_ANY_USER, *_BY_CLIENT_ID})
 """Entities that slow down everybody without a more specific quota."""
 
 
+def exclude_own(settings: QuotaSettings, user: str | None) -> str | None:
+    """Return the line that keeps Headgate's own user free of a throttle; None if none slows that user down.
+
+    Args:
+        user: None if Headgate has no login, or one whose name the settings do not have.
+    """
+    if user in settings.exclude or not any(spec.entity in CATCH_ALL for spec in settings.entities):
+        return None
+    return f"exclude: [{user}]" if user else "a user of its own (kafka.sasl), and exclude: [that user]"
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """The quotas of a cluster that decide for clients in place of a configured one."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
+from connectors.registration import ProbeContext
 from connectors.throttle import registration
 from connectors.throttle.quotas.worker import Released
 from policies.observations import Outcome
+from policies.throttle import ThrottleSettings
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import Original
@@ -77,6 +80,37 @@ def test_entities_without_a_rate_at_factor_one_are_named(monkeypatch: pytest.Mon
     assert (outcome, "neither a `base` nor a quota in Kafka: client-id=<default>" in detail) == (Outcome.ERROR, True)
     assert "base: 10MB" in remedy
     assert check(monkeypatch, {Entity(client_id=DEFAULT): MB}, **settings)[0] is Outcome.OK
+
+
+SHARED = (Outcome.ERROR, ("another Kafka for the loop, or clusters.<name>.quotas: exclude: [hg]",))
+
+
+@pytest.mark.parametrize(
+    ("exclude", "loop_id", "found"),
+    [
+        pytest.param([], "one", [SHARED], id="the loop's topics are on the watched Kafka"),
+        pytest.param([], "other", [(Outcome.OK, ())], id="they are on another one"),
+        pytest.param([], None, [(Outcome.OK, ())], id="a broker that tells no id"),
+        pytest.param(["hg"], "one", [], id="Headgate's user is excluded"),
+    ],
+)
+def test_the_doctor_names_a_stop_that_slows_headgate_itself(
+    exclude: list[str], loop_id: str | None, found: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(kafka: KafkaConnection, _: float) -> SimpleNamespace:
+        found_id = loop_id if kafka is loop else loop_id and "one"
+        return SimpleNamespace(describe=lambda: None, close=lambda: None, cluster_id=found_id)
+
+    monkeypatch.setattr(registration, "ClusterClient", connect)
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "hg", "password": "p"}
+    loop = KafkaConnection.model_validate({"bootstrap_servers": "alias:1", "sasl": sasl})
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}], "exclude": exclude}
+    cluster = SimpleNamespace(
+        kafka=WatchedKafka(bootstrap_servers="k:1"), setting=lambda kind: kind.model_validate(quotas)
+    )
+    context = ProbeContext("a", cast("Any", cluster), ThrottleSettings(), cast("Any", None), loop)
+    probes = [each for each in registration.CONNECTORS.probes(context) if each.asks == "own clients"]
+    assert [(each.ask().outcome, each.ask().remedies) for each in probes] == found
 
 
 RELEASED = {
