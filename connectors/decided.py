@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from connectors.kafka.tail import Record
-from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision, Fence, Standing, has_expired
 from policies.effects import EffectBook, InForce, Report, judge_in_force
 from policies.observations import ActuatorEvent
@@ -85,13 +84,13 @@ class ReportReader:
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
-    `knows` returns whether a cluster is of interest; by default every cluster but the canary is. If `policy` is given,
+    `knows` returns whether a cluster is of interest; by default every one is. If `policy` is given,
     only decisions of that policy are folded.
     """
 
     def __init__(
         self,
-        knows: Callable[[str], bool] = lambda cluster: cluster != CANARY,
+        knows: Callable[[str], bool] = lambda _cluster: True,
         kinds: Iterable[type[Decision]] | None = None,
         policy: str | None = None,
     ) -> None:

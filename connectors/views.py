@@ -143,16 +143,6 @@ class PolicySnapshot:
         return [decision for decision in self.decisions if isinstance(decision, kind)]
 
 
-class AnswersStatus(BaseModel):
-    """Whether and how fast the loop answers the canary, from its reading to its decision."""
-
-    model_config = ConfigDict(frozen=True)
-
-    latest_seconds: float | None = Field(description="Latency of the last answer; null before the first.")
-    unanswered_seconds: float = Field(description="Age of the reading that waits for its answer; 0 if none waits.")
-    silent: bool = Field(description="Whether that age is above the limit: the loop is dead or far behind.")
-
-
 @dataclass(frozen=True, slots=True)
 class LoopSnapshot:
     """The whole loop."""
@@ -168,8 +158,8 @@ class LoopSnapshot:
     """The firing alerts, by severity and then the newest first."""
     recent_decisions: Sequence[Decision] = ()
     """The last decisions and alerts that changed anything, the newest first."""
-    answers: AnswersStatus | None = None
-    """None if there is no canary."""
+    silence: str | None = None
+    """Why the loop does not decide; None if it decides."""
     unwatched: frozenset[tuple[str, str]] = frozenset()
     """The policies and clusters whose heartbeat is stale."""
 

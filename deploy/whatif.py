@@ -25,7 +25,6 @@ from rich.text import Text
 from connectors.kafka.history import read_history, read_ranges
 from deploy.commands.terminal import SafeConsole
 from deploy.settings.application import Settings
-from policies.canary import CANARY
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.policy import BATCHES, Batch
 from policies.registry import decided_topics, observed_topics
@@ -60,11 +59,10 @@ def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorde
 
 
 def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
-    """Yield the events of the observed topics in a time range, without the canary's; raises as `read_history` does."""
+    """Yield the events of the observed topics in a time range; raises as `read_history` does."""
     topics = [settings.topics.topic(name) for name in observed_topics()]
     for record in read_history(settings.loop_kafka(), topics, since, to):
-        if record.key != CANARY.encode():  # decisions about the canary are of no interest
-            yield _make_recorded(record.position(), record, settings.topics.prefix)
+        yield _make_recorded(record.position(), record, settings.topics.prefix)
 
 
 def _make_recorded(place: str, record: ObservedRecord, prefix: str) -> Recorded:
@@ -199,10 +197,9 @@ def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) 
     """Return the courses of all subjects, ordered by cluster, policy and subject.
 
     Args:
-        sides: the decisions of each replay in order, by `SETTINGS` and perhaps `AGAINST`; the canary's are left out.
+        sides: the decisions of each replay in order, by `SETTINGS` and perhaps `AGAINST`.
         end: the end of the last decision in force; None for just after the last decision of any side.
     """
-    sides = {side: [d for d in decisions if d.cluster != CANARY] for side, decisions in sides.items()}
     last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
     if last is None:
         return []

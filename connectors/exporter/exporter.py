@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,11 +12,11 @@ from prometheus_client.registry import Collector
 
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Tail
 from connectors.views import Family, LoopSnapshot, Sample, metrics
 from policies.decisions import Decision
 from policies.settings import PolicySettings
-from policies.units import from_millis
+from policies.units import from_millis, human_seconds
 
 # The version of Headgate.
 
@@ -34,7 +34,14 @@ VERSION = _version()
 
 BUILD_INFO = Family("headgate_build_info", "1, labelled with the running version.", ("version",))
 SETTINGS_INFO = Family("headgate_settings_info", "1, labelled with a hash of this process's settings.", ("hash",))
+LOOP_ALIVE = Family(
+    "headgate_loop_alive",
+    "0 if the loop does not decide: this process's query fails or stalls, or no heartbeat of a query came for 90 s.",
+    (),
+)
 
+SILENT_MS = 90_000
+"""A query whose last heartbeat is older is dead or far behind. Each policy's heartbeat is due at whole minutes."""
 _POLL_SECONDS = 0.2
 
 
@@ -49,7 +56,7 @@ class Exporter(Collector):
         clusters: the clusters to show; None: all, up to a limit.
         on_decision: called once for each decision and alert, on the thread of `run`, with whether the exporter had
             caught up before: False for history. It should be quick.
-        on_records: called on the same thread with all records.
+        problem: the problem of the query if it runs in this process; None without one.
     """
 
     def __init__(
@@ -62,20 +69,23 @@ class Exporter(Collector):
         settings_hash: str,
         clusters: frozenset[str] | None = None,
         on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
-        on_records: Callable[[Sequence[Record]], None] | None = None,
+        problem: Callable[[], str | None] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._connection = connection
         self._client_id = f"{prefix}-exporter"
         self._info = [Sample(BUILD_INFO, (VERSION,), 1.0), Sample(SETTINGS_INFO, (settings_hash,), 1.0)]
         self._on_decision = on_decision
-        self._on_records = on_records
+        self._query_problem = problem
         self._now_ms = now_ms
         self._view = LoopView(prefix, policies, clusters)
         self._lock = threading.Lock()
         self._caught_up = False
         self._behind: str | None = "the exporter has not started yet"
         self._problem: str | None = None
+        self._heartbeat_ms: int | None = None
+        self._alive_ms: int | None = None
+        """When the query was last seen alive, by this machine's clock; None before anything is observed."""
         registry.register(self)
 
     def run(self, stop: threading.Event) -> None:
@@ -93,16 +103,32 @@ class Exporter(Collector):
 
     def _poll(self, tail: Tail) -> None:
         records = tail.poll(_POLL_SECONDS)
-        if self._on_records is not None:
-            self._on_records(records)
         live = self._caught_up
         with self._lock:
             decisions = self._view.fold(records, live=live)
             self._caught_up = live or tail.caught_up
+            self._note_heartbeat(live=live)
         self._problem = tail.problem
         self._behind = None if self._caught_up else f"the exporter is reading its history: {tail.backlog}"
         for decision in decisions:
             self._on_decision(decision, live)
+
+    def _note_heartbeat(self, *, live: bool) -> None:
+        """Take the time of a live heartbeat from this clock, so that a difference of clocks is no silence."""
+        if self._view.heartbeat_ms != self._heartbeat_ms:
+            self._heartbeat_ms = self._view.heartbeat_ms
+            self._alive_ms = self._now_ms() if live else self._heartbeat_ms
+        elif self._caught_up and self._alive_ms is None and self._view.has_observations:
+            self._alive_ms = self._now_ms()
+
+    def silence(self) -> str | None:
+        """Return why the loop does not decide, from the query in this process and its heartbeats; None if it does."""
+        if (problem := self._query_problem()) is not None:
+            return problem
+        silent_ms = 0 if self._alive_ms is None else self._now_ms() - self._alive_ms
+        if not self._caught_up or silent_ms <= SILENT_MS:
+            return None
+        return f"no heartbeat of a query has come for {human_seconds(silent_ms / 1000)}, and one is due each minute"
 
     def caught_up(self) -> str | None:
         """Readiness: None once all records that were in the topics at the start are read, else a sentence."""
@@ -113,17 +139,19 @@ class Exporter(Collector):
         now_ms = self._now_ms()
         with self._lock:
             if self._caught_up:
-                return replace(self._view.snapshot(now_ms), problem=self._problem or self._view.find_foreign(now_ms))
+                problem = self._problem or self._view.find_foreign(now_ms)
+                return replace(self._view.snapshot(now_ms), problem=problem, silence=self.silence())
         return LoopSnapshot(from_millis(now_ms), self.caught_up())
 
     def describe(self) -> list[Metric]:
         """Return every possible family, so that a registry finds clashes and can filter by name."""
-        return [BUILD_INFO.metric(), SETTINGS_INFO.metric(), *self._view.families()]
+        return [BUILD_INFO.metric(), SETTINGS_INFO.metric(), LOOP_ALIVE.metric(), *self._view.families()]
 
     def collect(self) -> Iterator[Metric]:
         """Yield the present metrics."""
         with self._lock:
-            of_process = [*self._info, *self._view.process_samples()]
+            alive = Sample(LOOP_ALIVE, (), float(self.silence() is None))
+            of_process = [*self._info, alive, *self._view.process_samples()]
             of_loop = self._view.metrics(self._now_ms()) if self._caught_up else []
         yield from metrics(of_process)
         yield from of_loop

@@ -14,7 +14,6 @@ from connectors.kafka.tail import Record
 from connectors.registration import connectors_of
 from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
 from policies.alerts import LOOP
-from policies.canary import CANARY
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
 from policies.registry import (
@@ -127,6 +126,8 @@ class LoopView:
         self._foreign: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_MOST_FOREIGN))
         """The append times of records on decided topics that are no decisions."""
         self._recent = RecentDecisions()
+        self.heartbeat_ms: int | None = None
+        """The append time of the query's last heartbeat; None without one."""
 
     def histories(self) -> dict[str, timedelta | None]:
         """Return the topics to follow, and how far back each is read; None: from its beginning."""
@@ -170,6 +171,11 @@ class LoopView:
         since_ms = now_ms - millis_of(RECENT)
         counts = {topic: sum(at_ms > since_ms for at_ms in times) for topic, times in sorted(self._foreign.items())}
         return next((describe_foreign(topic, count) for topic, count in counts.items() if count), None)
+
+    @property
+    def has_observations(self) -> bool:
+        """Whether a collector has read a cluster."""
+        return bool(self._newest_ms)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of a moment."""
@@ -276,7 +282,10 @@ class LoopView:
         change = self._in_force.fold(record)
         if record.value is None:
             self._forget(record, None if change is None else change.before)
-        if change is None or (decision := change.decision) is None or isinstance(decision, Standing):
+        if change is None or (decision := change.decision) is None:
+            return None
+        if isinstance(decision, Standing):
+            self.heartbeat_ms = record.appended_ms
             return None
         if change.is_news:
             self._recent.add(decision)
@@ -290,8 +299,6 @@ class LoopView:
         return decision
 
     def _is_known(self, cluster: str) -> bool:
-        if cluster == CANARY:
-            return False
         if self._clusters is not None:
             return cluster in self._clusters or cluster == LOOP
         if len(self._seen_clusters) < MOST_CLUSTERS:

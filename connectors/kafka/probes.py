@@ -43,7 +43,6 @@ _NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.D
           AclOperation.CREATE: "Create", AclOperation.ALL: "All"}  # fmt: skip
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
-_CANARY_SECONDS = 10.0
 
 Operations = frozenset[str]
 """Operations by the names of `kafka-acls.sh`."""
@@ -116,17 +115,6 @@ class Authorized:
         return frozenset(
             _NAMES.values() if AclOperation.ALL in allowed else (_NAMES[o] for o in allowed if o in _NAMES)
         )
-
-
-def why_not_writable(connection: KafkaConnection, topic: str) -> str | None:
-    """Return one sentence if the cluster forbids this client to write a topic, else None."""
-    try:
-        allowed = Authorized(connection, "headgate-canary", _CANARY_SECONDS).topics([topic]).get(topic)
-    except (KafkaException, TimeoutError):
-        return None  # the cluster is away for the moment
-    if allowed is None or "Write" in allowed:
-        return None
-    return f"this principal may not write {topic}: `headgate topics acls canary` names what it needs"
 
 
 LOOP = "loop Kafka"

@@ -22,7 +22,6 @@ from policies.registry import (
     observed_topic,
     observed_topics,
 )
-from policies.throttle import LogDirs
 from policies.throttle.quota_state import QuotaState
 from policies.units import PositiveDuration, Size, UserError, millis_of, parse_duration
 from policies.wire import CONTENT_TYPE, DECIDER_TOPIC, MAX_DECISION_BYTES, MAX_RECORD_BYTES, SHARE_COUNT, SHARES_TOPIC
@@ -270,7 +269,7 @@ def _collectors() -> Mapping[str, tuple[Grant, ...]]:
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
-    """Return the rights of all components: collect-<policy>, decide, export, canary (of export), act, command."""
+    """Return the rights of all components: collect-<policy>, decide, export, act, command."""
     observed = [topic for topic in observed_topics() if topic != COMMANDS]
     return {
         **_collectors(),
@@ -282,8 +281,6 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             *_member(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
-        # Separate from `export`, which only reads: this right allows to publish log dirs of any cluster.
-        "canary": (_LOOK, *_write(observed_topic(LogDirs))),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),

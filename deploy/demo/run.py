@@ -104,7 +104,7 @@ class Workplace:
 
     def settings(self, **given: Any) -> Settings:
         """Return settings of a loop whose data are here, and which nobody else needs to find."""
-        given |= {"data_dir": self.folder / "data", "jars_dir": self.jars_dir, "http": {"port": 0}, "canary": False}
+        given |= {"data_dir": self.folder / "data", "jars_dir": self.jars_dir, "http": {"port": 0}}
         return DemoSettings(**given)
 
 
@@ -197,7 +197,7 @@ def run_loop(
         publish = publisher.publish
         connections = stack.enter_context(Connections(settings))
         audit = follow(settings.loop_kafka(), settings.topics.topic(AUDIT))
-        export = exporting(settings, registry, publisher, director.show_decision)
+        export = exporting(settings, registry, director.show_decision)
         actuators = Actuators(settings, registry, publisher, connections)
         components = [
             Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),

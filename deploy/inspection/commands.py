@@ -24,7 +24,6 @@ from deploy.checking.schema import suggest
 from deploy.commands.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
-from policies.canary import CANARY
 from policies.decisions import Decision
 from policies.registry import POLICIES, REPORTS, decided_topics
 from policies.units import UserError, format_instant
@@ -40,7 +39,7 @@ class InForceReader(AbstractContextManager["InForceReader"]):
     """Reads the decided topics of a loop; use it as a context manager.
 
     Args:
-        in_force: folds the records; by default all but the canary's.
+        in_force: folds the records; by default all of them.
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str, in_force: DecisionsInForce | None = None) -> None:
@@ -117,8 +116,8 @@ class Shown:
             raise UserError(f"--cluster: the settings name no cluster '{self.cluster}'{suggest(self.cluster, names)}")
 
     def knows(self, cluster: str) -> bool:
-        """Return whether a cluster is wanted; the canary never is."""
-        return cluster != CANARY and (self.cluster is None or fnmatch.fnmatchcase(cluster, self.cluster))
+        """Return whether a cluster is wanted."""
+        return self.cluster is None or fnmatch.fnmatchcase(cluster, self.cluster)
 
 
 def show_status(settings: Settings, shown: Shown) -> None:

@@ -1,4 +1,4 @@
-"""The components of a process that exports: metrics, status page, canary, and notifications to Alertmanager."""
+"""The components of a process that exports: metrics, status page, and notifications to Alertmanager."""
 
 import hashlib
 import threading
@@ -14,18 +14,15 @@ from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import Publish
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
-from connectors.canary.canary import Canary, CanaryMetrics
 from connectors.collection import Kind, PollMetrics, ReadingHistory
 from connectors.component import Check, Component
 from connectors.exporter.exporter import VERSION, Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.history import last_readings
-from connectors.kafka.probes import why_not_writable
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.partitions.membership import Group, PartitionLease
 from connectors.pulsar.admin import AdminApi
 from connectors.registration import ActuatorContext, CollectorContext, acts_on, connectors_of
-from connectors.views import LoopSnapshot
 from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
@@ -333,28 +330,17 @@ class Exporting(NamedTuple):
 def exporting(
     settings: Settings,
     registry: CollectorRegistry,
-    publisher: Publisher | None,
     on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
     *,
     healthy: Check = lambda: None,
 ) -> Exporting:
-    """Make the components of the exporter: metrics, the status page, and the canary if the settings have it.
+    """Make the components of the exporter: metrics and the status page.
 
     Args:
-        publisher: publishes the canary's readings; None: there is no canary.
         on_decision: called with each decision, and whether the exporter has read its history by then.
-        healthy: the problem that /-/healthy of this process shows; while it has one, the page shows it, too.
+        healthy: the problem that /-/healthy of this process shows; while it has one, page and metric show it, too.
     """
-    settings_hash, kafka = settings.fingerprint(), settings.loop_kafka()
-    canary = None
-    if settings.canary and publisher is not None:
-        canary = Canary(
-            settings.topics.prefix,
-            publisher.publish,
-            CanaryMetrics(registry),
-            forbidden=lambda topic: why_not_writable(kafka, topic),
-            ready=lambda: exporter.caught_up(),
-        )
+    settings_hash = settings.fingerprint()
     exporter = Exporter(
         settings.loop_kafka(),
         settings.topics.prefix,
@@ -363,18 +349,11 @@ def exporting(
         settings_hash=settings_hash,
         clusters=settings.watched_clusters(),
         on_decision=on_decision,
-        on_records=None if canary is None else canary.fold_records,
+        problem=healthy,
     )
-
-    def snapshot() -> LoopSnapshot:
-        found = exporter.snapshot()
-        if (problem := healthy()) is not None:  # the last answer of the canary is older than that
-            return replace(found, problem=found.problem or problem)
-        return replace(found, answers=None if canary is None else canary.answers())
-
-    site = StatusSite(snapshot, version=VERSION, settings_hash=settings_hash)
+    site = StatusSite(exporter.snapshot, version=VERSION, settings_hash=settings_hash)
     components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
-    return Exporting([*components, *([] if canary is None else [Component("canary", canary.run)])], site)
+    return Exporting(components, site)
 
 
 def notifier_components(settings: Settings, registry: CollectorRegistry) -> list[Component]:

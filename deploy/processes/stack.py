@@ -167,10 +167,8 @@ def run_exporter(settings: Settings) -> None:
     """Run the exporter."""
     _require_topics(settings)
     registry = new_registry()
-    # without the canary it only reads
-    with publishing(settings, registry) if settings.canary else nullcontext() as publisher:
-        export = exporting(settings, registry, publisher)
-        _run_part(settings, registry, [*export.components, *notifier_components(settings, registry)], export.site)
+    export = exporting(settings, registry)
+    _run_part(settings, registry, [*export.components, *notifier_components(settings, registry)], export.site)
 
 
 def run_actuators(settings: Settings) -> None:
@@ -292,7 +290,6 @@ def _run(
         export = exporting(
             settings,
             registry,
-            publisher,
             terminal.decision,
             healthy=lambda: first_problem(component.healthy for component in components),
         )

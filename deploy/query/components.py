@@ -354,7 +354,7 @@ def log_differences(report: TopicReport) -> None:
 
 
 def _retirement_components(settings: Settings, publisher: Publisher) -> list[Component]:
-    clusters = settings.decided_clusters()
+    clusters = settings.watched_clusters()
     if clusters is None:
         _log.warning("the settings name no cluster: readings of every cluster name are decided on")
         return []

@@ -25,7 +25,6 @@ from pydantic import (
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.canary.settings import with_canary
 from connectors.http.server import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
@@ -35,7 +34,6 @@ from deploy.checking.schema import suggest, with_names_of_clusters
 from deploy.java.jars import default_cache_dir
 from deploy.settings.folders import user_folder
 from policies.alerts import LOOP
-from policies.canary import CANARY
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors
 from policies.units import UserError
@@ -172,7 +170,7 @@ WatchedCluster: Any = _watched_cluster()
 def _check_name(name: str) -> str:
     if not 1 <= len(name) <= MAX_CLUSTER_NAME:
         raise ValueError(f"a cluster's name has 1 to {MAX_CLUSTER_NAME} characters")
-    if name in (CANARY, LOOP):
+    if name == LOOP:
         raise ValueError(f"'{name}' is a name of Headgate's own: give the cluster another one")
     return name
 
@@ -254,12 +252,6 @@ class Settings(BaseSettings):
     alertmanager: AlertmanagerSettings | None = Field(
         default=None, description="The process with the exporter sends alerts to Alertmanager."
     )
-    canary: bool = Field(
-        default=True,
-        description="Every 30 s the exporter publishes a reading of the pseudo-cluster `headgate-canary`, and "
-        "measures how long its decision takes: `headgate_loop_latency_seconds`. The query's process must have the same "
-        "value.",
-    )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
 
     @field_validator("data_dir", "jars_dir", mode="before")
@@ -320,15 +312,9 @@ class Settings(BaseSettings):
         """Return the watched clusters; None without any (a file with only `policies:`): then all are accepted."""
         return frozenset(self.clusters) if self.clusters else None
 
-    def decided_clusters(self) -> frozenset[str] | None:
-        """Return the clusters that are decided on: the watched ones, and the canary."""
-        watched = self.watched_clusters()
-        return watched | {CANARY} if self.canary and watched is not None else watched
-
     def policy_host(self) -> PolicyHost:
         """Return the host of the policies with these settings."""
-        settings = self.policy_settings()
-        return PolicyHost(with_canary(settings) if self.canary else settings, self.decided_clusters())
+        return PolicyHost(self.policy_settings(), self.watched_clusters())
 
     def loop_kafka(self) -> KafkaConnection:
         """Return the settings of the loop's own Kafka.

@@ -191,8 +191,8 @@ class Headgate:
 
 
 def write_settings(file: Path, **settings: Any) -> Path:
-    """Write a settings file, by default without a canary, so that tests count only their own decisions."""
-    file.write_text(yaml.safe_dump({"canary": False, **settings}))
+    """Write a settings file, as YAML."""
+    file.write_text(yaml.safe_dump(settings))
     return file
 
 

@@ -20,7 +20,7 @@ def test_what_comes_from_elsewhere_is_fresh() -> None:
 def test_the_users_of_strimzi_have_the_rights_of_their_parts_and_no_others() -> None:
     documents = yaml.safe_load_all((ROOT / "docker/strimzi-users.yaml").read_text())
     users = {each["metadata"]["name"]: each for each in documents}
-    own = {part: grants for part, grants in rights().items() if part != "canary"}  # no process of its own
+    own = rights()
     assert set(users) == {f"headgate-{part}" for part in own}
     for part, grants in own.items():
         acls = users[f"headgate-{part}"]["spec"]["authorization"]["acls"]

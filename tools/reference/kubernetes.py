@@ -69,8 +69,6 @@ def _closed(**properties: Any) -> dict[str, Any]:
 
 def _users() -> Iterator[dict[str, Any]]:
     for part, grants in rights().items():
-        if part == "canary":
-            continue  # no process of its own: the exporter's user may be given these rights, too
         yield {
             "apiVersion": "kafka.strimzi.io/v1",
             "kind": "KafkaUser",

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from connectors.alertmanager.notifier import NotifierMetrics
-from connectors.canary.canary import CanaryMetrics
 from connectors.collection import PollMetrics
 from connectors.exporter.exporter import Exporter
 from connectors.http.tls import Certificates
@@ -81,7 +80,6 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
     """Return the functions that register metrics, by part, except the exporter's."""
     return {
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
-        "The canary": CanaryMetrics,
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
-from connectors.views import MAX_RECENT_DECISIONS, AnswersStatus, PolicyDetail
+from connectors.views import MAX_RECENT_DECISIONS, PolicyDetail
 from policies.decisions import Mode, Severity
 from policies.units import ClosedEnum, Instant
 
@@ -137,7 +137,7 @@ class LoopStatus(Document):
     settings_hash: str
     complete: bool = Field(description="False while the history is being read; then no clusters are shown.")
     problem: str | None = Field(description="Why it is not complete, or why no new records can be read.")
-    answers: AnswersStatus | None = Field(description="Null if there is no canary.")
+    silence: str | None = Field(description="Why the loop does not decide; null if it decides.")
     cluster_counts: dict[Concern, int] = Field(description="Number of clusters by concern.")
     alert_count: int = Field(description="Number of firing alerts.")
     clusters: tuple[ClusterStatus, ...] = Field(description="By name.")
@@ -161,7 +161,6 @@ class HistoryDocument(Document):
 
     interval_seconds: float = Field(description="Time between two points.")
     ends_at: Instant | None = Field(description="Time of the last point; null before the first.")
-    loop: dict[str, tuple[float | None, ...]] = Field(description="The series of the loop itself.")
     clusters: dict[str, dict[str, tuple[float | None, ...]]] = Field(
         description="The series by cluster and name, oldest first; null: unknown. All end at `ends_at`."
     )
@@ -175,9 +174,6 @@ POINTS = 240
 MOST_SERIES = 6
 """Limit for one cluster; a policy has one or two."""
 MOST_CLUSTERS = 1000
-
-LOOP = ""
-"""Stands for the loop itself where a cluster's name is expected."""
 
 WIDTH, HEIGHT = 240.0, 40.0
 _INSET = 2.0
@@ -218,10 +214,8 @@ class History:
 
     def document(self) -> HistoryDocument:
         """Return all series."""
-        clusters = {cluster: self.series(cluster) for cluster in self._rings if cluster != LOOP}
-        return HistoryDocument(
-            interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, loop=self.series(LOOP), clusters=clusters
-        )
+        clusters = {cluster: self.series(cluster) for cluster in self._rings}
+        return HistoryDocument(interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, clusters=clusters)
 
 
 class Chart(NamedTuple):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from connectors.exporter.page.documents import HEIGHT, LOOP, WIDTH, Chart, Concern, History, draw_chart
+from connectors.exporter.page.documents import HEIGHT, WIDTH, Chart, Concern, History, draw_chart
 from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
 from policies.registry import POLICIES, alert_kind, alert_kinds
@@ -44,7 +44,6 @@ def render_page(status: StatusDocuments, history: History) -> bytes:
         amiss=[each for each in shown if each.concern not in _CALM],
         calm=[each for each in shown if each.concern in _CALM],
         others=others,
-        loop_charts=_draw_charts(history.series(LOOP)),
         charts={each.cluster: _draw_charts(history.series(each.cluster)) for each in shown},
     )
 
@@ -106,7 +105,6 @@ def _make_environment() -> Environment:
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
         "number": lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}",
-        "latency": lambda seconds: f"{seconds:.2f} s" if seconds < 10 else human_seconds(seconds),
         "counts": _format_counts,
         "path": lambda text: quote(text, safe=""),
         "command": _make_command,

@@ -9,7 +9,6 @@ from typing import Any
 
 from connectors.decided import is_stale, without_steps
 from connectors.exporter.page.documents import (
-    LOOP,
     SHOWN_ALERTS,
     AlertLine,
     AlertsDocument,
@@ -50,11 +49,8 @@ class StatusDocuments:
     decisions: DecisionsDocument
 
     def charted(self) -> dict[str, Mapping[str, float]]:
-        """Return the charted values of each cluster and of the loop (`LOOP`), without stale ones."""
-        answers = self.loop.answers
-        seconds = None if answers is None or answers.silent else answers.latest_seconds
-        of_loop = {} if seconds is None else {"seconds to answer": seconds}
-        return {LOOP: of_loop, **{cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}}
+        """Return the charted values of each cluster, without stale ones."""
+        return {cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}
 
 
 def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> StatusDocuments:
@@ -72,7 +68,7 @@ def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> Sta
         settings_hash=settings_hash,
         complete=loop.behind is None,
         problem=loop.behind or loop.problem,
-        answers=loop.answers,
+        silence=loop.silence,
         cluster_counts={concern: counts[concern] for concern in Concern},
         alert_count=len(loop.alerts),
         clusters=tuple(clusters),

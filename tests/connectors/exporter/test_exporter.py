@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,17 +20,29 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
-from policies.decisions import Decision
+from policies.decisions import Decision, Issuer, Mode
 from policies.observations import Outcome, ReportResult
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
-from tests.connectors.exporter.loop import DECIDED, PREFIX, START, Loop, log_dirs, openmetrics, paused, quota, reported
+from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.connectors.exporter.loop import (
+    DECIDED,
+    OBSERVED,
+    PREFIX,
+    START,
+    Loop,
+    log_dirs,
+    openmetrics,
+    paused,
+    quota,
+    reported,
+)
 
 # Untyped upstream.
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 
-OWN = frozenset({"headgate_build_info", "headgate_settings_info"})
+OWN = frozenset({"headgate_build_info", "headgate_settings_info", "headgate_loop_alive"})
 FIRST = to_millis(START)
 """Sequence of the first decision of a loop."""
 
@@ -60,6 +72,7 @@ class Scene:
         self.registry = CollectorRegistry(auto_describe=True)
         self.heard: list[tuple[int, bool]] = []
         self.now = START
+        self.problem: str | None = None
         self.stop = threading.Event()
         self.tail = ScriptedTail(iter(()))
         monkeypatch.setattr(exporter, "Tail", self.tail)
@@ -70,6 +83,7 @@ class Scene:
             self.registry,
             settings_hash="cafe",
             on_decision=self._hear,
+            problem=lambda: self.problem,
             now_ms=lambda: to_millis(self.now),
         )
 
@@ -209,3 +223,70 @@ def test_who_it_is_is_always_shown(scene: Scene) -> None:
     assert set(scene.families()) == OWN
     assert scene.value("headgate_settings_info", hash="cafe") == 1
     assert scene.value("headgate_build_info", version=VERSION) == 1
+
+
+# --- Whether the loop decides
+
+
+def heartbeat(at: datetime) -> Record:
+    _, said = emit_heartbeat(Issuer("throttle", "payments", Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(at))
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+
+
+@pytest.mark.parametrize(
+    ("records", "query", "silence"),
+    [
+        pytest.param([], None, None, id="nothing is observed yet"),
+        pytest.param([heartbeat(START)], None, None, id="a heartbeat, and the next one is not late"),
+        pytest.param(
+            [heartbeat(START - timedelta(seconds=100))],
+            None,
+            "no heartbeat of a query has come for 3 min",
+            id="a late one",
+        ),
+        pytest.param([heartbeat(START)], "the query failed", "the query failed", id="its process knows better"),
+    ],
+)
+def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem(
+    scene: Scene, records: list[Record], query: str | None, silence: str | None
+) -> None:
+    scene.problem = query
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield records, True
+        scene.now = START + timedelta(seconds=80)
+        assert (scene.exporter.snapshot().silence or "").startswith(silence or "")
+        assert (scene.exporter.snapshot().silence is None) == (silence is None)
+        assert scene.value("headgate_loop_alive") == (silence is None)
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())
+
+
+def test_a_live_heartbeat_counts_from_when_it_is_read_by_whatever_clock_it_was_made(scene: Scene) -> None:
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield [], True
+        yield [heartbeat(START - timedelta(hours=1))], True
+        assert scene.exporter.silence() is None
+        scene.now += timedelta(seconds=91)
+        assert scene.exporter.silence() is not None
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())
+
+
+def test_a_query_that_never_answers_the_first_reading_is_silent(scene: Scene) -> None:
+    loop = Loop()
+    loop.step(log_dirs(300))
+
+    def script() -> Iterator[tuple[list[Record], bool]]:
+        yield [each for each in loop.records if each.topic == OBSERVED], True
+        assert scene.exporter.silence() is None
+        scene.now += timedelta(seconds=91)
+        assert scene.exporter.silence() == "no heartbeat of a query has come for 91 s, and one is due each minute"
+        scene.stop.set()
+        yield [], True
+
+    scene.run(script())

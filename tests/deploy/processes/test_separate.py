@@ -89,7 +89,7 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page", "canary"])],
+    [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     COMMANDS[command](world.settings)
@@ -127,11 +127,9 @@ def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(wor
     assert world.ran == []
 
 
-def test_an_exporter_without_a_canary_writes_nothing_and_opens_no_producer(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exporter_writes_nothing_and_opens_no_producer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "publishing", lambda *_: pytest.fail("a producer was opened"))
-    stack.run_exporter(world.settings.model_copy(update={"canary": False}))
+    stack.run_exporter(world.settings)
     assert world.ran == [["exporter", "status page"]]
 
 

@@ -10,7 +10,6 @@ import yaml
 
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
-from policies.canary import CANARY
 from policies.throttle import ThrottleSettings
 from policies.units import UserError, parse_duration
 
@@ -564,31 +563,3 @@ def test_of_very_many_names_that_are_none_too(written: Written, text: str) -> No
     said = mistakes(written(text))
     assert len(said) == 101
     assert said[-1].endswith("maybe more mistakes")
-
-
-# The canary
-
-
-def test_the_canary_is_decided_on_and_is_no_watched_cluster(written: Written) -> None:
-    settings = load_settings(written("clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}"))
-    assert settings.decided_clusters() == frozenset({"payments", CANARY})
-    assert settings.watched_clusters() == frozenset({"payments"})
-    assert settings.policy_host().knows(CANARY)
-    assert CANARY not in throttle(settings).clusters
-
-
-def test_switched_off_there_is_no_canary(written: Written) -> None:
-    settings = load_settings(written("{canary: false, clusters: {payments: {kafka: {bootstrap_servers: 'k:9092'}}}}"))
-    assert settings.decided_clusters() == settings.watched_clusters() == frozenset({"payments"})
-    assert not settings.policy_host().knows(CANARY)
-
-
-def test_where_every_cluster_is_taken_so_is_the_canary() -> None:
-    settings = load_settings(None)
-    assert settings.decided_clusters() is None
-    assert settings.policy_host().knows(CANARY)
-
-
-def test_no_cluster_may_have_the_canarys_name(written: Written) -> None:
-    (mistake,) = mistakes(written(f"clusters: {{{CANARY}: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}"))
-    assert "'headgate-canary' is a name of Headgate's own: give the cluster another one" in mistake

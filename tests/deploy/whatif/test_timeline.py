@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from deploy.whatif import AGAINST, SETTINGS, Lane, Span, lanes, timeline_view
-from policies.canary import CANARY
 from policies.decisions import Decision
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -69,11 +68,6 @@ def test_what_is_decided_last_is_shown_though_nothing_comes_after_it() -> None:
 def test_a_difference_that_comes_with_the_last_event_is_a_difference() -> None:
     sides = {SETTINGS: decided(LOOSE, *SLOW[:3]), AGAINST: decided(STRICT, *SLOW[:3])}
     assert "1 · above_limits instead of 0.5 · soft_limit" in shown(lanes(sides))
-
-
-def test_the_canary_has_no_course() -> None:
-    of_canary = [each.model_copy(update={"cluster": CANARY}) for each in decided(LOOSE, *EVENING)]
-    assert lanes({SETTINGS: of_canary}) == []
 
 
 def test_an_alert_lasts_from_its_firing_to_its_end() -> None:

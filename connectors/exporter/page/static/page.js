@@ -40,6 +40,7 @@ function renew(fresh) {
     document.title = fresh.title;
     document.getElementById("news").textContent = fresh.title;  // announced; ages and numbers are not
   }
+  live.dataset.state = fresh.getElementById("live").dataset.state;
   const main = document.querySelector("main");
   const before = units(main);
   const after = units(fresh.querySelector("main"));
@@ -130,8 +131,9 @@ function show() {
     each.title = `${local}, ${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
   if (failures === 0) {
-    live.textContent = answeredAt ? "live" : "";
-    live.className = answeredAt ? "live" : "";
+    const decides = live.dataset.state === "live";
+    live.textContent = !answeredAt ? "" : decides ? "live" : "the loop does not decide";
+    live.className = !answeredAt ? "" : decides ? "live" : "dead";
   } else {
     const since = answeredAt ? ` for ${span((Date.now() - answeredAt) / 1000)}` : "";
     live.textContent = `no answer${since}`;

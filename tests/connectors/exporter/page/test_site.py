@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from connectors.exporter.page import documents
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from connectors.views import AnswersStatus
 from policies.alerts import LOOP
 from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES
@@ -188,7 +187,7 @@ def test_before_the_history_is_read_nothing_is_shown(world: World) -> None:
     world.site.record()
     status = told(world, "/status")
     assert (status["complete"], status["problem"], status["clusters"]) == (False, world.behind, [])
-    assert told(world, "/history") == {"interval_seconds": 15.0, "ends_at": None, "loop": {}, "clusters": {}}
+    assert told(world, "/history") == {"interval_seconds": 15.0, "ends_at": None, "clusters": {}}
     assert world.behind in page(world)
     assert "payments" not in page(world)
 
@@ -203,24 +202,21 @@ def test_an_alert_about_the_loop_itself_leads_to_the_whole_loop(world: World) ->
     assert found.body.decode() == page(world)
 
 
-# --- Whether the loop answers
+# --- Whether the loop decides
 
 
-def test_how_soon_the_loop_answers_its_canary_is_shown_and_drawn(world: World) -> None:
-    world.answers = AnswersStatus(latest_seconds=0.31, unanswered_seconds=0.0, silent=False)
-    world.site.record()
-    assert told(world, "/status")["answers"] == {"latest_seconds": 0.31, "unanswered_seconds": 0.0, "silent": False}
-    assert told(world, "/history")["loop"] == {"seconds to answer": [0.31]}
-    assert "The loop answers in <b>0.31 s</b>" in page(world)
-
-
-def test_a_loop_that_does_not_answer_is_said_before_anything_else(world: World) -> None:
-    world.answers = AnswersStatus(latest_seconds=0.31, unanswered_seconds=48, silent=True)
-    world.site.record()
-    assert told(world, "/history")["loop"] == {}
-    assert "<h1>The loop does not answer</h1>" in page(world)
-    assert "<title>The loop does not answer · Headgate</title>" in page(world)
-    assert "for 48 s" in page(world)
+def test_a_loop_that_does_not_decide_is_said_before_anything_else_and_on_no_page_live(world: World) -> None:
+    assert 'data-state="live"' in page(world)
+    world.silence = "the query failed and is being restarted: the JVM is gone"
+    world.later(seconds=2)
+    assert told(world, "/status")["silence"] == world.silence
+    assert "<h1>The loop does not decide</h1>" in page(world)
+    assert "<title>The loop does not decide · Headgate</title>" in page(world)
+    assert world.silence in page(world)
+    for path in ("/", "/clusters/payments", "/alerts/volume-below-hard-limit"):
+        answer = world.site.respond(path)
+        assert answer is not None
+        assert b'data-state="silent"' in answer.body
 
 
 # --- Names are text

@@ -7,7 +7,7 @@ from typing import Any
 from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
-from connectors.views import AnswersStatus, LoopSnapshot
+from connectors.views import LoopSnapshot
 from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage
@@ -41,7 +41,7 @@ class World:
         self.behind: str | None = None
         self.view = LoopView(PREFIX, {"throttle": ThrottleSettings.model_validate(LIMITS)})
         self.pictures = 0
-        self.answers: AnswersStatus | None = None
+        self.silence: str | None = None
         self.seconds = 0.0
         self.site = StatusSite(self.picture, version="0.1.0", settings_hash="cafe", clock=lambda: self.seconds)
         self._loops: dict[str, throttle.Loop] = {}
@@ -49,7 +49,7 @@ class World:
     def picture(self) -> LoopSnapshot:
         self.pictures += 1
         picture = LoopSnapshot(self.now, self.behind) if self.behind else self.view.snapshot(to_millis(self.now))
-        return replace(picture, answers=self.answers)
+        return replace(picture, silence=self.silence)
 
     def later(self, **span: float) -> None:
         """Let time pass for the loop and for the site."""
