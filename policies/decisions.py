@@ -87,16 +87,6 @@ class Issuer:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Otherwise:
-    """A change that would lead to another verdict, by the policy's knowledge when it decided."""
-
-    verdict: str
-    """The verdict after that change."""
-    when: str
-    """The condition in plain words with its numbers, worded to follow "once"."""
-
-
 class Decision(BaseModel):
     """The fields of every decision; each kind of decision is a subclass with further fields."""
 
@@ -137,13 +127,6 @@ class Decision(BaseModel):
     )
     numbers: Annotated[Mapping[str, Any], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False, description="The numbers behind it; in the audit topic only."
-    )
-
-    otherwise: Annotated[tuple[Otherwise, ...], SkipValidation] = Field(
-        default=(),
-        exclude=True,
-        repr=False,
-        description="Changes that would lead to another verdict; in the audit topic only.",
     )
 
     @property

@@ -224,7 +224,6 @@ def audit_event(
     """
     data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision}
     data["numbers"] = dict(decision.numbers)
-    data["otherwise"] = [{"verdict": each.verdict, "when": each.when} for each in decision.otherwise]
     data["observations"] = list(_rests_on(decision, seen, {} if encoded is None else encoded))
     return encode_event(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
 

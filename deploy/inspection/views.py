@@ -48,8 +48,6 @@ class Explanation:
     decision_type: str
     decision: dict[str, Any]
     numbers: dict[str, Any]
-    otherwise: tuple[dict[str, str], ...] = ()
-    """The counterfactuals: each has a ``verdict`` and the condition ``when``."""
     observations: tuple[dict[str, Any], ...] = ()
     """The events of its evidence, as far as the topics still contain them."""
     reports: tuple[dict[str, Any], ...] = field(default=())
@@ -72,7 +70,6 @@ class Explanation:
             "type": self.decision_type,
             "decision": self.decision,
             "numbers": self.numbers,
-            "otherwise": list(self.otherwise),
             "observations": list(self.observations),
             "evidence_no_longer_kept": self.missing,
             "reports": list(self.reports),
@@ -166,7 +163,6 @@ class Audit:
             entry["decision_type"],
             decision,
             entry.get("numbers", {}),
-            tuple(entry.get("otherwise", ())),
             tuple(self._evidence(decision, entry.get("observations", ()))),
             of_it,
             tuple(reported[-1]) if reported and not of_it else (),
@@ -347,7 +343,7 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
 
 
 def explanation_view(explained: Explanation) -> RenderableType:
-    """Show the explanation, the meaning of its words, numbers, counterfactuals, evidence, and actuators' reports."""
+    """Show the explanation, the meaning of its words, numbers, evidence, and actuators' reports."""
     decision, found = explained.decision, explained.in_force
     wanted = found.wanted if found is not None and found.wanted else decision.get("alert", decision["verdict"])
     lines: list[RenderableType] = [
@@ -358,11 +354,9 @@ def explanation_view(explained: Explanation) -> RenderableType:
              f"settings {decision['settings_hash']}, id {decision['decision_id']}", "dim"),
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
-    otherwise = (Text.assemble((str(o["verdict"]), "bold"), f" once {o['when']}") for o in explained.otherwise)
     sections: dict[str, Iterable[RenderableType]] = {
         "what to do": _runbook(decision),
         "numbers": number_tables(explained.numbers),
-        "otherwise": otherwise,
         "rests on": _observations(explained),
         "carried out": _reports(explained),
     }

@@ -1,6 +1,5 @@
 """Makes the decision about a group, and publishes it if that is due."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
@@ -14,25 +13,19 @@ from policies.bookie_disks.decisions import (
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
-from policies.comparison import Relation
-from policies.decisions import EVIDENCE_LIMIT, Issuer, Otherwise, Publication
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication
 from policies.free_space.alerts import (
-    NO_LIMIT,
     describe_ahead,
-    describe_threshold,
-    describe_wait,
     explain_factor,
-    list_otherwise,
     render_factor,
 )
-from policies.free_space.gate import FactorVerdict, Gate, is_publishable, lowering, raising
+from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
 from policies.free_space.volumes import NEVER, Freshness
 from policies.units import (
     agreeing,
     counted,
-    counted_with,
     format_duration,
     format_instant,
     from_millis,
@@ -151,65 +144,6 @@ def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, setting
     return _describe_free(decisive)
 
 
-# The counterfactuals of a decision: for each direction, the condition under which the factor moves next.
-#
-# They are worded from the comparisons of the gate between factors, turned into free bytes of the dir that decided,
-# and the instants at which a hold ends.
-
-
-def counterfactuals(verdict: GroupVerdict) -> tuple[Otherwise, ...]:
-    """Name the conditions under which the factor falls, then those under which it rises."""
-    return list_otherwise(_lower(verdict), _higher(verdict))
-
-
-def _lower(verdict: GroupVerdict) -> Iterator[str]:
-    factor, settings = verdict.move.gate.factor, verdict.settings
-    if factor == 0.0:
-        return
-    if not settings.limited:
-        yield NO_LIMIT
-        return
-    known, tightest = verdict.ranked.known, verdict.decisive.tightest if verdict.decisive is not None else None
-    fallen_count = sum(each.factor < factor and is_publishable(factor, each.factor, settings) for each in known)
-    spare = len(known) - fallen_count - verdict.group.ensemble + 1
-    # If there are more to spare, another bookie decides when this one falls.
-    if tightest is not None and tightest.freshness is Freshness.FRESH and spare <= 1:
-        threshold = lowering(factor, verdict.raw_factor, settings).threshold
-        yield describe_threshold(name_dir(*tightest.key), tightest, Relation.AT_MOST, threshold, settings)
-    if spare > 0:
-        yield f"{counted(spare, 'bookie')} more cannot be used: a ledger needs {verdict.group.ensemble}"
-
-
-def _higher(verdict: GroupVerdict) -> Iterator[str]:
-    settings, gate = verdict.settings, verdict.move.gate
-    if gate.factor == 1.0:
-        return
-    if verdict.move.rises_at_ms is not None:
-        yield f"it is {format_instant(from_millis(verdict.move.rises_at_ms))}, if bookies still allow it"
-        return
-    if verdict.reason is BookieThrottleReason.TOO_FEW_BOOKIES or verdict.decisive is None:
-        yield f"{counted(verdict.group.ensemble, 'bookie')} can be used"
-        return
-    tightest, wait = verdict.decisive.tightest, describe_wait(gate, settings, to_millis(verdict.now))
-    others = verdict.group.ensemble - 1 - sum(_allows_more(each, gate, settings) for each in verdict.ranked.known)
-    if others > 0:
-        wait = f", and {counted_with(others, 'more bookie', 'allows', 'allow')} as much{wait}"
-    if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
-        yield f"{name_dir(verdict.decisive.name, '')} takes data again, or another bookie is added{wait}"
-    elif tightest.freshness is Freshness.FRESH:
-        name, threshold = name_dir(*tightest.key), raising(gate.factor, verdict.raw_factor, settings).threshold
-        stops = bool(gate.stopped_by)
-        yield describe_threshold(name, tightest, Relation.MORE, threshold, settings, stops=stops) + wait
-    else:
-        yield f"{name_dir(*tightest.key)} is read again, and has more free than its limits{wait}"
-
-
-def _allows_more(bookie: BookieVerdict, gate: Gate[DirKey], settings: BookieDisksSettings) -> bool:
-    """Whether the factor could rise as far as this bookie decides that."""
-    is_more = bookie.factor > gate.factor and is_publishable(gate.factor, bookie.factor, settings)
-    return is_more and (bookie.is_clear or not gate.stopped_by)
-
-
 def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:
     """Compare the verdict with the decision in force."""
     last = before.last if before else None
@@ -265,7 +199,6 @@ def _make_decision(
         namespaces=PlacedHere(count=group.count, first=group.first),
         seconds_to_full=verdict.seconds_to_full,
         valid_until=repeat_schedule(settings).ends_at(verdict.now),
-        otherwise=counterfactuals(verdict),
     )
     return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
 

@@ -13,13 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import Condition
-from policies.comparison import Comparison, Relation
-from policies.decisions import Decision, Mode, Otherwise, Severity
-from policies.free_space.gate import FactorVerdict, Gate, Key, earliest_rise_ms
-from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, factor_line
+from policies.decisions import Decision, Mode, Severity
+from policies.free_space.gate import Key
+from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, Projection, SpaceVerdict, VolumeFacts, VolumeState
 from policies.observations import Observation, Outcome, Reading, ReportResult
-from policies.units import ClosedEnum, InstantMs, format_instant, from_millis, human_bytes, human_seconds
+from policies.units import ClosedEnum, InstantMs, human_bytes, human_seconds
 
 # The words that the decisions of all free-space policies share.
 
@@ -335,39 +334,3 @@ def _measure_growth(
         return replace(before, most_bytes_per_second=most, exceeded=0 if fits else before.exceeded, is_full=False)
     rate = (before.from_bytes - free) / seconds
     return replace(start, exceeded=0 if rate <= most else min(before.exceeded + 1, _WINDOWS), bytes_per_second=rate)
-
-
-# The words of counterfactuals: the comparisons of the gate between factors, turned into free bytes of a volume.
-
-NO_LIMIT = "a limit is set for the cluster: there is neither `hard` nor `soft`"
-"""What lowers the factor of a cluster that is only observed."""
-
-
-def list_otherwise(lower: Iterable[str], higher: Iterable[str]) -> tuple[Otherwise, ...]:
-    """Name the conditions under which the factor falls, then those under which it rises."""
-    falls = (Otherwise(FactorVerdict.LOWER.value, when) for when in lower)
-    return (*falls, *(Otherwise(FactorVerdict.RAISE.value, when) for when in higher))
-
-
-def describe_threshold(
-    name: str,
-    volume: SpaceVerdict[Key],
-    relation: Relation,
-    factor: float,
-    settings: FreeSpaceSettings,
-    *,
-    stops: bool = False,
-) -> str:
-    """Write at which free space, at its present rate, a volume crosses a factor; one that `stops` has a margin, too."""
-    usable, total = volume.state.usable_bytes, volume.state.total_bytes
-    threshold = factor_line(total, settings.hard, settings.soft).usable_bytes(factor)
-    if stops and settings.hard is not None:
-        threshold = max(threshold, settings.hard.in_bytes(total, margin=settings.recovery_margin))
-    free = Comparison(usable, relation, threshold + usable - volume.judged_bytes)
-    return f"{name} has {free.describe(human_bytes)} free (now {human_bytes(free.value)})"
-
-
-def describe_wait(gate: Gate[Key], settings: FreeSpaceSettings, now_ms: int) -> str:
-    """Write until when `min_hold` allows no rise; empty if it allows one now."""
-    rises_ms = earliest_rise_ms(gate, settings)
-    return f", not before {format_instant(from_millis(rises_ms))}" if rises_ms > now_ms else ""

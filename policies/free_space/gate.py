@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from policies.comparison import Comparison, Relation
 from policies.free_space.limits import FreeSpaceSettings
 from policies.units import ClosedEnum, InstantMs, millis_of, to_millis
 
@@ -95,16 +94,6 @@ def move(
     return after
 
 
-def lowering(factor: float, raw: float, settings: FreeSpaceSettings) -> Comparison:
-    """Return the comparison by which a factor is lowered."""
-    return Comparison(raw, Relation.AT_MOST, factor - settings.min_change, _EPSILON)
-
-
-def raising(factor: float, raw: float, settings: FreeSpaceSettings) -> Comparison:
-    """Return the comparison by which a factor is raised, as far as the raw factor decides that."""
-    return Comparison(raw, Relation.AT_LEAST, factor + settings.min_change, _EPSILON)
-
-
 def earliest_rise_ms(gate: Gate[Key], settings: FreeSpaceSettings) -> int:
     """Return from when on `min_hold` allows a rise."""
     return 0 if gate.changed_ms is None else gate.changed_ms + millis_of(settings.min_hold)
@@ -130,7 +119,8 @@ def is_publishable(factor: float, raw: float, settings: FreeSpaceSettings) -> bo
     """Return whether a raw factor differs from the one in force by enough to change it."""
     if raw == factor or raw in (0.0, 1.0):
         return raw != factor
-    return (lowering if raw < factor else raising)(factor, raw, settings).holds
+    limit = factor - settings.min_change if raw < factor else factor + settings.min_change
+    return raw <= limit + _EPSILON if raw < factor else raw >= limit - _EPSILON
 
 
 def _check(before: Gate[Key], raw: float, after: GateMove[Key], now_ms: int, settings: FreeSpaceSettings) -> None:

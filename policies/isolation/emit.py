@@ -24,8 +24,6 @@ from policies.isolation.judge import CORE_LENGTH, IsolationJudgement, PlacementJ
 from policies.isolation.messages import (
     MOST_SINGLY,
     WORST_FIRST,
-    derive_placement_counterfactuals,
-    derive_quarantine_counterfactuals,
     explain_placement,
     explain_quarantine,
     explain_summary,
@@ -202,7 +200,6 @@ def _make_placement(
         promised_candidate_count=judged.promised.count,
         leak_count=judged.leak_count,
         valid_until=placement_schedule(facts.settings).ends_at(facts.now),
-        otherwise=derive_placement_counterfactuals(judged),
     )
 
 
@@ -259,9 +256,8 @@ def emit(
     placements = emit_placements(judgement, facts, before.published, issuer, publication)
     orders, changed = _update_orders(judgement, facts)
     known = {order.bookie for order in before.orders}
-    taken_count = len(facts.quarantined.union(o.bookie for o in orders if o.verdict is QuarantineVerdict.QUARANTINE))
     quarantines = [
-        _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known), taken_count)
+        _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known))
         for order in changed
     ]
     decisions = (*placements.decisions, *quarantines)
@@ -372,9 +368,7 @@ def order_schedule(settings: IsolationSettings) -> RepeatSchedule:
     return RepeatSchedule(settings.validity / 2, valid_for=2)
 
 
-def _make_quarantine(
-    order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int, taken_count: int
-) -> BookieQuarantine:
+def _make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
     subject = f"{facts.cluster}/{order.bookie or MANY}"
     return BookieQuarantine(
         **issuer.header(subject, sequence, facts.now, about=("quarantine", subject)),
@@ -396,5 +390,4 @@ def _make_quarantine(
         czxid=order.czxid,
         registered_at=from_millis(order.registered_ms),
         valid_until=order_schedule(facts.settings).ends_at(facts.now),
-        otherwise=derive_quarantine_counterfactuals(order, facts, taken_count),
     )

@@ -11,7 +11,6 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from policies.bookie_readings import BookieAffinity
-from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts, Picture
 from policies.isolation.fold import collect_alike
@@ -333,7 +332,7 @@ class _Guard:
             return QuarantineReason.NO_GROUPS, ""
         if bookie in self.facts.portless:
             return QuarantineReason.RACK_ENTRY, ""
-        if not limit_quarantined(len(taken), self.facts.settings).holds:
+        if len(taken) >= self.facts.settings.max_quarantined:
             return QuarantineReason.MAX_QUARANTINED, ""
         return (QuarantineReason.WOULD_BE_INFEASIBLE, starved) if starved else (None, "")
 
@@ -411,11 +410,6 @@ def quarantine_due_ms(facts: IsolationFacts, needs: QuarantineNeeds) -> Iterator
     yield from ((b.missing_ms or b.since_ms) + settle_ms for b in _find_absent(facts))
     if needs.greatest.count:
         yield from (b.since_ms + settle_ms for b in facts.notable if b.assigned is False and b.takes_data)
-
-
-def limit_quarantined(count: int, settings: IsolationSettings) -> Comparison:
-    """Return the comparison that must hold before one more bookie is quarantined."""
-    return Comparison(count, Relation.LESS, settings.max_quarantined)
 
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())

@@ -13,9 +13,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.settings import RuleSet, Unaffine
 from policies.units import UserError
@@ -151,8 +148,10 @@ class Placed:
     """The bookies it may use now, in disjoint parts."""
     tier: Tier
     """How far it must reach to find enough."""
-    enough: Comparison
-    """Up to that tier: the writable bookies, compared with those that a ledger needs."""
+    reached: int
+    """The writable bookies up to that tier."""
+    ensemble_size: int
+    """The bookies that a ledger needs."""
     reason: PlacementReason
     primary: BookieSet = _NO_BOOKIES
     """Writable bookies of its primary groups."""
@@ -166,17 +165,12 @@ class Placed:
     @property
     def feasible(self) -> bool:
         """Whether the candidates suffice for a ledger."""
-        return self.enough.holds
+        return self.reached >= self.ensemble_size
 
     @property
     def headroom(self) -> int:
         """The losses of bookies until it needs the next tier; 0 if infeasible."""
-        return max(0, int(self.enough.value - self.enough.threshold) + 1)
-
-    @property
-    def primary_enough(self) -> Comparison:
-        """The writable primary bookies, compared with those that a ledger needs."""
-        return replace(self.enough, value=len(self.primary))
+        return max(0, self.reached - self.ensemble_size + 1)
 
     @property
     def candidates(self) -> frozenset[str]:
@@ -236,9 +230,14 @@ def place(
     else:
         candidates = unassigned = membership.unassigned
         reason, tier = PlacementReason.UNGROUPED_ONLY, Tier.UNASSIGNED
-    enough = Comparison(len(candidates), Relation.AT_LEAST, ensemble_size)
-    tier = tier if enough.holds else Tier.NONE
-    return Placed(parts=(candidates,), tier=tier, enough=enough, reason=reason, unassigned=unassigned)
+    return Placed(
+        parts=(candidates,),
+        tier=tier if len(candidates) >= ensemble_size else Tier.NONE,
+        reached=len(candidates),
+        ensemble_size=ensemble_size,
+        reason=reason,
+        unassigned=unassigned,
+    )
 
 
 def classify(
@@ -305,14 +304,14 @@ def _place_by_groups(
     if rules is RuleSet.LEGACY or (rules is RuleSet.CURRENT and is_short):
         parts.append(membership.unassigned)
         tiers.append(Tier.UNASSIGNED)
-    reached = [Comparison(count, Relation.AT_LEAST, ensemble_size) for count in accumulate(map(len, parts))]
-    tier, enough = next(
-        ((tier, enough) for tier, enough in zip(tiers, reached, strict=True) if enough.holds), (Tier.NONE, reached[-1])
-    )
+    counts = list(accumulate(map(len, parts)))
+    enough = ((tier, count) for tier, count in zip(tiers, counts, strict=True) if count >= ensemble_size)
+    tier, reached = next(enough, (Tier.NONE, counts[-1]))
     return Placed(
         parts=tuple(parts),
         tier=tier,
-        enough=enough,
+        reached=reached,
+        ensemble_size=ensemble_size,
         reason=_REASON_BY_TIER[tier],
         primary=primary,
         secondary=secondary,

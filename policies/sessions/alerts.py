@@ -221,7 +221,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
     facts = context.facts
     fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
     for role in fleet_wide:
-        if _count_lost(context, role) >= facts.roles[role].losses.threshold:
+        if _count_lost(context, role) >= facts.roles[role].fewest_fleet_wide:
             yield _report_fleet(context, role)
     for member in facts.members.values():
         track = member.track

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec.structs import replace as update
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode, Publication
-from policies.sessions.counterfactuals import derive_bundle_counterfactuals, derive_member_counterfactuals
 from policies.sessions.decisions import (
     OwnershipDecision,
     OwnershipReason,
@@ -133,7 +132,7 @@ class DecisionPublisher:
             order.verdict, order.reason, facts.now_ms, fingerprint,
             track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
         )  # fmt: skip
-        decision = SessionDecision(
+        return SessionDecision(
             **self._next_header("session", member.member, is_first=member.last_published is None),
             verdict=order.verdict,
             reason=order.reason,
@@ -154,8 +153,6 @@ class DecisionPublisher:
             attempts=member.attempts,
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
         )
-        otherwise = derive_member_counterfactuals(decision, facts.settings, order.awaits)
-        return decision.model_copy(update={"otherwise": otherwise})
 
     def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
@@ -166,7 +163,7 @@ class DecisionPublisher:
             changes = (*changes, facts.now_ms)
         published = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint, changes)
         self._rulings[claim.key] = published
-        decision = OwnershipDecision(
+        return OwnershipDecision(
             **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
             verdict=ruling.verdict,
             reason=ruling.reason,
@@ -187,7 +184,6 @@ class DecisionPublisher:
             retry_ms=ruling.retry_ms,
             seconds_left=None if ruling.left_ms is None else ruling.left_ms / 1000,
         )
-        return decision.model_copy(update={"otherwise": derive_bundle_counterfactuals(decision)})
 
     def _next_header(self, kind: str, name: str, *, is_first: bool) -> dict[str, Any]:
         subject, now = f"{self._issuer.cluster}/{name}", from_millis(self._facts.now_ms)

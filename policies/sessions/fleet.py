@@ -15,7 +15,6 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace as update
 
-from policies.comparison import Comparison, Relation
 from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
@@ -32,10 +31,10 @@ FEWEST = 2
 """The loss of a single session is never fleet-wide."""
 
 
-def compare_losses(lost: int, members: int, ratio: float) -> Comparison:
-    """Compare the members without a session or cut off with the number that makes their loss fleet-wide."""
+def fewest_fleet_wide(members: int, ratio: float) -> int:
+    """Return how many members without a session or cut off make their loss fleet-wide."""
     # The product of a decimal ratio may lie slightly above the intended whole number.
-    return Comparison(lost, Relation.AT_LEAST, max(FEWEST, math.ceil(ratio * members - 1e-9)))
+    return max(FEWEST, math.ceil(ratio * members - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -70,26 +69,30 @@ class RoleFacts:
         return max((m.timeout_ms for m in self.members), default=0)
 
     @cached_property
-    def losses(self) -> Comparison:
-        """The members without a session or cut off now, in whatever order they were lost."""
-        return compare_losses(len(self.lost) + len(self.cut_off), len(self.members), self.ratio)
+    def losses(self) -> int:
+        """The number of members without a session or cut off now, in whatever order they were lost."""
+        return len(self.lost) + len(self.cut_off)
+
+    @cached_property
+    def fewest_fleet_wide(self) -> int:
+        """The number of losses that is fleet-wide."""
+        return fewest_fleet_wide(len(self.members), self.ratio)
 
     @property
     def is_lost_together(self) -> bool:
         """Whether some members are without a session, and that loss is fleet-wide."""
-        return bool(self.lost) and self.losses.holds
+        return bool(self.lost) and self.losses >= self.fewest_fleet_wide
 
     @property
     def is_known_lost_together(self) -> bool:
         """The same if unread members count as having a session, for alerts: a stale reading is no loss."""
-        members = len(self.members) + self.unread
-        return bool(self.lost) and compare_losses(len(self.lost) + len(self.cut_off), members, self.ratio).holds
+        fewest = fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
+        return bool(self.lost) and self.losses >= fewest
 
     @property
     def may_be_lost_together(self) -> bool:
         """The same if unread members count as lost, which they may be."""
-        members, lost = len(self.members) + self.unread, len(self.lost) + len(self.cut_off) + self.unread
-        return compare_losses(lost, members, self.ratio).holds
+        return self.losses + self.unread >= fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
 
     @cached_property
     def returned_ms(self) -> int:
@@ -99,8 +102,9 @@ class RoleFacts:
     @cached_property
     def may_lose_another(self) -> bool:
         """Whether one more may be shut down: the loss is not fleet-wide, and most of the fleet is up."""
-        down, everyone = self.losses.value + self.closed, len(self.members) + self.closed
-        return not self.losses.holds and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
+        down, everyone = self.losses + self.closed, len(self.members) + self.closed
+        is_fleet_wide = self.losses >= self.fewest_fleet_wide
+        return not is_fleet_wide and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
     if order.brings_down and (unseen := _find_unseen(member, track, settings)):
         again = f"{name_some(unseen, 3)} {agreeing(len(unseen), 'is', 'are')} read again"
         what = f"has lost its session ({how}): it shuts down once {again}, unless others lose theirs, too"
-        return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, awaits=Verdict.SHUTDOWN)
+        return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence)
     return order
 
 

@@ -26,8 +26,6 @@ class MemberOrder(Struct, frozen=True, gc=False):
     """The time until a wait ends; None if there is no wait."""
     recovery_ms: int | None = None
     """The time from the loss until every bundle was settled, for an order that reports a recovery."""
-    awaits: SessionVerdict | None = None
-    """The shutdown or restart that waits; None if none does."""
 
     @property
     def brings_down(self) -> bool:
@@ -61,8 +59,8 @@ def bring_down(
     message = f"{order.message}: {'shut it down' if order.verdict is SessionVerdict.SHUTDOWN else 'restart it'}"
     if not facts.budget.has_left(facts.now_ms):
         message = f"{message} as soon as the shutdown budget allows it ({_explain_budget(facts)})"
-        return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence, awaits=order.verdict)
-    waiting = msgspec.structs.replace(order, verdict=SessionVerdict.HOLD, awaits=order.verdict)
+        return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence)
+    waiting = msgspec.structs.replace(order, verdict=SessionVerdict.HOLD)
     if proof.certainty is Certainty.STALE:
         age = human_seconds((facts.now_ms - proof.read_ms) / 1000)
         message = f"{message} as soon as a fresh reading confirms it (the last one is {age} old)"
@@ -105,11 +103,11 @@ def guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]
 def explain_losses(member: MemberFacts) -> str:
     """How many members of its role are without a session, and how many would be fleet-wide."""
     role = member.role
-    lost = len(role.lost) + len(role.cut_off)
+    lost = role.losses
     ended = f", and {role.closed} more {agreeing(role.closed, 'has', 'have')} ended theirs" if role.closed else ""
     return (
         f"{lost} of {len(role.members)} {agreeing(lost, 'is', 'are')} without a session or cut off{ended}, "
-        f"where {role.losses.threshold} would be fleet-wide"
+        f"where {role.fewest_fleet_wide} would be fleet-wide"
     )
 
 

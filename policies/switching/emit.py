@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from policies.decisions import LONGEST_VALIDITY, Issuer, ends_at, next_sequence
 from policies.switching.alert_kinds import DEGRADED
-from policies.switching.counterfactuals import counterfactuals, hold_counterfactuals
 from policies.switching.decisions import (
     ORDERS,
     BrokerCounts,
@@ -23,7 +22,7 @@ from policies.switching.decisions import (
 )
 from policies.switching.facts import SwitchFacts, awaited, deviations
 from policies.switching.judge import guards
-from policies.switching.judge.holds import DatedHold, Hold, explain_refusal
+from policies.switching.judge.holds import DatedHold, explain_refusal
 from policies.switching.judge.results import (
     Advance,
     AdvanceIds,
@@ -62,7 +61,6 @@ def emit(
     ids: Sequence[str],
     issuer: Issuer,
     now: datetime,
-    hold: Hold | None,
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
     """Make decisions from drafts, in their order.
 
@@ -70,14 +68,12 @@ def emit(
         state: the state after the step.
         plan: the plan after the step.
         ids: the ids of the step's observations, as evidence.
-        hold: the most urgent hold after the step.
     """
     decisions: list[SwitchDecision] = []
     for draft in drafts:
         state = number(state, now)
         evidence = tuple(ids[draft.cause : draft.cause + 1])
-        decision = _decision(state, draft, plan, evidence, issuer, now)
-        decisions.append(decision.model_copy(update={"otherwise": counterfactuals(decision, hold)}))
+        decisions.append(_decision(state, draft, plan, evidence, issuer, now))
     return state, tuple(decisions)
 
 
@@ -303,7 +299,6 @@ def emit_record(
         reason=_reason(drafts),
         explanation=_explain(issuer.cluster, after, facts),
         valid_until=ends_at(now, LONGEST_VALIDITY),
-        otherwise=hold_counterfactuals(holds[0].hold if holds else None),
         **content,
     )
     return after, (record,)

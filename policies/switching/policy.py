@@ -50,8 +50,7 @@ class SwitchingPolicy:
         after, issuer = transition.packed(), self._sender.issuer
         facts = transition.facts()
         holds = tuple(find_holds(facts))
-        first = holds[0].hold if holds else None
-        after, decisions = emit(after, drafts, transition.plan, ids, issuer, now, first)
+        after, decisions = emit(after, drafts, transition.plan, ids, issuer, now)
         after, record = emit_record(before, after, facts, holds, drafts, issuer, now)
         found = conditions(self._cluster, facts, holds)
         book, raised, review_at = review(after.alerts, found, now, self._sender)

@@ -7,19 +7,13 @@ from functools import partial
 from itertools import islice
 from operator import attrgetter
 
-from policies.comparison import Relation
-from policies.decisions import EVIDENCE_LIMIT, Issuer, Otherwise
+from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.alerts import (
-    NO_LIMIT,
     describe_age,
     describe_ahead,
-    describe_threshold,
-    describe_wait,
     explain_factor,
-    list_otherwise,
     render_factor,
 )
-from policies.free_space.gate import lowering, raising
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
 from policies.free_space.volumes import Freshness, hold_ends_ms, seconds_left
@@ -33,7 +27,6 @@ from policies.throttle.decisions import (
     VolumeCounts,
 )
 from policies.throttle.facts import VolumeVerdict
-from policies.throttle.fold import format_forget
 from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey, describe_departure, describe_filling, list_usage, name_volume
@@ -168,65 +161,6 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"
 
 
-# The counterfactuals of a decision: for each direction, the condition under which the factor moves next.
-#
-# They are worded from the comparisons that the judge makes: those of the gate between factors, turned into free bytes
-# of the volume that decided, and the instants at which a hold ends.
-
-
-def counterfactuals(verdict: ClusterVerdict) -> tuple[Otherwise, ...]:
-    """Name the conditions under which the factor falls, then those under which it rises."""
-    return list_otherwise(_lower(verdict), _higher(verdict))
-
-
-def _lower(verdict: ClusterVerdict) -> Iterator[str]:
-    settings, factor = verdict.brokers.settings, verdict.move.gate.factor
-    if factor == 0.0:
-        return
-    if not settings.limited:
-        yield NO_LIMIT
-        return
-    volume = verdict.decisive or verdict.brokers.nearest()
-    if volume is not None and volume.freshness is Freshness.FRESH:
-        threshold = lowering(factor, verdict.raw.factor, settings).threshold
-        yield describe_threshold(name_volume(volume.key), volume, Relation.AT_MOST, threshold, settings)
-    if settings.fallback < factor:
-        unread = f"is not read for {format_duration(settings.validity)}"
-        yield f"a volume {unread}: the fallback is {settings.fallback:.2f}"
-
-
-def _higher(verdict: ClusterVerdict) -> Iterator[str]:
-    settings, gate, volume = verdict.brokers.settings, verdict.move.gate, verdict.decisive
-    if gate.factor == 1.0:
-        return
-    if verdict.move.rises_at_ms is not None:
-        at = format_instant(from_millis(verdict.move.rises_at_ms))
-        yield f"it is {at}, if volumes still allow {verdict.raw.factor:.2f}"
-        return
-    if volume is None:
-        yield "a broker's volumes are read"
-        return
-    name, held = name_volume(volume.key), _held(verdict)
-    if volume.freshness is Freshness.FRESH:
-        threshold, stops = raising(gate.factor, verdict.raw.factor, settings).threshold, volume.key in gate.stopped_by
-        yield describe_threshold(name, volume, Relation.MORE, threshold, settings, stops=stops) + held
-    elif volume.freshness in (Freshness.STALE, Freshness.NEVER_READ):
-        again = " again" if volume.freshness is Freshness.STALE else ""
-        yield f"{name} is read{again}, and has more free than its limits{held}"
-    elif volume.departed_ms is not None:
-        ends = format_instant(from_millis(hold_ends_ms(volume.departed_ms, settings)))
-        forget = format_forget(verdict.brokers.cluster, volume.key)
-        yield f"{name} is back with more free, or it is {ends}, or somebody runs `{forget}`{held}"
-
-
-def _held(verdict: ClusterVerdict) -> str:
-    """Name what else a factor that would rise waits for."""
-    gate = verdict.move.gate
-    others = len(gate.stopped_by) - 1
-    also = f", and so have {others} more that stopped it" if others > 0 else ""
-    return also + describe_wait(gate, verdict.brokers.settings, verdict.brokers.now_ms)
-
-
 def emit(
     verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, answers: Mapping[str, str]
 ) -> Emitted[VolumeKey, ThrottleFactor]:
@@ -270,7 +204,6 @@ def _make_decision(
         filled_by=filled_by,
         cluster_id=brokers.known.cluster_id,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
-        otherwise=counterfactuals(verdict),
     )
     return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict, answers.values()))})
 

@@ -6,7 +6,6 @@ or on repetition.
 """
 
 from collections.abc import Sequence
-from shlex import join
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
@@ -84,11 +83,6 @@ def _describe_forgetting(command: ForgetCommand, before: KafkaClusterState, afte
     if not was_known:
         return f"{name_volume(volume)} is not known; nothing was forgotten {command.describe_actor()}"
     return f"the last reading of {name_volume(volume)} counts no more, {command.describe_actor()}"
-
-
-def format_forget(cluster: str, volume: VolumeKey) -> str:
-    """Write the command line that makes a log dir count no more."""
-    return join(["headgate", "forget", "--cluster", cluster, "--broker", str(volume[0]), "--log-dir", volume[1]])
 
 
 def _list_volumes(state: KafkaClusterState) -> set[VolumeKey]:

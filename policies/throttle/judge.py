@@ -77,8 +77,6 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     """The volume that is full first, by that instant."""
     fullest: Ranked | None
     """The freshly read volume with the least share free, by that share."""
-    nearest: Ranked | None
-    """The freshly read volume that would reach its first limit with the fewest bytes more, by these bytes."""
     next_ms: int | None
     """When time alone changes this verdict."""
     is_momentary: bool
@@ -135,10 +133,6 @@ class BrokerVerdicts:
     def fullest(self) -> VolumeVerdict | None:
         """Return the freshly read volume with the least share free."""
         return _find_least(broker.fullest for broker in self.brokers.values())
-
-    def nearest(self) -> VolumeVerdict | None:
-        """Return the freshly read volume that would reach its first limit with the fewest bytes more."""
-        return _find_least(broker.nearest for broker in self.brokers.values())
 
     def unread(self) -> Iterator[BrokerState]:
         """Iterate over the members that are unread for `validity`."""
@@ -254,15 +248,9 @@ def _judge(
         conditions=conditions,
         soonest_full=min(((v.full_ms, v.key, v) for v in counting if v.full_ms is not None), default=None),
         fullest=min(((v.state.usable_bytes / max(v.state.total_bytes, 1), v.key, v) for v in fresh), default=None),
-        nearest=min(((_find_room(v, settings), v.key, v) for v in fresh), default=None),
         next_ms=min((ms for ms in _list_expiries(broker, counting, settings) if ms > now_ms), default=None),
         is_momentary=is_momentary,
     )
-
-
-def _find_room(volume: VolumeVerdict, settings: ThrottleSettings) -> float:
-    limit = settings.soft or settings.hard
-    return volume.state.usable_bytes - (limit.in_bytes(volume.state.total_bytes) if limit is not None else 0.0)
 
 
 def _find_least(volumes: Iterable[Ranked | None]) -> VolumeVerdict | None:

@@ -13,7 +13,6 @@ import pytest
 
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import find_java
-from policies.comparison import Comparison, Relation
 from policies.isolation.decisions import Tier
 from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, place
 from policies.isolation.settings import RuleSet, Unaffine
@@ -314,7 +313,7 @@ def _counting_dead_primaries(case: Case) -> Placed:
     return replace(
         placed,
         parts=(BookieSet(candidates),),
-        enough=Comparison(len(candidates), Relation.AT_LEAST, case.ensemble_size),
+        reached=len(candidates),
     )
 
 
@@ -330,7 +329,7 @@ def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
     return replace(
         case.placed(),
         parts=(BookieSet(candidates),),
-        enough=Comparison(len(candidates), Relation.AT_LEAST, case.ensemble_size),
+        reached=len(candidates),
     )
 
 
@@ -341,13 +340,13 @@ def _using_a_third_group(case: Case) -> Placed:
     return replace(
         placed,
         parts=(BookieSet(case.writable),),
-        enough=Comparison(len(case.writable), Relation.AT_LEAST, case.ensemble_size),
+        reached=len(case.writable),
     )
 
 
 def _feasible_one_short(case: Case) -> Placed:
     placed = case.placed()
-    return replace(placed, enough=Comparison(len(placed.candidates), Relation.AT_LEAST, case.ensemble_size - 1))
+    return replace(placed, reached=len(placed.candidates), ensemble_size=case.ensemble_size - 1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
-from policies.decisions import Alert, Decision, Otherwise
+from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import BATCHES, TICKS, TIMERS, Batch, Tick, Timer
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands, decision_types
@@ -34,9 +34,6 @@ class AuditEntry(BaseModel):
         default=(),
         description="The evidence from the same step: `id`, `type`, `subject`, `time` and `data` of each, "
         "as on its observed topic. The rest of its evidence is on that topic for as long as that keeps it.",
-    )
-    otherwise: tuple[Otherwise, ...] = Field(
-        default=(), description="The counterfactuals: another verdict, and its condition."
     )
 
 

@@ -128,16 +128,14 @@ def test_an_explanation_is_the_sentence_the_meaning_of_its_words_and_what_it_res
     assert f"{explained.decision['verdict']}: " in text
 
 
-def test_a_groups_explanation_has_its_bookies_and_what_would_change_it() -> None:
+def test_a_groups_explanation_has_its_bookies() -> None:
     seen = [racks(0, {"g1": "b1 b2"}), affinity(0, {"a/b": "g1"}), *all_disks(0, b1=50, b2=16)]
     decision = disks.Run(disks.settings()).see(*seen).last("g1")
     entry = json.loads(audit_event(decision, seen))["data"]
-    parts = (entry["decision_type"], entry["decision"], entry["numbers"], (*entry["otherwise"],))
+    parts = (entry["decision_type"], entry["decision"], entry["numbers"])
     text = shown(explanation_view(Explanation(*parts, (*entry["observations"],))))
     assert decision.explanation in text
     assert re.search(r"b2 +0\.5 +False +/l +16\.0 GB +100 GB", text), text
-    assert "lower once bookie b2 /l has 15.6 GB or less free (now 16.0 GB)" in text
-    assert "raise once bookie b2 /l has more than 16.4 GB free" in text
     assert "c1/b2  cluster c1, outcome ok" in text
 
 
@@ -146,13 +144,6 @@ def test_evidence_that_is_no_longer_kept_is_named() -> None:
     assert explained.missing == list(explained.decision["evidence"])
     assert "readings that the topics no longer contain" in shown(explanation_view(explained))
     assert explained.as_json()["evidence_no_longer_kept"] == explained.missing
-
-
-def test_what_would_have_to_change_is_said_as_the_policy_said_it() -> None:
-    explained = replace(explanation(), otherwise=({"verdict": "raise", "when": "broker 3 has more free"},))
-    assert "raise once broker 3 has more free" in shown(explanation_view(explained))
-    assert explained.as_json()["otherwise"] == [{"verdict": "raise", "when": "broker 3 has more free"}]
-    assert "none recorded" in shown(explanation_view(explanation()))
 
 
 def test_of_a_decision_that_is_repeated_the_report_on_the_one_before_it_is_shown() -> None:

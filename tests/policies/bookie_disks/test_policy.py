@@ -332,26 +332,6 @@ def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
     assert idle.explanation.endswith("decides; no actuator is set for this cluster.")
 
 
-@pytest.mark.parametrize(
-    ("course", "verdict", "when"),
-    [
-        ([16, 50, 50], "lower", "bookie b1 /l has 15.6 GB or less free (now 16.0 GB)"),
-        ([16, 50, 50], "raise", "bookie b1 /l has more than 16.4 GB free (now 16.0 GB)"),
-        ([5, 50, 50], "raise", "bookie b1 /l has more than 13.2 GB free (now 5.0 GB)"),
-        ([5, 6, 50], "raise", "bookie b1 /l has more than 13.2 GB free (now 5.0 GB), and 1 more bookie allows as much"),
-        ([16, 50, 50, 50], "lower", "1 bookie more cannot be used: a ledger needs 3"),
-    ],
-)
-def test_the_counterfactuals_are_the_gates_own_thresholds(course: list[int], verdict: str, when: str) -> None:
-    run = Run(settings(QUIET, ensemble=3, min_hold="0s")).see(*(disks(0, f"b{n}", f) for n, f in enumerate(course, 1)))
-    assert (verdict, when) in [(o.verdict, o.when) for o in run.last().otherwise]
-
-
-def test_the_fall_of_a_bookie_that_others_replace_is_no_counterfactual() -> None:
-    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=50, b3=50))
-    assert [o.when for o in run.last().otherwise] == ["2 bookies more cannot be used: a ledger needs 2"]
-
-
 def test_a_limit_of_none_observes_and_never_slows_down() -> None:
     run = Run(settings(QUIET, soft=None, hard=None)).see(*all_disks(0, b1=1, b2=1))
     assert run.verdict() == (1.0, "unlimited")

@@ -453,45 +453,6 @@ def test_an_alert_about_many_is_not_said_to_be_over_while_some_are_left(left: in
     assert len([key for key in world.run.firing() if key[0] == "session-lost"]) == left
 
 
-def waits_for_the_budget(world: World) -> None:
-    world.lose("b1").until(100)
-
-
-def waits_to_restart(world: World) -> None:
-    world.brokers["b1"].registered = False
-    world.until(100)
-
-
-@pytest.mark.parametrize(
-    ("happen", "block", "expected"),
-    [
-        (waits_for_the_budget, SHUTDOWN, {"recover", "shutdown"}),
-        (waits_to_restart, {"zombie_after": "1m"}, {"resume", "restart"}),
-    ],
-    ids=["a shutdown", "a restart"],
-)
-def test_a_waiting_order_names_the_verdicts_that_follow(
-    happen: Callable[[World], None], block: dict[str, Any], expected: set[str]
-) -> None:
-    world = World(*TEN, shutdown_budget=0, **block).until(20)
-    happen(world)
-    last = world.run.sessions[-1]
-    assert last.reason == "shutdown_budget"
-    assert {each.verdict for each in last.otherwise} == expected
-
-
-def test_a_bundle_that_was_to_be_unloaded_is_not_said_to_be_owned_again_when_its_node_is_gone() -> None:
-    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20).lose("b1").until(22).own("b2", BUNDLE)
-    world.until(40).back("b1").until(60)
-    unload = next(d for d in reversed(world.run.bundles) if d.member == "b1")
-    assert [(each.verdict, each.when) for each in unload.otherwise] == [
-        ("keep", "its node belongs to the member's next session")
-    ]
-    del world.owners[BUNDLE]
-    world.until(120)
-    assert [what for _, what in world.run.ruled("b1")][-1].startswith("unload")
-
-
 def test_losses_beyond_those_that_are_remembered_are_counted_as_at_least_so_many() -> None:
     run = Run().together(*[session(0, name, "connected", f"0x{name}") for name in ("b1", "b2", "b3", "b4")])
     for number in range(20):

@@ -177,7 +177,7 @@ class WireWorld(World):
         self.wake_at = step.wake_at
         self.published.extend(step.decisions)
         for decision in step.decisions:
-            told = decision.model_copy(update={"numbers": {}, "otherwise": ()})
+            told = decision.model_copy(update={"numbers": {}})
             assert DECIDED.read(decision_event(decision)).data == told
             assert audit_event(decision)
             if isinstance(decision, SwitchDecision):

@@ -66,12 +66,6 @@ def test_a_forgotten_log_dir_counts_again_once_it_is_read() -> None:
     assert Run(throttle(HARD)).feed(course).changes()[-3:] == [(0, 0.0), (120, 1.0), (180, 0.0)]
 
 
-def test_the_way_out_is_named_where_a_departed_volume_holds_producers_back() -> None:
-    run = Run(throttle(HARD)).feed([*STOPPED, log_dirs(60, 1, {B: 9 * GB})])
-    ways = " ".join(each.when for each in run.last.otherwise)
-    assert "somebody runs `headgate forget --cluster payments --broker 1 --log-dir /data/a`" in ways
-
-
 def of(cluster_id: str, observed: Observation) -> Observation:
     """The reading of a Kafka cluster with this id."""
     reading = observed.reading.model_copy(update={"cluster_id": cluster_id})
