@@ -17,21 +17,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.kafka.history import read_history, read_ranges
+from connectors.kafka.history import read_history
 from deploy.commands.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.decisions import Alert, AlertStatus, Decision
-from policies.policy import BATCHES, Batch
-from policies.registry import decided_topics, observed_topics
+from policies.registry import observed_topics
 from policies.units import UserError, counted, from_millis, human_seconds, to_millis
-from policies.wire import Event, ObservedRecord, decision_event
-from streaming.operator import KeyTransition
-from streaming.replay import Recorded, Recording, Replay, differences, make_recording, needed_offsets, replay_batches
+from policies.wire import ObservedRecord, decision_event
+from streaming.replay import Recorded, Replay, differences
 
 # Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics.
 
@@ -68,40 +65,6 @@ def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> 
 def _make_recorded(place: str, record: ObservedRecord, prefix: str) -> Recorded:
     topic = record.topic.removeprefix(f"{prefix}.")
     return Recorded(place, record.value or b"", from_millis(record.appended_ms), topic)
-
-
-def read_run_of_files(files: Sequence[Path], prefix: str) -> Recording:
-    """Read a live run that `kcat -J` recorded: the observed topics and the topic of batches.
-
-    Raises:
-        UserError: a file cannot be read, or contains no batch.
-    """
-    records = [line.record for line in _read_lines(files) if line.record is not None]
-    told = [record for record in records if record.topic == f"{prefix}.{BATCHES}"]
-    where = ", ".join(map(str, files))
-    batches = _parse_batches(told, where, f"record {prefix}.{BATCHES} too, with `kcat -J`")
-    return make_recording(batches, records, prefix)
-
-
-def read_run_of_topics(settings: Settings, since: datetime, to: datetime) -> Recording:
-    """Read the live run of a time range from the topics; raises as `read_history` does, and if there is no batch."""
-    prefix, topic = settings.topics.prefix, settings.topics.topic(BATCHES)
-    told = read_history(settings.loop_kafka(), [topic], since, to)
-    batches = _parse_batches(told, topic, "name another --from")
-    records = read_ranges(settings.loop_kafka(), needed_offsets(batches, prefix))
-    return make_recording(batches, records, prefix)
-
-
-def _parse_batches(records: Iterable[ObservedRecord], where: str, remedy: str) -> list[Batch]:
-    batches = []
-    for record in records:
-        try:
-            batches.append(Event[Batch].model_validate_json(record.value or b"").data)
-        except ValidationError:
-            raise UserError(f"{record.position()}: is no batch of the query") from None
-    if not batches:
-        raise UserError(f"{where}: it contains no batch of the query: {remedy}, or replay without --batches")
-    return batches
 
 
 def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
@@ -304,8 +267,6 @@ class ReplayRequest:
     """Without files, the beginning of the range in the topics."""
     to: datetime | None = None
     """The end of the range; None for now."""
-    in_batches: bool = False
-    """Take the events in the batches of the live query, at the times of these."""
 
     def sides(self) -> dict[str, Settings]:
         """Return the settings to decide with, by side."""
@@ -327,19 +288,8 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
         raise UserError("--to: works only with --from; with files, use --until")
     if request.since is not None and request.to is not None and request.to <= request.since:
         raise UserError("--to: must lie after --from")
-    if request.in_batches and request.until is not None:
-        raise UserError("--until: a run with --batches ends with its last batch")
     if timeline:
         _print_timeline(request)
-    elif request.in_batches:
-        run = _read_run(request)
-        if request.against is None:
-            decided = decided_topics()
-            outputs = (output for turn in _replay_transitions(request.settings, run) for output in turn.outputs)
-            _print_lines(output.value.decode() for output in outputs if output.topic in decided)
-        else:
-            _print_lines(map(json.dumps, differences(*(_live_decisions(s, run) for s in request.sides().values()))))
-        _print_errors(run.flaws)
     elif request.against is None:
         replay = Replay(request.settings.policy_host())
         _print_lines(decision_event(decision).decode() for decision in replay.run(_read_events(request), request.until))
@@ -350,12 +300,7 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
 
 
 def _print_timeline(request: ReplayRequest) -> None:
-    if request.in_batches:
-        run = _read_run(request)
-        sides = {side: list(_live_decisions(each, run)) for side, each in request.sides().items()}
-        _print_errors(run.flaws)
-    else:
-        sides = _decide_sides(request)
+    sides = _decide_sides(request)
     SafeConsole(highlight=False).print(timeline_view(lanes(sides, request.until)))
 
 
@@ -372,21 +317,6 @@ def _read_events(request: ReplayRequest) -> Iterator[Recorded]:
     if request.since is None:
         return read_events_of_files(request.files, request.settings.topics.prefix)
     return read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
-
-
-def _read_run(request: ReplayRequest) -> Recording:
-    if request.since is None:
-        return read_run_of_files(request.files, request.settings.topics.prefix)
-    return read_run_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
-
-
-def _live_decisions(settings: Settings, run: Recording) -> Iterator[Decision]:
-    for turn in _replay_transitions(settings, run):
-        yield from turn.decisions
-
-
-def _replay_transitions(settings: Settings, run: Recording) -> Iterator[KeyTransition]:
-    return replay_batches(settings.policy_host(), run.prefix, run.batches)
 
 
 def _print_rejected(replays: Collection[Replay]) -> None:

@@ -18,7 +18,7 @@ from policies.decisions import Alert, Decision, Standing
 from policies.isolation.registration import KIND as ISOLATION
 from policies.observations import ActuatorEvent, Reading
 from policies.pauses import PauseCommand
-from policies.policy import BATCHES, TICKS, TIMERS, AlertKind, Batch, PolicyKind, Tick, Timer
+from policies.policy import TICKS, TIMERS, AlertKind, PolicyKind, Tick, Timer
 from policies.recovery import OpenAlerts
 from policies.sessions.registration import KIND as SESSIONS
 from policies.settings import PolicySettings
@@ -38,11 +38,10 @@ REPORTS = "applied.reports"
 """The topic of the actuators' last report of each result about each target; compacted."""
 
 CORE_TOPICS = frozenset(
-    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, REPORTS, TIMERS, TICKS, BATCHES, SHARES_TOPIC, DECIDER_TOPIC)
+    (AUDIT, DEAD_LETTERS, COMMANDS, APPLIED_QUOTAS, REPORTS, TIMERS, TICKS, SHARES_TOPIC, DECIDER_TOPIC)
 ) | {Alert.topic, Standing.topic}
 """Topics that no policy of a package may read or write as its own."""
 CORE_EVENT_TYPES = frozenset({Alert.event_type, Standing.event_type, Timer.event_type, Tick.event_type}) | {
-    Batch.event_type,
     PauseCommand.event_type,
     OpenAlerts.event_type,
     AUDIT_TYPE,

@@ -1,6 +1,6 @@
 """Reads the records of a batch for one key: the observations, in order, and a dead letter for every other record.
 
-Pure, and the same for the query and for the replay of its batches.
+Pure.
 """
 
 import heapq

@@ -45,7 +45,7 @@ from streaming.spark_internals import are_used, convert_rows_by_column, pipeline
 
 # One key's part of a batch: takes its records, steps its policy, and returns the state to store and the outputs.
 #
-# Pure, and the same for the query and for the replay of its batches.
+# Pure.
 #
 # A policy is stepped apart from the readings that it cannot take, so that one bad reading takes no other with it. If
 # a step raises, the readings are halved until each failing part is one reading, and every part that succeeds is

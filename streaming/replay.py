@@ -5,9 +5,6 @@ done last night, and the same file always gives the same decisions, byte for byt
 one time changes no byte.
 """
 
-import hashlib
-import json
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,18 +17,15 @@ import msgspec
 from policies.decisions import Decision
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
-from policies.policy import Batch, Range
 from policies.recovery import OpenAlerts
-from policies.registry import COMMANDS, POLICIES, commands, is_collected, topic_readers
+from policies.registry import POLICIES, is_collected
 from policies.units import format_instant, from_millis, to_millis
-from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, BadRecordError, Cut, DeadLetterReason, ObservedRecord
-from streaming.clocks import next_timer_ms
+from policies.wire import BadRecordError, DeadLetterReason
 from streaming.host import PolicyHost
 from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
-from streaming.operator import KeyTransition, reconcile, step_apart
+from streaming.operator import step_apart
 
-_COMMANDS = {kind.event_type for kind in commands()}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
 """Any setting's duration can be added to a time in these years."""
@@ -165,76 +159,6 @@ def _keys(reading: Reading) -> list[tuple[str, str]]:
     return [(kind.name, reading.cluster) for kind in POLICIES.values() if isinstance(reading, kind.takes)]
 
 
-class RecordedBatch(NamedTuple):
-    """A micro-batch of a live run: its time and its records."""
-
-    now_ms: int
-    records: Sequence[ObservedRecord]
-    begins_run: bool = False
-    """Whether the query began here without a checkpoint."""
-    clock_ahead_ms: int = 0
-    """How far the clock that fires timers was ahead of `now_ms`."""
-
-
-class BatchReplay:
-    """Repeats the transitions of the query's batches; their outputs equal the query's, byte for byte."""
-
-    def __init__(self, host: PolicyHost, prefix: str) -> None:
-        self._host = host
-        self._prefix = prefix
-        self._states: dict[tuple[str, str], KeyState | None] = {}
-        self._timers: dict[tuple[str, str], int | None] = {}
-        """By the driver's clock, without later corrections."""
-        self._ahead_ms = 0
-
-    def step_batch(self, batch: RecordedBatch) -> Iterator[KeyTransition]:
-        """Step the keys in the query's order: first the keys with records, then those whose timers are due.
-
-        After the clock was set back, the next batch has a tick for each key, which sets its timer again.
-        """
-        now_ms, records, begins_run, ahead_ms = batch
-        began_ms = now_ms + ahead_ms
-        if begins_run:
-            self._states.clear()
-            self._timers.clear()
-        is_set_back, self._ahead_ms = ahead_ms < self._ahead_ms, ahead_ms
-        by_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
-        for record in records:
-            for key in _route(self._host, self._prefix, record):
-                by_key[key].append(record)
-        if is_set_back:
-            known = set(self._host.known_keys())
-            by_key.update({key: by_key[key] for key in self._states if key in known})
-        due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
-        for key in [*by_key, *(key for key in due if key not in by_key)]:
-            before = self._states.get(key)
-            transition = reconcile(self._host, self._prefix, key, before, by_key.get(key, ()), now_ms)
-            self._states[key] = transition.key_state
-            is_stored, timer_ms = transition.key_state is not None, self._timers.get(key)
-            self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, began_ms, ahead_ms) if is_stored else None
-            yield transition
-
-
-def replay_batches(host: PolicyHost, prefix: str, batches: Iterable[RecordedBatch]) -> Iterator[KeyTransition]:
-    """The transitions of all batches of a run, in order."""
-    replay = BatchReplay(host, prefix)
-    for batch in batches:
-        yield from replay.step_batch(batch)
-
-
-def _route(host: PolicyHost, prefix: str, record: ObservedRecord) -> Iterator[tuple[str, str]]:
-    """The keys to which `streaming.query` routes a record."""
-    topic = record.topic.removeprefix(f"{prefix}.")
-    try:
-        event = json.loads(record.value or b"") if record.cut is None else {}
-        named, kind, policy = event["data"]["cluster"], event.get("type"), event["data"].get("policy")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        named, kind, policy = "", None, None
-    is_for_any = topic == COMMANDS and kind in _COMMANDS and policy in POLICIES
-    cluster = named if isinstance(named, str) and host.knows(named) else ""
-    return ((reader, cluster) for reader in ((str(policy),) if is_for_any else topic_readers()[topic]))
-
-
 def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterator[dict[str, Any]]:
     """Compare two replays: one line for each moment at which the decisions in force begin to differ in another way.
 
@@ -278,96 +202,3 @@ def _summary(decision: Decision | None) -> dict[str, Any] | None:
     if decision is None:
         return None
     return decision.model_dump(mode="json", include={*decision.in_force, "explanation"})
-
-
-# A recorded live run: observations and the batches that took them. Together they reproduce its decisions.
-
-Partition = tuple[str, int]
-"""(topic with its prefix, number)"""
-
-
-class Recording(NamedTuple):
-    """Batches in order, and the reasons why their replay may differ from the live run."""
-
-    prefix: str
-    """The prefix of the topics that the records are on."""
-    batches: Sequence[RecordedBatch]
-    flaws: Sequence[str]
-    """Sentences; empty if the recording is complete."""
-
-
-def make_recording(published: Iterable[Batch], records: Iterable[ObservedRecord], prefix: str) -> Recording:
-    """Assign the records to their batches.
-
-    Args:
-        published: the batches as published; repetitions are dropped.
-        records: of all partitions, in any order.
-    """
-    flaws: list[str] = []
-    by_partition = _group_by_partition(records)
-    batches = []
-    for batch in _order_batches(published, flaws):
-        taken = [record for range_ in batch.taken for record in _records_in(range_, by_partition, prefix, flaws)]
-        batches.append(RecordedBatch(to_millis(batch.at), taken, batch.number == 0, batch.clock_ahead_ms))
-    return Recording(prefix, batches, flaws)
-
-
-def needed_offsets(published: Iterable[Batch], prefix: str) -> dict[Partition, tuple[int | None, int]]:
-    """Return the first offset (None: the oldest) and the end offset that the batches need of each partition."""
-    ranges: dict[Partition, list[Range]] = defaultdict(list)
-    for batch in published:
-        for each in batch.taken:
-            ranges[f"{prefix}.{each.topic}", each.partition].append(each)
-    needed: dict[Partition, tuple[int | None, int]] = {}
-    for partition, taken in ranges.items():
-        starts = [range_.start for range_ in taken if range_.start is not None]
-        first = min(starts) if len(starts) == len(taken) else None
-        needed[partition] = (first, max(range_.end for range_ in taken))
-    return needed
-
-
-def _order_batches(published: Iterable[Batch], flaws: list[str]) -> Iterator[Batch]:
-    """Yield each batch once, and note gaps as flaws."""
-    began_at, last = None, None
-    for batch in published:
-        if batch.number == 0 and batch.at != began_at:
-            began_at = batch.at
-        elif last is not None and batch.number <= last:
-            continue
-        elif last is None:
-            flaws.append(
-                f"the query had taken {batch.number} batches before the first that is recorded: its state of that "
-                "time is unknown, so sequences of decisions, holds and graces begin again"
-            )
-        elif batch.number != last + 1:
-            flaws.append(f"after batch {last} comes {batch.number}: the batches between them are not recorded")
-        last = batch.number
-        yield batch
-
-
-def _group_by_partition(records: Iterable[ObservedRecord]) -> dict[Partition, list[ObservedRecord]]:
-    found: dict[Partition, dict[int, ObservedRecord]] = defaultdict(dict)
-    for record in records:
-        found[record.topic, record.partition][record.offset] = _cut_if_too_large(record)
-    return {partition: [by_offset[n] for n in sorted(by_offset)] for partition, by_offset in found.items()}
-
-
-def _cut_if_too_large(record: ObservedRecord) -> ObservedRecord:
-    """Keep only the first bytes of a record that is too large, as the query does."""
-    value = record.value or b""
-    if len(value) <= MAX_RECORD_BYTES:
-        return record
-    cut = Cut(len(value), hashlib.sha256(value).hexdigest())
-    return record._replace(value=value[:KEPT_BYTES], cut=cut)
-
-
-def _records_in(
-    range_: Range, by_partition: dict[Partition, list[ObservedRecord]], prefix: str, flaws: list[str]
-) -> list[ObservedRecord]:
-    name = f"{prefix}.{range_.topic}"
-    records = by_partition.get((name, range_.partition), [])
-    first = 0 if range_.start is None else bisect_left(records, range_.start, key=lambda r: r.offset)
-    found = records[first : bisect_left(records, range_.end, key=lambda r: r.offset)]
-    if range_.start is not None and len(found) < range_.end - range_.start:
-        flaws.append(f"{name}/{range_.partition}: records from offset {range_.start} to {range_.end} are gone")
-    return found

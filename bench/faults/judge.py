@@ -1,8 +1,9 @@
 """Holds what the loop wrote against an undisturbed run over the same input.
 
-The undisturbed run is the policies' own code over the observed topics, in the recorded batches, without Spark,
-Kafka or faults. A consumer that drops repeated ids must have seen each of its records once, none missing, none other,
-and never one id with two contents. And the levels of the invented clusters are those that were fed, in their order.
+The undisturbed run is the policies' own code over the observed topics, in the batches of the checkpoint's plans,
+without Spark, Kafka or faults. A consumer that drops repeated ids must have seen each of its records once, none
+missing, none other, and never one id with two contents. And the levels of the invented clusters are those that were
+fed, in their order.
 """
 
 import json
@@ -11,12 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.faults.records import Reader, StoredRecord
-from policies.policy import BATCHES, Batch
 from policies.registry import AUDIT, DEAD_LETTERS, decided_topics
-from policies.units import to_millis
-from policies.wire import AUDIT_TYPE, Event, ObservedRecord
+from policies.wire import AUDIT_TYPE, ObservedRecord
 from streaming.host import PolicyHost
-from streaming.replay import BatchReplay, RecordedBatch
+from tests.system.undisturbed import Batch, Undisturbed
 
 _TOLERANCE = 2e-6
 
@@ -41,7 +40,8 @@ class Judge:
     def __init__(self, reader: Reader, prefix: str, host: PolicyHost) -> None:
         self._reader = reader
         self._prefix = prefix
-        self._replay = BatchReplay(host, prefix)
+        self._run = Undisturbed(host, prefix)
+        self._batches = 0
         self._expected: dict[str, bytes] = {}
         self._written: dict[str, bytes] = {}
         self._seen: dict[str, int] = defaultdict(int)
@@ -59,8 +59,9 @@ class Judge:
         for topic in (*decided_topics(), DEAD_LETTERS, AUDIT):
             for record in self._new(topic):
                 self._written_was(record)
-        for record in self._new(BATCHES):
-            self._batch_was(Event[Batch].model_validate_json(record.value or b"").data)
+        batches, self._batches = self._reader.batches[self._batches :], len(self._reader.batches)
+        for batch in batches:
+            self._batch_was(batch)
         if not self.is_exact:
             return Faulty((), tuple(self.wrong))
         lost = tuple(f"{id_} is missing" for id_ in self._expected.keys() - self._written.keys())
@@ -117,12 +118,11 @@ class Judge:
             self.wrong.append(f"{id_} came back with another content")
 
     def _batch_was(self, batch: Batch) -> None:
-        at_ms = to_millis(batch.at)
-        begins = batch.number == 0 and at_ms != self._began_ms
+        begins = batch.number == 0 and batch.at_ms != self._began_ms
         if begins:
             # The previous run may have ended before it recorded its last batch.
             self._since = self._written.keys() - self._expected.keys() if self._last is not None else set()
-            self._began_ms, self._is_blind = at_ms, False
+            self._began_ms, self._is_blind = batch.at_ms, False
         elif self._last is None or batch.number <= self._last:
             return
         elif batch.number != self._last + 1 and self._may_skip:
@@ -132,10 +132,10 @@ class Judge:
         self._last = batch.number
         if not self._is_blind:
             self._is_excused = False
-            self._expect(RecordedBatch(at_ms, list(self._take_batch(batch)), begins, batch.clock_ahead_ms))
+            self._expect(batch, begins=begins)
 
-    def _expect(self, batch: RecordedBatch) -> None:
-        for turn in self._replay.step_batch(batch):
+    def _expect(self, batch: Batch, *, begins: bool) -> None:
+        for turn in self._run.step(batch, self._take_batch(batch), begins=begins):
             for topic, _, value in turn.outputs:
                 id_ = f"{topic}/{json.loads(value)['id']}"
                 if self._expected.setdefault(id_, value) != value:
@@ -146,9 +146,8 @@ class Judge:
     def _take_batch(self, batch: Batch) -> Iterator[ObservedRecord]:
         for range_ in batch.taken:
             records = self._reader.of[range_.topic]
-            first = range_.start or 0
             # One partition, never compacted: offsets are places.
-            for kept in records[first : range_.end]:
+            for kept in records[range_.start : range_.end]:
                 name = f"{self._prefix}.{kept.topic}"
                 yield ObservedRecord(name, 0, kept.offset, kept.appended_ms, kept.value)
 

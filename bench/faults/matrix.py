@@ -158,7 +158,7 @@ class Matrix:
         if self._judge.is_blind:
             faulty = _join(faulty, self._reset(kind))
         if not self._judge.is_exact:
-            faulty = _join(faulty, Faulty((), ("no batch was told of since: nothing can be compared",)))
+            faulty = _join(faulty, Faulty((), ("no batch was committed since: nothing can be compared",)))
         return seconds, faulty
 
     def _reset(self, kind: Kind) -> Faulty:

@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.system.undisturbed import Batch, Plans
 from tests.system.waiting import eventually
 
 _TIMEOUT_SECONDS = 5.0
@@ -37,15 +39,16 @@ class StoredRecord:
 
 
 class Reader:
-    """Reads topics of one partition from their beginning on.
+    """Reads topics of one partition from their beginning on, and the batches of the query's checkpoint.
 
     Args:
         servers: of Kafka.
         prefix: of all topics.
         topics: their names, without it.
+        checkpoint: the query's folder.
     """
 
-    def __init__(self, servers: str, prefix: str, topics: Sequence[str]) -> None:
+    def __init__(self, servers: str, prefix: str, topics: Sequence[str], checkpoint: Path) -> None:
         options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         self._options = {"bootstrap.servers": servers, **options}
         self._consumer = Consumer(self._options)
@@ -55,6 +58,8 @@ class Reader:
         self._next = dict.fromkeys(topics, 0)
         self.of: dict[str, list[StoredRecord]] = defaultdict(list)
         """Records by topic, in the order of their offsets."""
+        self.batches: list[Batch] = []
+        self._plans = Plans(checkpoint, prefix)
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +69,7 @@ class Reader:
 
     def read(self) -> None:
         """Read everything up to now."""
+        self.batches += self._plans.read()
         ends = eventually("the ends of all topics", self._ends)
         behind = [topic for topic, end in ends.items() if self._next[topic] < end]
         self._consumer.assign([TopicPartition(f"{self._prefix}.{topic}", 0, self._next[topic]) for topic in behind])

@@ -20,7 +20,6 @@ from bench.faults.records import Reader
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jvm import JvmProcess
 from deploy.settings.file import load_settings
-from policies.policy import BATCHES
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
 from tests.system.brokers import kill_broker
@@ -126,7 +125,9 @@ class World:
             self.checkpoint = disk / "checkpoint"
             self._write_settings(",".join(addresses.values()))
             self.make_topics()
-            self.reader = self._stack.enter_context(Reader(self.kafka.bootstrap_servers, PREFIX, _topics()))
+            self.reader = self._stack.enter_context(
+                Reader(self.kafka.bootstrap_servers, PREFIX, _topics(), self.checkpoint)
+            )
             self._stack.callback(self._end_parts)
             for part in PARTS:
                 self._start(part)
@@ -277,6 +278,7 @@ class World:
                     "stall_timeout": "30s",
                     "restart_limit": 3,
                     "trigger_interval": "1s",  # else a batch for each reading of the stream would take a core
+                    "spark": {"spark.sql.streaming.minBatchesToRetain": 200},  # the longest wait reads no plans
                 },
             )
 
@@ -303,4 +305,4 @@ def _signal(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def _topics() -> list[str]:
-    return [*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS, BATCHES]
+    return [*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS]

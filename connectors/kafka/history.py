@@ -1,8 +1,8 @@
-"""Reads past records: all of a time or offset range, or the last reading of each subject."""
+"""Reads past records: all of a time range, or the last reading of each subject."""
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Event
@@ -46,23 +46,6 @@ def read_history(
         # Each partition is read completely, one after the other; then the partitions are merged by time.
         parts = (list(_read(consumer, *each)) for each in ranges)
         yield from heapq.merge(*parts, key=lambda each: (each.appended_ms, each.topic, each.partition))
-
-
-def read_ranges(
-    connection: KafkaConnection, ranges: Mapping[tuple[str, int], tuple[int | None, int]]
-) -> Iterator[ObservedRecord]:
-    """Yield the records of these offsets that still exist, one partition after the other.
-
-    `ranges` has for each (topic, partition) the first offset, None for the oldest, and the one after the last.
-
-    Raises:
-        UserError: the cluster does not answer, or a topic does not exist.
-    """
-    with _consumer(connection) as consumer:
-        for (topic, number), (first, end) in ranges.items():
-            partition = TopicPartition(topic, number)
-            oldest, newest = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_SECONDS)
-            yield from _read(consumer, partition, max(oldest, first or 0), min(newest, end))
 
 
 def last_readings(

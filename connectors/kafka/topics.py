@@ -11,7 +11,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies import registry
 from policies.bookie_disks.readings import PublishState
-from policies.policy import BATCHES, TICKS, TIMERS
+from policies.policy import TICKS, TIMERS
 from policies.registry import (
     APPLIED_QUOTAS,
     AUDIT,
@@ -115,7 +115,7 @@ class TopicDifference:
 
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
-    """Return all topics of the loop by name: of events, and of its own timers, ticks, batches and work partitions."""
+    """Return all topics of the loop by name: of events, and of its own timers, ticks and work partitions."""
     configs = {name: _observed(settings) for name in registry.observed_topics()}
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
@@ -124,7 +124,6 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
     ticks = _retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES))
     configs[TICKS] = {**ticks, "segment.ms": str(millis_of(_TICKS_KEPT))}
-    configs[BATCHES] = _retain(settings.observed_retention, ByteSize(_MEBIBYTE))
     configs[registry.DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
     configs |= {name: {**_common(), CLEANUP: "delete"} for name in _SHARED_BY}
     replication = settings.replication_factor or _BROKER_DEFAULT
@@ -277,7 +276,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS, REPORTS),
             # After the loss of its checkpoint the query publishes the pauses in force again.
-            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS),
+            *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, COMMANDS, REPORTS),
             *_member(DECIDER_TOPIC, "decide."),
         ),
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),

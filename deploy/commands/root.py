@@ -447,10 +447,6 @@ def replay(
         str | None, typer.Option("--from", help="Instead of files: read the loop's topics from this time on.")
     ] = None,
     to: Annotated[str | None, typer.Option(help="With --from: read up to this time; default: now.")] = None,
-    in_batches: Annotated[
-        bool,
-        typer.Option("--batches", help="Repeat the live query's own batches at their times: the same bytes come out."),
-    ] = False,
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Instead of JSON, show what was in force from when to when.")
     ] = False,
@@ -465,6 +461,5 @@ def replay(
         against=load_settings(against) if against is not None else None,
         since=read_instant("--from", since),
         to=read_instant("--to", to),
-        in_batches=in_batches,
     )
     replay_to_stdout(request, timeline=timeline)

@@ -22,7 +22,6 @@ from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.query.batch_log import BatchLog
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
 from deploy.query.clock import ClockNotes
 from deploy.query.recovery import recover
@@ -243,12 +242,12 @@ def query_components(
     publisher: Publisher,
     may_decide: Callable[[], bool],
 ) -> list[Component]:
-    """Make the components of the query: ticker, supervised query, batch log, and retirement of unwatched clusters.
+    """Make the components of the query: ticker, supervised query, and retirement of unwatched clusters.
 
     Call `take_checkpoint` first.
 
     Args:
-        publisher: publishes ticks, batch records and tombstones.
+        publisher: publishes ticks and tombstones.
         may_decide: whether this process still holds the query's share; asked before it drains.
 
     Returns:
@@ -266,11 +265,7 @@ def query_components(
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
     folder, host = settings.checkpoint().folder, settings.policy_host()
-    # The batch log of a remote checkpoint is not read.
     clock = ClockNotes(folder)
-    batch_log = None
-    if folder is not None:
-        batch_log = BatchLog(folder, settings.topics.prefix, publisher.patient, clock.ahead_ms_of)
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
         wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms), steps=steps),
@@ -281,7 +276,6 @@ def query_components(
         tick=ticker.start,
         rearm=lambda: ticker.rearm(host.known_keys()),
         clock=clock,
-        on_done=_ignore if batch_log is None else batch_log.on_batch,
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)
@@ -293,8 +287,7 @@ def query_components(
     )
     retirement = _retirement_components(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
-    logging = [] if batch_log is None else [Component("batch log", batch_log.run)]
-    return [Component("ticker", ticker.run), query, *logging, Component("loop watch", watch.run), *retirement]
+    return [Component("ticker", ticker.run), query, Component("loop watch", watch.run), *retirement]
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
@@ -308,10 +301,6 @@ def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -
 def _wiring(settings: Settings) -> Wiring:
     kafka = settings.loop_kafka()
     return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri)
-
-
-def _ignore(_number: int) -> None:
-    """Log no batch: the checkpoint is remote."""
 
 
 def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:

@@ -187,7 +187,6 @@ class QuerySupervisor:
         tick: triggers a first batch, in which timers fire that were due while no query ran.
         rearm: resets all timers after the driver's clock was set back.
         clock: stores the clock correction of each batch.
-        on_done: called with the number of each finished batch.
         may_drain: whether this process may still decide on the readings from before the stop.
     """
 
@@ -202,7 +201,6 @@ class QuerySupervisor:
         tick: Callable[[], None],
         rearm: Callable[[], None],
         clock: ClockNotes,
-        on_done: Callable[[int], None],
         may_drain: Callable[[], bool],
     ) -> None:
         self._open_session = open_session
@@ -214,7 +212,6 @@ class QuerySupervisor:
         self._tick = tick
         self._rearm = rearm
         self._clock = clock
-        self._on_done = on_done
         self._may_drain = may_drain
         self._session: SparkSession | None = None
 
@@ -325,7 +322,6 @@ class QuerySupervisor:
 
     def _on_batch(self, batch: BatchProgress) -> None:
         self._health.on_batch(batch)
-        self._on_done(batch.batch_id)
 
     def _close_session(self) -> None:
         session, self._session = self._session, None

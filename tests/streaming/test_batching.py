@@ -18,11 +18,12 @@ from policies.units import to_millis
 from policies.wire import ObservedRecord, observation_event
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
-from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
 from tests.streaming.records import rows, tick_row
 from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
 from tests.streaming.transitions import Transitions
+from tests.system.undisturbed import Batch as Planned
+from tests.system.undisturbed import Undisturbed
 
 READINGS = st.lists(st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(0, 60))), min_size=1, max_size=40)
 """Broker, and gigabytes free; None: it could not be read. One every five seconds."""
@@ -84,14 +85,13 @@ def test_once_nothing_changes_the_factor_does_not_depend_on_how_it_came_about(
 @pytest.mark.parametrize("seed", range(20))
 def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> None:
     """Whatever order the records of a batch come in."""
-    host, batches = PolicyHost({"throttle": SETTINGS}), []
-    for seconds, taken in COURSE:
+    run, replayed = Undisturbed(PolicyHost({"throttle": SETTINGS}), "headgate"), []
+    for number, (seconds, taken) in enumerate(COURSE):
         records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
-        batches.append(RecordedBatch(to_millis(at(seconds)), random.Random(seed).sample(records, len(records))))
+        shuffled = random.Random(seed).sample(records, len(records))
+        transitions = run.step(Planned(number, to_millis(at(seconds)), ()), shuffled, begins=number == 0)
+        replayed += [tuple(output) for transition in transitions for output in transition.outputs]
     live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
-    replayed = [
-        tuple(output) for transition in replay_batches(host, "headgate", batches) for output in transition.outputs
-    ]
     assert sorted(replayed) == sorted(live)
     assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
 
@@ -102,7 +102,8 @@ def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_t
     The cluster is silent meanwhile: its timer is set anew by a tick in the first batch that is corrected.
     """
     clusters = frozenset({CLUSTER})
-    host, batches, query = PolicyHost({"throttle": SETTINGS}, clusters), [], Query(clusters=clusters)
+    query, replayed = Query(clusters=clusters), []
+    run = Undisturbed(PolicyHost({"throttle": SETTINGS}, clusters), "headgate")
     live: list[tuple[str, str, bytes]] = []
     said_in: list[int] = []
     for number in range(40):
@@ -117,10 +118,8 @@ def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_t
         live += [(r.topic.removeprefix("headgate."), r.key, r.value) for r in out]
         said_in += [number] if any(r.topic == STANDING for r in out) else []
         records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
-        batches.append(RecordedBatch(began_ms - ahead_ms, records, number == 0, ahead_ms))
-    replayed = [
-        tuple(output) for transition in replay_batches(host, "headgate", batches) for output in transition.outputs
-    ]
+        transitions = run.step(Planned(number, began_ms - ahead_ms, (), ahead_ms), records, begins=number == 0)
+        replayed += [tuple(output) for transition in transitions for output in transition.outputs]
     assert sorted(replayed) == sorted(live)
     assert len({key for topic, key, _ in live if topic == STANDING.removeprefix("headgate.")}) == 1
     late = {after for before, after in itertools.pairwise(said_in) if after - before > 3}

@@ -47,7 +47,7 @@ from deploy.embedded.small_servers import LOOPBACK
 from deploy.java.jars import default_cache_dir, ensure_jars
 from deploy.java.jvm import run_java
 from policies.observations import Outcome, Reading
-from policies.policy import BATCHES, TICKS, TIMERS
+from policies.policy import TICKS, TIMERS
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, REPORTS, decided_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
@@ -570,7 +570,7 @@ PARTS: dict[str, set[str]] = {
     "collect-throttle": {"observed.log-dirs"},
     "collect-isolation": {"observed.bookies"},
     "collect-sessions": {"observed.sessions"},
-    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, BATCHES, COMMANDS, REPORTS},
+    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, COMMANDS, REPORTS},
     "export": set(),
     "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.quotas", "observed.publishing", "observed.switches"},
     "command": {COMMANDS},

@@ -147,7 +147,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         query.headgate.__exit__()
 
 
-@pytest.mark.long  # killed once it is in `test_replay_live`, byte for byte, and among the faults of `test_faults`
+@pytest.mark.long  # the faults of `test_faults` kill it once, and compare byte for byte
 @pytest.mark.parametrize("kills", [[2], range(4)], ids=["once", "four times"])
 def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
     settings: dict[str, Any], tmp_path: Path, loop_kafka: str, kills: Iterable[int]

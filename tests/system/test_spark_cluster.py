@@ -14,6 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from deploy.settings.file import load_settings
 from policies.observations import Outcome
 from policies.policy import TICKS, TIMERS
 from policies.registry import AUDIT, decided_topics
@@ -23,7 +24,7 @@ from policies.wire import observation_event
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, make_topics, produce, write_settings
 from tests.system.spark_cluster import SparkCluster
-from tests.system.test_replay_live import read_all, replay
+from tests.system.undisturbed import EVERY_PLAN, decided_alone, read_all
 from tests.system.waiting import eventually
 
 CLUSTERS = ("a", "b", "c", "d", "e")
@@ -115,8 +116,8 @@ def query_failures(run: Run) -> int:
 def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
     spark_cluster: SparkCluster, loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:
-    """The one process is that of a replay, of the same batches."""
-    run = Run(tmp_path / "run", loop_kafka, free_port, {"master": spark_cluster.master, "spark": SMALL})
+    stream = {"master": spark_cluster.master, "spark": {**SMALL, **EVERY_PLAN}}
+    run = Run(tmp_path / "run", loop_kafka, free_port, stream)
     with run.query() as query, run.decided() as decided:
         await_ready(query, run.port)
         for round_ in range(1, 6):
@@ -136,7 +137,9 @@ def test_a_cluster_whose_executor_is_killed_decides_as_one_process_does(
             said = {entry.content_type for entry in kept.entries()}
             assert said == {"application/cloudevents+json; charset=UTF-8"}, name
     shared = read_all(loop_kafka, [f"{run.prefix}.{topic}" for topic in decided_topics()])
-    assert {str(each["payload"]) for each in shared} == set(replay(run.file, "--from", "2020-01-01T00:00:00Z"))
+    checkpoint, host = run.folder / "data" / "checkpoint", load_settings(run.file).policy_host()
+    alone = decided_alone(checkpoint, loop_kafka, run.prefix, host)
+    assert {each["payload"].decode() for each in shared} == set(alone)
 
 
 @pytest.mark.long

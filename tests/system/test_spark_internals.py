@@ -4,9 +4,10 @@ import uuid
 from functools import partial
 from pathlib import Path
 
+from deploy.settings.file import load_settings
 from policies.registry import decided_topics
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
-from tests.system.test_replay_live import observed, read_all, replay
+from tests.system.undisturbed import EVERY_PLAN, decided_alone, observed, read_all
 from tests.system.waiting import eventually
 
 
@@ -14,10 +15,9 @@ def has_more(decided: Topic, count: int) -> bool:
     return len(decided.data()) > count
 
 
-def test_a_run_with_and_without_spark_internals_is_replayed_byte_for_byte(
+def test_a_run_with_and_without_spark_internals_decides_byte_for_byte_as_one_without_spark(
     tmp_path: Path, loop_kafka: str, free_port: int
 ) -> None:
-    """A replay of the run's batches has no Spark: so it is what both ways must equal."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     limits = {"soft": {"available_bytes_below": "5GB"}, "hard": {"available_bytes_below": "1GB"}, "heartbeat": "3s"}
     records = observed()
@@ -31,7 +31,7 @@ def test_a_run_with_and_without_spark_internals_is_replayed_byte_for_byte(
                 data_dir=str(tmp_path / "data"),
                 http={"port": free_port},
                 policies={"throttle": limits},
-                stream={"spark_internals": internals},
+                stream={"spark_internals": internals, "spark": EVERY_PLAN},
             )
             if internals == "off":
                 make_topics(file)
@@ -43,6 +43,7 @@ def test_a_run_with_and_without_spark_internals_is_replayed_byte_for_byte(
                 eventually("repeated decisions, which timers make", partial(has_more, decided, known + 2))
                 assert query.stop() == 0, query.output()
     live = read_all(loop_kafka, [f"{prefix}.{topic}" for topic in decided_topics()])
-    written = {str(line["payload"]) for line in live}
+    written = {line["payload"].decode() for line in live}
     assert len(written) > 20
-    assert sorted(replay(file, "--from", "2020-01-01T00:00:00Z")) == sorted(written)
+    checkpoint, host = tmp_path / "data" / "checkpoint", load_settings(file).policy_host()
+    assert sorted(decided_alone(checkpoint, loop_kafka, prefix, host)) == sorted(written)

@@ -20,7 +20,7 @@ from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.bookie_disks.readings import PublishApplication
 from policies.isolation.readings import BookieQuarantined
-from policies.policy import Batch, Tick, Timer
+from policies.policy import Tick, Timer
 from policies.registry import decision_types, reading_types, report_policies
 from policies.sessions.readings import BundleReOwned, BundleUnloaded
 from policies.switching.decisions import SwitchVerdict
@@ -128,7 +128,7 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
         BundleReOwned,
     )
     acted = {kind.event_type for kind in by_actuators}
-    of_time = {Timer.event_type, Tick.event_type, Batch.event_type}
+    of_time = {Timer.event_type, Tick.event_type}
     types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     assert {kind.event_type for kind in KINDS} == types
     assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}

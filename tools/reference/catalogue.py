@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from policies.decisions import Alert, Decision
 from policies.observations import Reading
-from policies.policy import BATCHES, TICKS, TIMERS, Batch, Tick, Timer
+from policies.policy import TICKS, TIMERS, Tick, Timer
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands, decision_types
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
@@ -92,7 +92,7 @@ class EventKind:
 
 
 def catalogue() -> tuple[EventKind, ...]:
-    """Return all kinds of events: observed, decided, audit, reports, dead letters, timers, ticks, batches."""
+    """Return all kinds of events: observed, decided, audit, reports, dead letters, timers, ticks."""
     observed = (
         _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
         for kind in POLICIES.values()
@@ -185,7 +185,7 @@ def _audit() -> EventKind:
 
 
 def _loop_events() -> tuple[EventKind, ...]:
-    """Return the query's own events: dead letters, timers, ticks and batches."""
+    """Return the query's own events: dead letters, timers and ticks."""
     return (
         _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
         _written(
@@ -193,5 +193,4 @@ def _loop_events() -> tuple[EventKind, ...]:
         ),
         _written(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
         _written(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
-        _written(Batch.event_type, BATCHES, "`query`", "the query's process", Batch),
     )

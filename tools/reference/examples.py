@@ -10,16 +10,11 @@ from policies.examples import START, Examples
 from policies.observations import Observation
 from policies.pauses import PauseCommand
 from policies.policy import (
-    BATCHES,
-    BATCHES_KEY,
     TICKS,
     TIMERS,
-    Batch,
     PolicyKind,
-    Range,
     Tick,
     TickReason,
-    batch_event,
     tick_event,
     timer_record,
 )
@@ -113,14 +108,12 @@ def _dead_letters() -> Iterator[Example]:
 
 
 def _loop_events() -> Iterator[Example]:
-    """Yield a timer, a tick, a batch, a heartbeat and a command."""
+    """Yield a timer, a tick, a heartbeat and a command."""
     due_at = START + timedelta(minutes=1)
     key, timer = timer_record("throttle", "payments", due_at, now=START)
     yield Example(TIMERS, key, json.loads(timer))
     tick = tick_event(Tick(reason=TickReason.TIMER), id="5b0f3c52-6f0e-4a39-9d0b-2b1c7f0e6a11", at=due_at)
     yield Example(TICKS, TickReason.TIMER.value, json.loads(tick))
-    taken = (Range(topic="observed.log-dirs", partition=0, start=42, end=44),)
-    yield Example(BATCHES, BATCHES_KEY, json.loads(batch_event(Batch(number=17, at=due_at, taken=taken))))
     issuer = PolicyHost().issuer("throttle", "payments")
     _, (topic, key, value) = emit_heartbeat(issuer, LastHeartbeat(), to_millis(START))
     yield Example(topic, key, json.loads(value))

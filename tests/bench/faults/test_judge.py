@@ -9,13 +9,12 @@ from bench.faults.judge import Judge, out_of_order
 from bench.faults.kinds import KINDS
 from bench.faults.matrix import plan
 from bench.faults.records import StoredRecord
-from policies.policy import BATCHES, Batch, Range, batch_event
-from policies.units import from_millis
+from policies.units import to_millis
 from policies.wire import ObservedRecord
 from streaming.host import PolicyHost
-from streaming.replay import RecordedBatch, replay_batches
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
+from tests.system.undisturbed import Batch, Taken, Undisturbed
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
 LOG_DIRS = "observed.log-dirs"
@@ -32,16 +31,14 @@ class Topics:
     def __init__(self) -> None:
         self.of: defaultdict[str, list[StoredRecord]] = defaultdict(list)
         self.of[LOG_DIRS] = list(OBSERVED)
-        batches = []
-        for number, (start, end) in enumerate(((None, 2), (2, 4))):
-            taken = (Range(topic=LOG_DIRS, partition=0, start=start, end=end),)
-            now_ms = START_MS + 1000 * end + 100
-            self._add(BATCHES, batch_event(Batch(number=number, at=from_millis(now_ms), taken=taken)))
-            records = [ObservedRecord(f"h.{LOG_DIRS}", 0, k.offset, k.appended_ms, k.value) for k in OBSERVED]
-            batches.append(RecordedBatch(now_ms, records[start or 0 : end], number == 0))
-        for turn in replay_batches(HOST, "h", batches):
-            for topic, key, value in turn.outputs:
-                self._add(topic, value, key)
+        self.batches: list[Batch] = []
+        run = Undisturbed(HOST, "h")
+        records = [ObservedRecord(f"h.{LOG_DIRS}", 0, k.offset, k.appended_ms, k.value) for k in OBSERVED]
+        for number, (start, end) in enumerate(((0, 2), (2, 4))):
+            self.batches.append(Batch(number, START_MS + 1000 * end + 100, (Taken(LOG_DIRS, 0, start, end),)))
+            for turn in run.step(self.batches[-1], records[start:end], begins=number == 0):
+                for topic, key, value in turn.outputs:
+                    self._add(topic, value, key)
 
     def _add(self, topic: str, value: bytes, key: str = "") -> None:
         self.of[topic].append(StoredRecord(topic, len(self.of[topic]), START_MS, key, value))
@@ -109,20 +106,19 @@ def test_what_was_told_once_is_not_told_again(topics: Topics) -> None:
 
 
 def test_a_batch_that_nobody_told_of_is_wrong(topics: Topics) -> None:
-    late = Batch(number=5, at=at(0), taken=())
-    topics._add(BATCHES, batch_event(late))
+    topics.batches.append(Batch(5, to_millis(at(0)), ()))
     assert "after batch 1 comes 5" in judge(topics).look().wrong
 
 
 def test_a_run_that_goes_on_after_a_checkpoint_may_have_been_lost_is_judged_as_before(topics: Topics) -> None:
-    second = topics.of[BATCHES].pop()
+    second = topics.batches.pop()
     del topics.of["decided.throttle"][-1]
     looking = judge(topics)
     looking.look()
     looking.excuse()
     assert not looking.is_exact
     assert looking.look() == ((), ())
-    topics.of[BATCHES].append(second)
+    topics.batches.append(second)
     assert looking.look().lost
     assert looking.is_exact
 
@@ -131,34 +127,34 @@ def test_a_run_that_goes_on_after_a_checkpoint_may_have_been_lost_is_judged_as_b
 def test_a_run_that_goes_on_without_its_plans_is_not_judged_until_one_begins(
     topics: Topics, *, told_first: bool
 ) -> None:
-    second = topics.of[BATCHES].pop()
+    second = topics.batches.pop()
     looking = judge(topics)
     looking.look()
     looking.excuse()
     if told_first:
-        topics.of[BATCHES].append(second)
+        topics.batches.append(second)
         looking.look()
         assert looking.is_exact
-    topics._add(BATCHES, batch_event(Batch(number=5, at=at(0), taken=())))
+    topics.batches.append(Batch(5, to_millis(at(0)), ()))
     assert looking.look() == ((), ())
     assert looking.is_blind
-    topics._add(BATCHES, batch_event(Batch(number=0, at=at(60), taken=())))
+    topics.batches.append(Batch(0, to_millis(at(60)), ()))
     looking.look()
     assert looking.is_exact
     looking.forgive(looking.look())
-    topics._add(BATCHES, batch_event(Batch(number=2, at=at(61), taken=())))
+    topics.batches.append(Batch(2, to_millis(at(61)), ()))
     assert "after batch 0 comes 2" in looking.look().wrong
 
 
 def test_after_offsets_began_anew_nothing_is_judged_until_a_run_begins(topics: Topics) -> None:
-    second = topics.of[BATCHES].pop()
+    second = topics.batches.pop()
     looking = judge(topics)
     looking.look()
     looking.look_away()
-    topics.of[BATCHES].append(second)
+    topics.batches.append(second)
     assert looking.look() == ((), ())
     assert not looking.is_exact
-    topics._add(BATCHES, batch_event(Batch(number=0, at=at(60), taken=())))
+    topics.batches.append(Batch(0, to_millis(at(60)), ()))
     looking.look()
     assert looking.is_exact
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka import history
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import read_history, read_ranges
+from connectors.kafka.history import read_history
 from policies.units import UserError, to_millis
 from policies.wire import ObservedRecord
 
@@ -166,18 +166,3 @@ def test_a_cluster_that_does_not_answer_is_the_users_error(
         UserError, match="kafka: Kafka at k:9092 does not answer as it should: _TRANSPORT: k:9092: Connection refused"
     ):
         read(["a"], 0, 1)
-
-
-def test_a_range_of_offsets_is_read_as_far_as_it_is_there(consumer: type[Consumer]) -> None:
-    consumer.topics = {"t": [[(0, b"a"), (1, b"b"), (2, None), (3, b"d")]]}
-    connection = KafkaConnection(bootstrap_servers="k:9092")
-    found = list(read_ranges(connection, {("t", 0): (1, 9)}))
-    assert [(r.offset, r.value, r.key) for r in found] == [
-        (n, value, b"payments") for n, value in ((1, b"b"), (2, None), (3, b"d"))
-    ]
-
-
-def test_without_a_first_offset_it_is_read_from_the_oldest(consumer: type[Consumer]) -> None:
-    consumer.topics = {"t": [[(0, b"a"), (1, b"b"), (2, b"c")]]}
-    found = read_ranges(KafkaConnection(bootstrap_servers="k:9092"), {("t", 0): (None, 2)})
-    assert [record.value for record in found] == [b"a", b"b"]

@@ -24,7 +24,6 @@ def test_every_topic_of_the_registry_is_planned_under_the_prefix() -> None:
         "dead-letters",
         "timers",
         "ticks",
-        "batches",
         "shares",
         "decider",
     }

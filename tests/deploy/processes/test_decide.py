@@ -72,7 +72,7 @@ def held_lease() -> PartitionLease:
 )
 def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
     parts = decider(make(clusters=clusters)).components(CollectorRegistry(), held_lease())
-    assert [part.name for part in parts] == ["ticker", "query", "batch log", "loop watch", *retirement]
+    assert [part.name for part in parts] == ["ticker", "query", "loop watch", *retirement]
 
 
 def test_queries_take_turns_by_the_prefix_of_their_topics_whatever_their_checkpoint(make: Make, tmp_path: Path) -> None:

@@ -161,7 +161,6 @@ class Loop:
             lambda: self.said.append("ticked"),
             lambda: self.said.append("timers set anew"),
             self.notes,
-            lambda number: None,
             lambda: self.is_ours,
         )
         monkeypatch.setattr(supervisor, "time", self.time)

@@ -1,7 +1,6 @@
 """`headgate replay` from outside: what stands on standard output and error, and how it ends."""
 
 import io
-import itertools
 import json
 import os
 import re
@@ -15,9 +14,7 @@ import pytest
 
 from deploy import cli
 from policies.observations import Observation
-from policies.policy import Batch, Range, batch_event
 from policies.throttle import ThrottleFactor
-from policies.units import from_millis, to_millis
 from tests.policies.scenario import CLUSTER, GB, MB, log_dirs, members
 from tests.streaming.records import changed, event
 
@@ -342,50 +339,3 @@ def test_it_writes_utf_8_whatever_a_terminal_would_take_and_whoever_reads_may_st
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(20) in (0, 1)
-
-
-# As live: with the batches
-
-
-@pytest.fixture
-def live_run(tmp_path: Path) -> Path:
-    """The evening as `kcat -J` records it; its last two readings came in one batch, nine seconds after they did."""
-    times = [to_millis(each.at) for each in EVENING]
-    topic = "headgate.observed.log-dirs"
-    lines = [
-        {"topic": topic, "partition": 0, "offset": n, "ts": times[n], "payload": event(each).decode()}
-        for n, each in enumerate(EVENING)
-    ]
-    ends = [0, 2, 4]
-    for number, (start, end) in enumerate(itertools.pairwise(ends)):
-        taken = (Range(topic="observed.log-dirs", partition=0, start=start if number else None, end=end),)
-        batch = Batch(number=number, at=from_millis(times[end - 1] + 9000), taken=taken)
-        lines.append({"topic": "headgate.batches", "partition": 0, "offset": number, "ts": 0,
-                      "payload": batch_event(batch).decode()})  # fmt: skip
-    file = tmp_path / "recorded.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return file
-
-
-def test_with_batches_what_live_merged_is_merged_and_decided_at_its_time(
-    headgate: Headgate, live_run: Path, settings: Path
-) -> None:
-    ended = headgate("replay", "-s", settings, "--batches", live_run)
-    assert (ended.status, ended.err) == (0, "")
-    assert [at for at, _ in ended.factors] == ["08:00:10", "08:01:39"]
-    one_by_one = headgate("replay", "-s", settings, live_run)
-    assert [at for at, _ in one_by_one.factors] != [at for at, _ in ended.factors]
-
-
-def test_two_settings_are_compared_as_live(headgate: Headgate, live_run: Path, settings: Path, tmp_path: Path) -> None:
-    other = tmp_path / "stricter.yaml"
-    other.write_text(STRICTER)
-    ended = headgate("replay", "-s", settings, "--against", other, "--batches", live_run)
-    assert {line["time"][11:19] for line in ended.decisions} <= {"08:00:10", "08:01:39"}
-    assert ended.decisions
-
-
-def test_a_recording_without_batches_says_what_to_record(headgate: Headgate, evening: Path, settings: Path) -> None:
-    ended = headgate("replay", "-s", settings, "--batches", evening)
-    assert ended.status == USER_ERROR
-    assert "record headgate.batches too" in ended.err
