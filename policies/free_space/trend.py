@@ -95,8 +95,6 @@ def follow_reading(trend: Trend, at_ms: int, usable_bytes: int, before_ms: int, 
     samples, line = trend.samples, trend.line
     if not samples:
         return Trend(((at_ms, usable_bytes),), None, trend.rises)
-    if line is None and len(samples) > 1:
-        line = fit_line(samples)  # An earlier version stored no line.
     if usable_bytes - before_bytes > _STEP_SHARE * usable_bytes:
         rise = Rise(at_ms, before_bytes, usable_bytes)
         return Trend(((at_ms, usable_bytes),), None, (*_recent(trend.rises, at_ms), rise)[-_RISES_KEPT:])

@@ -172,7 +172,7 @@ def _is_unchanged(before: BookieClusterState, reading: Bookies) -> bool:
     for mode, registrations in ((Presence.WRITABLE, reading.writable), (Presence.READ_ONLY, reading.read_only)):
         for r in registrations:
             b = known.pop(r.bookie, None)
-            if b is None or b.presence is not mode or b.session != r.session or b.czxid != r.czxid:
+            if b is None or (b.presence, b.session, b.czxid) != (mode, r.session, r.czxid):
                 return False
     return {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
 
@@ -289,7 +289,7 @@ def _fold_groups(
     groups, is_first = None, before.racks_status.read_ms == NEVER
     if reading.groups is not None and reading.outcome is Outcome.OK:
         groups = tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in reading.groups.items()))
-    if groups == before.groups and before.groups_pending.is_empty and not is_first:
+    if groups == before.groups and before.groups_pending.is_empty:
         return before, False, False
     after = replace(before, groups=groups)
     members, believed = after.group_members(), before.group_members()
@@ -345,7 +345,7 @@ def _fold_affinity(
     before: BookieClusterState, seen: Observation, reading: BookieAffinity, settings: IsolationSettings
 ) -> _Folded:
     cohorts, is_first = collect_alike(reading, before.cohorts), before.affinity_status.read_ms == NEVER
-    if cohorts == before.cohorts and before.affinity_pending.is_empty and not is_first:
+    if cohorts == before.cohorts and before.affinity_pending.is_empty:
         return before, False, False
     read, believed = replace(before, cohorts=cohorts).affinities(), before.affinities()
     vanished = partial(_have_namespaces_vanished, frozenset(map(affinity_namespace, read)))
@@ -392,10 +392,8 @@ def _fold_promise(before: BookieClusterState, seen: Observation, reading: Namesp
     promises = {given.namespace: given for given in before.promises}
     rules = "" if reading.promise is None else reading.promise.value
     given = GivenPromise(reading.namespace, rules, seen.at_ms, seen.id)
-    last = promises.get(given.namespace)
-    if last is not None and (given.at_ms, given.id) <= (last.at_ms, last.id):
+    if given.namespace not in promises and len(promises) >= MAX_NAMESPACES:
         return before
-    if last is None and len(promises) >= MAX_NAMESPACES:
-        return before
-    promises[given.namespace] = given
+    last = promises.get(given.namespace, given)
+    promises[given.namespace] = max(last, given, key=lambda each: (each.at_ms, each.id))
     return replace(before, promises=tuple(promises[name] for name in sorted(promises)))

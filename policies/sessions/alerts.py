@@ -156,7 +156,7 @@ def _find_end_of_loss(alert: str, member: MemberFacts, subject: str, fleet: str 
         return f"ends: its {last.verdict.value} is ordered"
     if alert == EXHAUSTED and last is not None and last.reason is SessionReason.STALE_READING:
         return "ends: its shutdown waits for a fresh reading"
-    if alert == EXHAUSTED and fleet is None and not member.has_failed:
+    if alert == EXHAUSTED and not member.has_failed:
         return "ends: it has time left to reconnect"
     if alert == LOST and member.track is not None and member.track.unsettled:
         return f"is part of {FLAPPING} of {subject} now"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.bookie_disks.decisions import BookieThrottleReason
+from policies.bookie_disks.decisions import BookieCounts, BookieThrottleReason
 from policies.bookie_disks.state import BookieDisksState
 from policies.observations import Observation, Outcome
 from policies.pauses import PolicyPause
@@ -56,8 +56,15 @@ def test_the_sentence_has_the_numbers_that_decided() -> None:
     )
 
 
-def test_a_read_only_bookie_counts_as_full() -> None:
-    run = Run(settings(QUIET)).see(disks(0, "b1", 50), disks(0, "b2", 50, read_only=True))
+def test_the_bookies_are_counted_by_what_is_known_of_them() -> None:
+    run = Run(settings(heartbeat="1d")).see(registered(0, "b1 b2 b3 b4"), *all_disks(0, b1=50, b2=50, b3=50))
+    run.see(disks(300, "b1", 16), disks(300, "b2", 50, read_only=True))
+    assert run.last().bookies == BookieCounts(counted=2, stale=1, unread=1, read_only=1)
+
+
+@pytest.mark.parametrize("free", [50, {"/l": None}], ids=["readable", "without a readable dir"])
+def test_a_read_only_bookie_counts_as_full(free: int | dict[str, None]) -> None:
+    run = Run(settings(QUIET)).see(disks(0, "b1", 50), disks(0, "b2", free, read_only=True))
     assert run.verdict() == (0.0, "read_only")
     assert "bookie b2 is read-only" in run.last().explanation
 

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from policies.decisions import Mode
 from policies.isolation.decisions import QUARANTINE_GROUP
+from policies.units import to_millis
 from tests.policies.isolation.scenario import (
     BASE,
     GROUPS,
@@ -62,6 +63,7 @@ def test_it_is_repeated_before_it_runs_out_until_it_is_carried_out() -> None:
     assert [v[0] for v in run.verdicts()] == [10, 60, 110, 160]
     said = run.quarantines()
     assert all(later.decided_at < before.valid_until for before, later in pairwise(said))
+    assert [d.sequence == to_millis(d.decided_at) for d in said] == [True, False, False, False], "the first is the time"
     run.see(racks(200, GROUPS | {QUARANTINE_GROUP: "bk11"})).see(bookies(205, f"{BASE} bk11")).until(280)
     assert len(run.verdicts()) == 4
 

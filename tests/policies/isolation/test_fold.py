@@ -4,8 +4,24 @@ from itertools import permutations
 
 import pytest
 
+from policies.bookie_readings import BookieRegistration, Bookies
+from policies.isolation.fold import fold
 from policies.isolation.settings import RuleSet
-from tests.policies.isolation.scenario import GROUPS, LONG, Run, bookies, everything, placement_of, promise
+from policies.isolation.state import BookieClusterState
+from policies.observations import Observation, Outcome
+from policies.units import to_millis
+from tests.policies.isolation.scenario import (
+    CLUSTER,
+    GROUPS,
+    LONG,
+    Run,
+    at,
+    bookies,
+    everything,
+    isolation,
+    placement_of,
+    promise,
+)
 
 NAMESPACES = {"acme/a": "default", "acme/b": "default"}
 
@@ -72,6 +88,15 @@ def test_the_last_promise_counts_in_whatever_order_they_come(order: tuple[int, .
     for second in order:
         run.see(promise(second, "acme/a", given[second]), seconds=40)
     assert run.placement("acme/a").promise is RuleSet.LEGACY
+
+
+def test_a_bookie_without_czxid_that_has_another_session_joined_again() -> None:
+    cluster = BookieClusterState()
+    for second, session in ((0, "0x1"), (10, "0x1"), (20, "0x2")):
+        listed = (BookieRegistration(bookie="bk1", session=session),)
+        seen = Observation(f"{second}", at(second), Bookies(cluster=CLUSTER, outcome=Outcome.OK, writable=listed))
+        cluster = fold(cluster, [seen], isolation())
+    assert [(b.session, b.registered_ms) for b in cluster.bookies] == [("0x2", to_millis(at(20)))]
 
 
 def test_to_promise_what_is_promised_is_no_news() -> None:

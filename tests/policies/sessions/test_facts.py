@@ -4,9 +4,24 @@ import dataclasses
 
 import pytest
 
+from policies.observations import Observation
+from policies.sessions import SessionsState
 from policies.sessions.facts import unique_ids
+from policies.sessions.state import SpentShutdown
 from policies.units import to_millis
-from tests.policies.sessions.course import BUNDLE, absent, at, owned, recovery, registered, session, tree, unread
+from tests.policies.sessions.course import (
+    BUNDLE,
+    absent,
+    at,
+    health,
+    owned,
+    recovery,
+    registered,
+    session,
+    tree,
+    unread,
+    unregistered,
+)
 from tests.policies.sessions.joined import after, connected, expired, joined
 
 FLEET = ("b1", "b2", "b3")
@@ -83,6 +98,28 @@ def test_load_data_is_missed_only_by_who_was_told_to_publish_it() -> None:
     facts = joined(*connected("b1"), registered(1, "b1", "0xb1"), until=20)
     assert facts.load_data_missed_ms(facts.members["b1"]) is None
     assert after(facts).members["b1"].member.awaited_ms is None
+
+
+CUT_OFF = (session(12, "b1", "disconnected", "0xb1"), session(14, "b1", "connected", "0xb1"))
+LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
+
+
+@pytest.mark.parametrize(
+    ("then", "is_back"),
+    [
+        pytest.param((), False, id="it has its session as before"),
+        pytest.param(CUT_OFF, True, id="it was cut off since, and is connected again"),
+        pytest.param((*CUT_OFF[:1],), False, id="it is cut off"),
+        pytest.param((*CUT_OFF, unregistered(5, "b1")), False, id="connected again, and not registered yet"),
+        pytest.param(LISTED, True, id="registered as before, and listed since"),
+        pytest.param((*LISTED, unregistered(13, "b1")), False, id="listed since, and no longer registered"),
+        pytest.param((*LISTED, *expired("b1", seconds=13)), False, id="listed since, and without a session"),
+    ],
+)
+def test_a_member_that_was_ordered_down_is_back(then: tuple[Observation, ...], is_back: bool) -> None:
+    state = SessionsState(0, spent=(SpentShutdown(to_millis(at(10)), "b1"),))
+    facts = joined(*connected(*FLEET), *then, until=15, state=state)
+    assert facts.budget.down() == (set() if is_back else {"b1"})
 
 
 def test_ids_are_each_named_once() -> None:

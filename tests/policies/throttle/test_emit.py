@@ -174,6 +174,11 @@ def test_a_verdict_that_changes_nothing_is_noted_when_it_first_appears() -> None
     assert note.numbers["volumes"]
 
 
+def test_after_another_factor_a_verdict_is_noted_again() -> None:
+    run = Run(throttle(SOFT_AND_HARD)).feed([*polls(0, 20, 4 * GB), *polls(20, 40, 3 * GB)])
+    assert [(n.verdict.value, n.factor) for n in run.notes] == [("no_change", 0.75), ("no_change", 0.5)]
+
+
 def test_a_verdict_that_was_published_is_not_noted_again() -> None:
     run = Run(throttle(HARD, min_hold="50s")).see(log_dirs(0, 1, 0)).feed(polls(10, 50, 9 * GB))
     assert [(d.verdict.value, d.reason.value) for d in run.decisions] == [("lower", "hard_limit"), ("hold", "min_hold")]
