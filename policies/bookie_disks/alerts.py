@@ -9,7 +9,14 @@ from policies.bookie_disks.judge import BookieVerdict, DirVerdict, GroupVerdict
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
-from policies.free_space.alerts import SpaceAlertContext, SpaceAlerts, VolumeGrowth, follow_growth, render_factor
+from policies.free_space.alerts import (
+    SpaceAlertContext,
+    SpaceAlerts,
+    VolumeGrowth,
+    describe_measured,
+    follow_growth,
+    render_factor,
+)
 from policies.free_space.volumes import NEVER, Freshness
 from policies.policy import AlertKind
 from policies.units import agreeing, counted, format_duration, human_rate
@@ -254,6 +261,7 @@ def find_effect_conditions(
     cluster: str,
     groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]],
     publishing: PublishState | None,
+    now_ms: int,
 ) -> Iterator[Condition]:
     """Find the groups of which a dir fills too fast although publishing is slowed; the sentence names the fastest."""
     let_through = None if publishing is None else publishing.let_through_bytes_per_second
@@ -267,7 +275,7 @@ def find_effect_conditions(
         request = f"slowed to {render_factor(factor)}" if factor else "stopped"
         summary = (
             f"publishing to group {name} of {cluster} is {request}, and {name_dir(*fastest.volume)} still fills by "
-            f"{human_rate(fastest.bytes_per_second)}{limits}"
+            f"{human_rate(fastest.bytes_per_second)}{describe_measured(fastest.from_ms, now_ms)}{limits}"
         )
         labels = {"cluster": cluster, "group": name}
         evidence = tuple(b.facts.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])

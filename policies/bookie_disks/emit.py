@@ -16,6 +16,7 @@ from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication
 from policies.free_space.alerts import (
     describe_ahead,
+    describe_rate,
     explain_factor,
     render_factor,
 )
@@ -74,7 +75,8 @@ def _explain_full(decision: BookieThrottle, verdict: GroupVerdict) -> str:
     is_free = decision.factor == 1.0 and decision.reason is BookieThrottleReason.STALE_VOLUME
     is_named = not is_free and decision.reason not in _WITHOUT_DIR
     which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_dir(*full.key)} is "
-    return f"; {which}full in {human_seconds(decision.seconds_to_full)} at the present rate"
+    rate = describe_rate(full.state, to_millis(verdict.now))
+    return f"; {which}full in {human_seconds(decision.seconds_to_full)} at the {rate}"
 
 
 def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
@@ -104,7 +106,8 @@ def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
         return "too few bookies are known"
     decides = _explain_rank(verdict)
     if decision.reason is BookieThrottleReason.ABOVE_LIMITS:
-        return f"enough bookies are above their limits; {_describe_free(verdict.decisive)}, and {decides}"
+        free = _describe_free(verdict.decisive, decision.decided_at)
+        return f"enough bookies are above their limits; {free}, and {decides}"
     return f"{_explain_decisive(decision, verdict.decisive, settings)}, and {decides}"
 
 
@@ -117,12 +120,12 @@ def _explain_rank(verdict: GroupVerdict) -> str:
     return f"with ensembles of {ensemble} the {ordinal}best of {counted(known, 'bookie')} decides"
 
 
-def _describe_free(bookie: BookieVerdict) -> str:
+def _describe_free(bookie: BookieVerdict, now: datetime) -> str:
     tightest = bookie.tightest
     if tightest is None or tightest.freshness is Freshness.NEVER_READ:
         return name_dir(bookie.name, "")
     free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
-    return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest.ahead)}"
+    return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest, to_millis(now))}"
 
 
 def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
@@ -131,7 +134,8 @@ def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, setting
         return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.facts.state.read_only_cause)}"
     if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
-        return f"{_describe_free(decisive)}, and must be clear of the hard limit by {margin} before publishing goes on"
+        free = _describe_free(decisive, decision.decided_at)
+        return f"{free}, and must be clear of the hard limit by {margin} before publishing goes on"
     counts = render_factor(tightest.factor)
     if tightest.freshness is Freshness.NEVER_READ:
         return f"{name_dir(*tightest.key)}, which was never readable, counts as {counts} until it is read"
@@ -141,7 +145,7 @@ def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, setting
         return f"{name_dir(*tightest.key)}, {last}, counts as {counts} until it is read"
     if tightest.freshness is Freshness.DEPARTED:
         return f"{name_dir(*tightest.key)} is no longer reported, and goes on counting as {counts} for a while"
-    return _describe_free(decisive)
+    return _describe_free(decisive, decision.decided_at)
 
 
 def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:

@@ -86,7 +86,7 @@ class BookieDisksPolicy:
         context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, before.alerts.keys())
         growths = [follow_dirs(each, groups.get(each.group.name), publishing) for each in verdicts]
         grown = list(zip(verdicts, growths, strict=True))
-        of_effect = find_effect_conditions(self._cluster, grown, publishing)
+        of_effect = find_effect_conditions(self._cluster, grown, publishing, now_ms)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         ends = find_effect_ends(self._cluster, grown)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)

@@ -16,7 +16,7 @@ from policies.alerts import Condition
 from policies.decisions import Decision, Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
-from policies.free_space.volumes import NEVER, Freshness, Projection, SpaceVerdict, VolumeFacts, VolumeState
+from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
 from policies.observations import Observation, Outcome, Reading, ReportResult
 from policies.units import ClosedEnum, InstantMs, human_bytes, human_seconds
 
@@ -55,18 +55,23 @@ def render_factor(factor: float) -> str:
     return "more than 0.99" if digits == "1.00" and factor < 1.0 else digits
 
 
-def describe_age(volume: VolumeState, now_ms: int) -> str:
-    """Write ``rate of 4 min ago`` if the last reading is older than two polls; empty for a present rate."""
+def describe_rate(volume: VolumeState, now_ms: int) -> str:
+    """Write ``present rate``, or ``rate of 4 min ago`` if the last reading is older than two polls."""
     age_ms = now_ms - volume.read_ms
     is_old = volume.interval_ms is not None and age_ms > 2 * volume.interval_ms
-    return f"rate of {human_seconds(age_ms / 1000)} ago" if is_old else ""
+    return f"rate of {human_seconds(age_ms / 1000)} ago" if is_old else "present rate"
 
 
-def describe_ahead(ahead: Projection | None) -> str:
+def describe_measured(at_ms: int, now_ms: int) -> str:
+    """End the words about a rate: ``, as measured 40 s ago``; empty if it was measured just now."""
+    age_seconds = (now_ms - at_ms) / 1000
+    return f", as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else ""
+
+
+def describe_ahead(volume: SpaceVerdict[Any], now_ms: int) -> str:
     """Write the free space by which a volume was judged, if that is not what it has."""
-    if ahead is None:
-        return ""
-    return f" ({human_bytes(ahead.usable_bytes)} in {human_seconds(ahead.seconds)} at the present rate)"
+    ahead, rate = volume.ahead, describe_rate(volume.state, now_ms)
+    return f" ({human_bytes(ahead.usable_bytes)} in {human_seconds(ahead.seconds)} at the {rate})" if ahead else ""
 
 
 def render_rate(bytes_per_second: int | None, nothing: str, per: str = "") -> str:
@@ -204,7 +209,7 @@ class SpaceAlertContext:
             return "was filling when it was last read" if is_firing and is_unknown else None
         seconds = max(0.0, volume.full_ms - self.now_ms) / 1000
         soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if is_firing else 1.0)
-        rate = describe_age(volume.state, self.now_ms) or "present rate"
+        rate = describe_rate(volume.state, self.now_ms)
         return f"is full in {human_seconds(seconds)} at its {rate}" if seconds < soon else None
 
     def is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:

@@ -13,6 +13,7 @@ from policies.free_space.alerts import (
     SpaceAlertContext,
     SpaceAlerts,
     VolumeGrowth,
+    describe_measured,
     follow_growth,
     render_factor,
 )
@@ -22,13 +23,13 @@ from policies.policy import AlertKind
 from policies.throttle.facts import BrokerFacts, VolumeVerdict
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
-from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import (
     BrokerState,
     ForgottenVolume,
     GrowthBefore,
     KafkaClusterState,
+    MeasuredUsage,
     VolumeKey,
     describe_departure,
     describe_filling,
@@ -319,7 +320,7 @@ def _describe_last_read(volume: VolumeFacts[VolumeKey] | None) -> str:
 # case. Two quota windows one after the other are an alert.
 
 _BY_ACTUATOR = (NOT_CARRIED_OUT, ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
-FindUsage = Callable[[VolumeKey], VolumeUsage | None]
+FindUsage = Callable[[VolumeKey], MeasuredUsage | None]
 
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
@@ -360,7 +361,7 @@ def follow_volumes(
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery
         rate = growth.bytes_per_second if growth is not None else 0.0
-        return least if usage is not None and _is_foreign(usage) and explains(usage, rate) else max(least, most)
+        return least if usage is not None and _is_foreign(usage) and explains(usage.of, rate) else max(least, most)
 
     return follow_growth(before, ((volume, expect(volume)) for volume in limiting.values()), quotas.window_seconds)
 
@@ -378,6 +379,7 @@ def find_effect_conditions(
     growths: Iterable[VolumeGrowth[VolumeKey]],
     growths_before: Iterable[GrowthBefore],
     find_usage: FindUsage,
+    now_ms: int,
 ) -> Iterator[Condition]:
     """Find the alert conditions of a cluster's quotas, from the actuator's last reading and the limiting volumes."""
     if quotas is None:
@@ -409,13 +411,17 @@ def find_effect_conditions(
         fastest = max(growing, key=lambda growth: growth.bytes_per_second)
         more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
         rate = human_rate(fastest.bytes_per_second)
-        fills = f"filled by {rate} until it was full" if fastest.is_full else f"fills by {rate}"
+        fills = (
+            f"filled by {rate} until it was full"
+            if fastest.is_full
+            else f"fills by {rate}{describe_measured(fastest.from_ms, now_ms)}"
+        )
         usual = next((each for each in growths_before if each.volume == fastest.volume), None)
         compared = f" (before: {human_rate(usual.bytes_per_second)})" if usual else ""
         summary = (
             f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} {fills}{compared}{more} where its "
             f"quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
-            f"{_find_cause(quotas, find_usage(fastest.volume), fastest.bytes_per_second)}"
+            f"{_find_cause(quotas, find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
 
@@ -446,9 +452,9 @@ def find_effect_ends(
     return {(e.alert, e.subject): why for e in entries if e.alert in _BY_ACTUATOR}
 
 
-def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second: float) -> str:
+def _find_cause(quotas: QuotaState, usage: MeasuredUsage | None, now_ms: int, bytes_per_second: float) -> str:
     """Name the likely cause of a growth."""
-    if usage is not None and not explains(usage, bytes_per_second):
+    if usage is not None and not explains(usage.of, bytes_per_second):
         usage = None
     if quotas.escaping:
         return f"clients escape by {_list(quotas.escaping)}"
@@ -457,22 +463,22 @@ def _find_cause(quotas: QuotaState, usage: VolumeUsage | None, bytes_per_second:
         which = f"broker {listed} ignores" if len(quotas.callback_brokers) == 1 else f"brokers {listed} ignore"
         return f"{which} quotas because of a client.quota.callback.class"
     if usage is not None and _is_foreign(usage):
-        return f"a user of the disk that is not Kafka ({describe_growth(usage)})"
-    growing = [each for each in usage.topics if (each.share or 0.0) >= 0.5] if usage is not None else []
+        return f"a user of the disk that is not Kafka ({describe_growth(usage, now_ms)})"
+    growing = [each for each in usage.of.topics if (each.share or 0.0) >= 0.5] if usage is not None else []
     if growing and growing[0].topic.startswith("__"):
         return f"the internal topic {growing[0].topic}"
     if growing and growing[0].is_moved:
-        return describe_growth(usage)
+        return describe_growth(usage, now_ms)
     excluded = f"excluded users ({name_some(quotas.excluded_users)}), " if quotas.excluded_users else ""
     excluded += "a user of the disk that is not Kafka, " if usage is None else ""
-    known = f" ({growth})" if (growth := describe_growth(usage)) else ""
+    known = f" ({growth})" if (growth := describe_growth(usage, now_ms)) else ""
     excluded += "clients without a client id, " if quotas.clients_without_id_escape else ""
     return f"{excluded}a partition that is being moved here, or many clients that write less than their quotas{known}"
 
 
-def _is_foreign(usage: VolumeUsage) -> bool:
+def _is_foreign(usage: MeasuredUsage) -> bool:
     """Whether files that are not Kafka's are at least half of what grows."""
-    return (usage.other_share or 0.0) >= _HALF
+    return (usage.of.other_share or 0.0) >= _HALF
 
 
 def _list(named: Sequence[NamedQuota]) -> str:

@@ -9,8 +9,8 @@ from operator import attrgetter
 
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.alerts import (
-    describe_age,
     describe_ahead,
+    describe_rate,
     explain_factor,
     render_factor,
 )
@@ -39,6 +39,7 @@ from policies.units import (
     human_seconds,
     millis_of,
     printable_line,
+    to_millis,
 )
 
 # The explanation of a throttle decision, from the values that decided.
@@ -75,13 +76,11 @@ def _explain_details(decision: ThrottleFactor, verdict: ClusterVerdict, about: V
         limiting is not None and decision.reason is not ThrottleReason.MIN_HOLD
     )
     named = about.key if about is not None and has_named else None
-    if full is not None:
+    if full is not None and verdict.soonest_full is not None:
         key = (full.broker, full.log_dir)
         which = "" if named == key else f"{name_volume(key)} is "
-        age = (
-            "" if verdict.soonest_full is None else describe_age(verdict.soonest_full[0].state, verdict.brokers.now_ms)
-        )
-        yield f"{which}full in {human_seconds(full.seconds)} at the {age or 'present rate'}"
+        rate = describe_rate(verdict.soonest_full[0].state, verdict.brokers.now_ms)
+        yield f"{which}full in {human_seconds(full.seconds)} at the {rate}"
     if filling is not None and (growth := _explain_filling(verdict)):
         key = (filling.broker, filling.log_dir)
         yield growth if named == key else f"{name_volume(key)} is {growth}"
@@ -142,7 +141,7 @@ def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, setting
     total = decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
-    free = _describe_free(decisive) + describe_ahead(decisive.ahead)
+    free = _describe_free(decisive) + describe_ahead(decisive, to_millis(decision.decided_at))
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
@@ -221,10 +220,8 @@ def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
     about = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
     if about is None:
         return None
-    broker, usage = brokers.brokers[about.key[0]].facts.state, brokers.find_usage(about.key)
-    if usage is None or broker.usage is None:
-        return None
-    return FilledBy(**dict(usage), broker=broker.broker, read_at=from_millis(broker.usage.at_ms))
+    usage = brokers.find_usage(about.key)
+    return FilledBy(**dict(usage.of), broker=about.key[0], read_at=from_millis(usage.at_ms)) if usage else None
 
 
 def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:

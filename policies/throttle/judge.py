@@ -24,12 +24,12 @@ from policies.free_space.volumes import Freshness, find_expiries, seconds_left
 from policies.throttle.alerts import FILLS_SOON, find_broker_conditions
 from policies.throttle.decisions import ThrottleReason
 from policies.throttle.facts import BrokerFacts, VolumeVerdict, facts, judge_volumes
-from policies.throttle.readings import VolumeUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import (
     BrokerState,
     ForgottenVolume,
     KafkaClusterState,
+    MeasuredUsage,
     ThrottleState,
     VolumeKey,
     find_usage,
@@ -146,7 +146,7 @@ class BrokerVerdicts:
         """Return whether any volume that counts was ever read."""
         return any(volume.freshness is not Freshness.NEVER_READ for volume in self.volumes())
 
-    def find_usage(self, volume: VolumeKey) -> VolumeUsage | None:
+    def find_usage(self, volume: VolumeKey) -> MeasuredUsage | None:
         """Return what fills a volume, by its broker's last valid reading of replica sizes."""
         number, log_dir = volume
         broker = self.brokers.get(number)

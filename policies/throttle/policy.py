@@ -92,7 +92,9 @@ class ThrottlePolicy:
         limiting = verdict.limiting()
         growths_before = follow_growth_before(before.growths_before, quotas, limiting)
         growths = follow_volumes(before.growths, growths_before, quotas, limiting if quotas else {}, brokers.find_usage)
-        of_quotas = find_effect_conditions(self._cluster, effect, quotas, growths, growths_before, brokers.find_usage)
+        of_quotas = find_effect_conditions(
+            self._cluster, effect, quotas, growths, growths_before, brokers.find_usage, brokers.now_ms
+        )
         conditions = (*brokers.conditions, *of_cluster, *of_quotas)
         ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)

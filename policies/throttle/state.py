@@ -7,19 +7,20 @@ so equal states give equal bytes.
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
-from policies.free_space.alerts import EffectState, VolumeGrowth
+from policies.free_space.alerts import EffectState, VolumeGrowth, describe_measured
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
 from policies.free_space.publication import LastPublished
 from policies.free_space.volumes import NEVER, ServerReading, VolumeBounds, VolumeState, find_excess, seconds_left
 from policies.observations import Observation, sort_observations
 from policies.throttle.readings import LogDirs, TopicUsage, VolumeUsage
-from policies.units import InstantMs, human_bytes, human_rate, human_seconds
+from policies.units import InstantMs, human_bytes, human_rate
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
@@ -257,13 +258,20 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
     )
 
 
-def find_usage(broker: BrokerState, log_dir: str, now_ms: int, validity_ms: int) -> VolumeUsage | None:
+class MeasuredUsage(NamedTuple):
+    """What fills a volume, as measured at one moment."""
+
+    at_ms: int
+    of: VolumeUsage
+
+
+def find_usage(broker: BrokerState, log_dir: str, now_ms: int, validity_ms: int) -> MeasuredUsage | None:
     """Return the usage of a volume by the last reading; None if that is `validity` old, or lacks the volume."""
     usage = broker.usage
     if usage is None or now_ms >= usage.at_ms + validity_ms:
         return None
     found = next((text for name, text in usage.volumes if name == log_dir), None)
-    return None if found is None else VolumeUsage.model_validate_json(found)
+    return None if found is None else MeasuredUsage(usage.at_ms, VolumeUsage.model_validate_json(found))
 
 
 def describe_filling(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
@@ -272,12 +280,8 @@ def describe_filling(broker: BrokerState, volume: VolumeState, now_ms: int, vali
     It is empty, too, if the volume fills at another rate by now: the sentence's time to full would contradict it.
     """
     usage = find_usage(broker, volume.log_dir, now_ms, validity_ms)
-    growth = describe_growth(usage)
-    is_other = volume.fill_rate is not None and usage is not None and not explains(usage, volume.fill_rate)
-    if not growth or broker.usage is None or is_other or broker.find_error(volume.log_dir) is not None:
-        return ""
-    age_seconds = (now_ms - broker.usage.at_ms) / 1000
-    return f"{growth}, as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else growth
+    is_other = volume.fill_rate is not None and usage is not None and not explains(usage.of, volume.fill_rate)
+    return "" if is_other or broker.find_error(volume.log_dir) is not None else describe_growth(usage, now_ms)
 
 
 def explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
@@ -290,18 +294,21 @@ def explains(usage: VolumeUsage, bytes_per_second: float) -> bool:
     return bytes_per_second / _SAME_RATE <= total <= bytes_per_second * _SAME_RATE
 
 
-def describe_growth(usage: VolumeUsage | None) -> str:
-    """Name the first two that fill a volume: ``filled by topic orders (1.5 MB/s, 60 %) and ...``; empty if unknown."""
+def describe_growth(usage: MeasuredUsage | None, now_ms: int) -> str:
+    """Name the first two that fill a volume, with the age of their rates; empty if unknown.
+
+    ``filled by topic orders (1.5 MB/s, 60 %) and ..., as measured 40 s ago``
+    """
     if usage is None:
         return ""
-    growing = [(_name(each), each.bytes_per_second, each.share) for each in usage.topics]
-    growing.append((_NOT_KAFKA, usage.other_bytes_per_second, usage.other_share))
+    growing = [(_name(each), each.bytes_per_second, each.share) for each in usage.of.topics]
+    growing.append((_NOT_KAFKA, usage.of.other_bytes_per_second, usage.of.other_share))
     fastest = sorted(
         ((rate, name, share) for name, rate, share in growing if rate and rate > 0.0 and share),
         key=lambda g: (-g[0], g[1]),
     )
     named = [f"{name} ({human_rate(rate)}, {share:.0%})" for rate, name, share in fastest[:2]]
-    return f"filled by {' and '.join(named)}" if named else ""
+    return f"filled by {' and '.join(named)}{describe_measured(usage.at_ms, now_ms)}" if named else ""
 
 
 def list_usage(usage: VolumeUsage | None) -> dict[str, str]:

@@ -77,6 +77,13 @@ def test_the_sentence_names_the_rates() -> None:
     )
 
 
+def test_the_sentence_has_the_age_of_the_rate() -> None:
+    run = fill(Run(settings(ACTS, validity="5m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
+    for second in range(210, 400, 30):
+        run.see(let_through(second, 10 * MB), *all_disks(second, b2=90))
+    assert "still fills by 43.0 MB/s, as measured 3 min ago, where the limits let" in alert(run).summary
+
+
 def test_one_window_alone_is_none() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 120)
     assert not firing(fill(run, 14, 0.0, 400, since=150))

@@ -275,6 +275,15 @@ def test_a_dir_that_fills_is_judged_by_its_free_space_after_the_dead_time() -> N
     assert fill(None).verdict()[0] == 0.5
 
 
+def test_a_rate_that_is_older_than_two_polls_has_its_age() -> None:
+    run = Run(settings(NO_PATIENCE, heartbeat="1m", ensemble=1, stop_time="2s"))
+    run.feed([disks(10 * n, "b1", 46 - 3 * n) for n in range(11)])
+    assert "; full in 53 s at the present rate." in run.last().explanation
+    run.until(160)
+    assert "(12.1 GB in 13 s at the rate of 60 s ago)" in run.last().explanation
+    assert "; full in 0 s at the rate of 60 s ago." in run.last().explanation
+
+
 def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
     run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60}))

@@ -130,6 +130,14 @@ def test_it_does_not_end_because_the_volume_is_no_longer_read() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *other, quotas(999), *calm)
 
 
+def test_the_sentence_has_the_age_of_each_rate() -> None:
+    silent = [*(quotas(t) for t in range(60, 301, 60)), *(log_dirs(t, 2, 5000) for t in range(60, 301, 60))]
+    topics = (TopicUsage(topic="orders", size_bytes=9, bytes_per_second=6.0, share=0.9),)
+    summary = firing(quotas(0), usage(20, topics=topics), *fill(6.0), *silent)[WITHOUT_EFFECT].summary
+    assert "broker 1 /data/a fills by 6 B/s, as measured 3 min ago (before: 6 B/s) where its quotas" in summary
+    assert summary.endswith("(filled by topic orders (6 B/s, 90%), as measured 4 min ago)")
+
+
 @pytest.mark.parametrize("growing", [(1, "/data/b"), (2, "/data/a")], ids=["another dir", "another broker"])
 def test_each_limiting_volume_is_followed_and_not_only_the_one_that_decides(growing: tuple[int, str]) -> None:
     seen = [quotas(0)]

@@ -10,7 +10,7 @@ from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
-from policies.throttle.state import VolumeContent, describe_growth, is_filling_up, measure_usage
+from policies.throttle.state import MeasuredUsage, VolumeContent, describe_growth, is_filling_up, measure_usage
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, folded
 
@@ -41,12 +41,12 @@ def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
 
 def test_a_move_is_named_and_its_end_is_no_growth() -> None:
     before, after = VolumeContent(0, {"orders": 10 * MB}), VolumeContent(0, {"orders": 16 * MB}, {"orders": 54 * MB})
-    said = describe_growth(measure_usage(A, before, after, 60))
+    said = describe_growth(MeasuredUsage(0, measure_usage(A, before, after, 60)), 0)
     assert said == (
         "filled by topic orders, being moved here from another log dir (900 kB/s, 90%) and topic orders (100 kB/s, 10%)"
     )
     ended = measure_usage(A, after, VolumeContent(0, {"orders": 76 * MB}), 60)
-    assert describe_growth(ended) == "filled by topic orders (100 kB/s, 100%)"
+    assert describe_growth(MeasuredUsage(0, ended), 0) == "filled by topic orders (100 kB/s, 100%)"
 
 
 @pytest.mark.parametrize(("rate", "is_named"), [(3 * MB, True), (30 * MB, False)])
@@ -99,7 +99,9 @@ def test_an_attempt_that_failed_takes_no_usage_away() -> None:
     ],
 )
 def test_the_first_two_are_named(usage: VolumeUsage | None, sentence: str) -> None:
-    assert describe_growth(usage) == sentence
+    measured = None if usage is None else MeasuredUsage(0, usage)
+    assert describe_growth(measured, 0) == sentence
+    assert describe_growth(measured, 40_000) == (f"{sentence}, as measured 40 s ago" if sentence else "")
 
 
 @given(
