@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import Decision, Severity, deterministic_id
-from policies.examples import Examples
 from policies.observations import ActuatorEvent, Observation, Reading
 from policies.settings import PolicySettings
 from policies.units import AnyInstant, ClosedEnum, to_millis
@@ -124,8 +123,6 @@ class PolicyKind:
     """The present version of `state`; see `upgrades`."""
     build: Callable[[str, Any], Policy[Any]]
     """Builds the policy for one cluster, from the cluster's name and its settings."""
-    examples: Callable[[], Examples]
-    """Makes one example of each of its events, for the references."""
     inhibitions: tuple[Inhibition, ...] = ()
     """Alerts that explain other alerts, for Alertmanager's configuration."""
     reports: tuple[ReportKind, ...] = ()

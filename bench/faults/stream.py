@@ -16,6 +16,8 @@ from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
+from streaming.intake import reading_reader
+from tests.golden import read_reference
 
 TOTAL_BYTES = 1_000_000
 _LONGEST_PAUSE_SECONDS = 0.3
@@ -37,7 +39,8 @@ class Stream:
             {"bootstrap.servers": servers, "acks": "all", "enable.idempotence": True, "message.timeout.ms": 0,
              "linger.ms": 0, "log_level": 0}
         )  # fmt: skip
-        self._examples = [r.reading for kind in POLICIES.values() for batch in kind.examples().batches for r in batch]
+        golden = (event for policy in POLICIES for _, _, event in read_reference(policy).records())
+        self._examples = [reading_reader().read(event).data for event in golden]
         self.fed: dict[str, list[float]] = {cluster: [] for cluster in FED}
         """By cluster, the factors that an undisturbed run decides one by one."""
         self._usable: dict[str, int] = {}

@@ -22,6 +22,7 @@ from deploy.java.jvm import JvmProcess
 from deploy.settings.file import load_settings
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
+from tests.golden import read_reference
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, http_get, write_settings
@@ -257,7 +258,7 @@ class World:
         kafka = {"bootstrap_servers": servers}
         quotas = {"entities": [{"client_id": CLIENT, "base": "10MB"}], "max_told_wait": "none"}
         acted = {"kafka": kafka, "quotas": quotas}
-        others = {r.reading.cluster for kind in POLICIES.values() for batch in kind.examples().batches for r in batch}
+        others = {read_reference(policy).cluster for policy in POLICIES}
         clusters: dict[str, dict[str, Any]] = {
             "decide": {**{name: {} for name in (*FED, OWN, *sorted(others))}, "a": acted},
             "collect": {OWN: {"kafka": {**kafka, "poll_interval": "1s"}}},

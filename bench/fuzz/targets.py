@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,13 @@ from connectors.zookeeper.server_admin import AdminServer, StatusError
 from deploy.checking.command import effective_settings, settings_warnings, text_warnings
 from deploy.settings.file import read_file, settings_of
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
-from policies.units import UserError, from_millis, to_millis
-from policies.wire import BadRecordError, DeadLetterReason, EventReader, ObservedRecord, observation_event
+from policies.units import UserError
+from policies.wire import BadRecordError, DeadLetterReason, EventReader, ObservedRecord
 from streaming.host import PolicyHost
 from streaming.intake import reading_reader
 from streaming.key_state import KeyState
 from streaming.operator import reconcile
+from tests.golden import read_reference
 from tools.reference.examples import examples
 
 _NOW_MS = 1_795_248_000_000
@@ -65,7 +65,7 @@ class Target:
 
 @cache
 def _events() -> tuple[bytes, ...]:
-    return tuple(json.dumps(example.event).encode() for example in examples().values())
+    return tuple(json.dumps(example).encode() for example in examples().values())
 
 
 @cache
@@ -81,27 +81,26 @@ def _read(document: bytes) -> None:
 
 @cache
 def _scenarios() -> Mapping[tuple[str, str], tuple[PolicyHost, KeyState | None, int]]:
-    """By policy and cluster: the host, and the state and time at the end of the policy's example scenario."""
+    """By policy and cluster: the host, and the state and time at the end of the policy's reference course."""
     found: dict[tuple[str, str], tuple[PolicyHost, KeyState | None, int]] = {}
     for kind in POLICIES.values():
-        scenario, before = kind.examples(), None
-        host = PolicyHost({kind.name: scenario.settings})
-        for number, batch in enumerate(scenario.batches):
+        course, before, now_ms = read_reference(kind.name), None, 0
+        host = PolicyHost({kind.name: kind.settings.model_validate(course.settings)})
+        key = (kind.name, course.cluster)
+        for number, batch in enumerate(course.batches):
             records = [
-                _observed(
-                    observation_event(each.reading, id=each.id, source=each.source, time=each.time), place, each.time
-                )
-                for place, each in enumerate(batch, 1000 * number)
+                _observed(event.encode(), place, at_ms)
+                for place, (_, at_ms, event) in enumerate(batch.records, 1000 * number)
             ]
-            key, now_ms = (kind.name, batch[0].reading.cluster), to_millis(batch[-1].time)
+            now_ms = batch.at_ms
             before = reconcile(host, "h", key, before, records, now_ms).key_state
         found[key] = host, before, now_ms
     return found
 
 
-def _observed(event: bytes, offset: int, at: datetime) -> ObservedRecord:
+def _observed(event: bytes, offset: int, appended_ms: int) -> ObservedRecord:
     reading = reading_reader().read(event).data
-    return ObservedRecord(f"h.{observed_topic(type(reading))}", 0, offset, to_millis(at), event)
+    return ObservedRecord(f"h.{observed_topic(type(reading))}", 0, offset, appended_ms, event)
 
 
 _POLICY_FAILED = f'"reason":"{DeadLetterReason.POLICY_FAILED.value}"'.encode()
@@ -111,7 +110,7 @@ def _step(document: bytes) -> None:
     """Step each policy with a reading, and once more a minute and a day later: none may fail."""
     for key, (host, before, now_ms) in _scenarios().items():
         try:
-            records = [_observed(document, 1_000_000, from_millis(now_ms))]
+            records = [_observed(document, 1_000_000, now_ms)]
         except BadRecordError:
             return
         for later_ms in (1000, 60_000, 86_400_000):

@@ -9,7 +9,6 @@ from policies.bookie_disks import (
     BookieThrottle,
 )
 from policies.bookie_disks import alerts as kinds
-from policies.bookie_disks.examples import examples
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.policy import Inhibition, PolicyKind, ReportKind
@@ -33,7 +32,6 @@ KIND = PolicyKind(
     state=BookieDisksState,
     state_version=1,
     build=BookieDisksPolicy,
-    examples=examples,
     reports=(ReportKind(PublishApplication, "the publish actuator"),),
     connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

@@ -12,7 +12,6 @@ from policies.isolation import (
     PlacementSummary,
 )
 from policies.isolation import alert_kinds as kinds
-from policies.isolation.examples import examples
 from policies.isolation.readings import BookieQuarantined
 from policies.policy import Inhibition, PolicyKind, ReportKind
 
@@ -32,7 +31,6 @@ KIND = PolicyKind(
     state=IsolationState,
     state_version=1,
     build=IsolationPolicy,
-    examples=examples,
     written_by={NamespacePromise: "`headgate promise`"},
     reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
     connectors="connectors.isolation.registration:CONNECTORS",

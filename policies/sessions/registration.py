@@ -15,7 +15,6 @@ from policies.sessions import (
     ZkSession,
 )
 from policies.sessions import alert_kinds as kinds
-from policies.sessions.examples import examples
 from policies.sessions.readings import BundleReOwned, BundleUnloaded
 
 _INHIBITIONS = (
@@ -35,7 +34,6 @@ KIND = PolicyKind(
     state=SessionsState,
     state_version=1,
     build=SessionsPolicy,
-    examples=examples,
     written_by={Recovery: "a member that reports its recovery"},
     reports=(ReportKind(BundleUnloaded, "the unload actuator"), ReportKind(BundleReOwned, "the unload actuator")),
     connectors="connectors.sessions.registration:CONNECTORS",

@@ -5,7 +5,6 @@ from dataclasses import replace
 from policies.policy import AlertKind, Inhibition, PolicyKind
 from policies.switching import NAME, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching import alert_kinds as kinds
-from policies.switching.examples import examples
 from policies.switching.judge.holds import HOLDS
 from policies.switching.readings import (
     SwitchBroker,
@@ -52,7 +51,6 @@ KIND = PolicyKind(
     most_step_bytes=64 * 1024 * 1024,
     state_version=1,
     build=SwitchingPolicy,
-    examples=examples,
     # No collector publishes the readings of a switch: operators, brokers and its executor do.
     written_by={
         **dict.fromkeys(_OBSERVED, _EXECUTOR),

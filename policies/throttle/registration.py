@@ -12,7 +12,6 @@ from policies.throttle import (
     ThrottleState,
 )
 from policies.throttle import alerts as kinds
-from policies.throttle.examples import examples
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.readings import AppliedQuota, QuotaApplication
@@ -37,7 +36,6 @@ KIND = PolicyKind(
     state=ThrottleState,
     state_version=1,
     build=ThrottlePolicy,
-    examples=examples,
     reports=(
         ReportKind(QuotaApplication, "the quota actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -33,57 +33,14 @@ from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.operator import PolicyOperator
 from streaming.replay import Recorded, Replay
+from tests.golden import DATA, Batch, Course, Published, read_courses
 from tests.policies.switching.wire import CLUSTER, SETTINGS, readings_of
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import VirtualRun
 
-DATA = Path(__file__).parents[1] / "data" / "replay" / "courses"
 PREFIX = "headgate"
 TIMERS = f"{PREFIX}.timers"
 _IDENTITIES = frozenset({"id", "decision_id", "sequence", "evidence", "settings_hash", "triggered_by"})
-
-
-class Batch(NamedTuple):
-    """A micro-batch: when it runs, and its records; without records, timers may be due."""
-
-    at_ms: int
-    records: tuple[tuple[str, int, str], ...]
-    """(topic without its prefix, milliseconds of its append, event)"""
-
-
-class Course(NamedTuple):
-    """The batches of one key."""
-
-    name: str
-    """The test from which it was recorded, and its number there."""
-    policy: str
-    cluster: str
-    settings: dict[str, Any]
-    batches: tuple[Batch, ...]
-
-
-class Published(NamedTuple):
-    """A record that the query publishes."""
-
-    batch: int
-    topic: str
-    event: dict[str, Any]
-
-
-def read_courses(policy: str) -> list[Course]:
-    """The recorded courses of a policy."""
-    return [
-        Course(
-            name, policy, cluster, settings, tuple(Batch(at_ms, tuple(map(tuple, found))) for at_ms, found in batches)
-        )
-        for name, cluster, settings, batches in _read_lines(DATA / f"{policy}.jsonl.xz")
-    ]
-
-
-def read_published(policy: str) -> dict[str, list[Published]]:
-    """What was published for the courses of a policy, by name."""
-    lines = _read_lines(DATA / f"{policy}.published.jsonl.xz")
-    return {name: [Published(*each) for each in published] for name, published in lines}
 
 
 class _Unwrapped(PolicyOperator):
@@ -214,12 +171,9 @@ def write(courses: Iterable[Course]) -> None:
     for course in courses:
         by_policy[course.policy].append(course)
     for policy, found in by_policy.items():
-        _write_lines(DATA / f"{policy}.jsonl.xz", ([it.name, *it[2:]] for it in found))
-        _write_lines(DATA / f"{policy}.published.jsonl.xz", ([it.name, [*publish(it), *replay(it)]] for it in found))
-
-
-def _read_lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+        folder = DATA / "courses"
+        _write_lines(folder / f"{policy}.jsonl.xz", ([it.name, *it[2:]] for it in found))
+        _write_lines(folder / f"{policy}.published.jsonl.xz", ([it.name, [*publish(it), *replay(it)]] for it in found))
 
 
 def _write_lines(path: Path, rows: Iterable[object]) -> None:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.examples import ExampleReading
 from policies.observations import Observation
-from policies.registry import POLICIES, observed_topic
+from policies.registry import POLICIES
 from policies.throttle import LogDirs, ThrottlePolicy
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
-from policies.wire import ObservedRecord, observation_event
+from policies.wire import ObservedRecord
 from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
+from tests.golden import read_reference
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
 from tests.streaming.records import rows, tick_row
 from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
@@ -129,21 +129,20 @@ def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_t
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: int) -> None:
-    examples = POLICIES[policy].examples()
-    readings: list[ExampleReading] = sorted((r for b in examples.batches for r in b), key=lambda r: r.time)
-    cluster, start = readings[0].reading.cluster, to_millis(readings[0].time)
+    course = read_reference(policy)
+    readings, settings = course.records(), POLICIES[policy].settings.model_validate(course.settings)
 
     def written(shuffled: bool) -> list[bytes]:
-        transitions = Transitions(PolicyHost({policy: examples.settings}), policy, cluster)
+        transitions = Transitions(PolicyHost({policy: settings}), policy, course.cluster)
         records = [
-            ObservedRecord(
-                f"headgate.{observed_topic(type(r.reading))}", 0, n, to_millis(r.time) + n,
-                observation_event(r.reading, id=r.id, source=r.source, time=r.time),
-            )
-            for n, r in enumerate(readings)
-        ]  # fmt: skip
+            ObservedRecord(f"headgate.{topic}", 0, n, at_ms + n, event.encode())
+            for n, (topic, at_ms, event) in enumerate(readings)
+        ]
         if shuffled:
             random.Random(seed).shuffle(records)
-        return [value for _, _, value in transitions.take((start - to_millis(at(0))) / 1000 + 600, *records).outputs]
+        return [
+            value
+            for _, _, value in transitions.take((readings[0][1] - to_millis(at(0))) / 1000 + 600, *records).outputs
+        ]
 
     assert written(shuffled=True) == written(shuffled=False)

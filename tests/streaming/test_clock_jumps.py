@@ -1,9 +1,10 @@
 """A leap of time blinds nobody: both clocks, both ways, every policy; a minute later all is as if it had not been."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import groupby, product
 
 import pytest
 from hypothesis import given
@@ -12,15 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from deploy.query.clock import ClockWatch
 from policies.decisions import Alert, Decision, Fence
-from policies.examples import ExampleReading
 from policies.policy import PolicyKind
-from policies.registry import POLICIES, observed_topic
+from policies.registry import POLICIES
 from policies.units import to_millis
-from policies.wire import ObservedRecord, observation_event
+from policies.wire import ObservedRecord
 from streaming.host import PolicyHost
 from streaming.operator import KeyTransition
 from streaming.progress import BatchProgress
 from tests.examples import combined
+from tests.golden import read_reference
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import event
 from tests.streaming.transitions import Transitions, reasons, told
@@ -35,6 +36,9 @@ LEAPS = {
     "an hour back": -3600.0,
 }
 BATCH_SECONDS = 5.0
+
+Observed = tuple[str, int, str]
+"""Topic, milliseconds of its append, and event."""
 
 
 @dataclass
@@ -51,7 +55,7 @@ class World:
         self.in_force_ahead_ms = 0
         self.restart_at: float | None = None
 
-    def batch(self, *readings: ExampleReading) -> KeyTransition | None:
+    def batch(self, *readings: Observed) -> KeyTransition | None:
         """A batch five seconds later; None while the query is being started again."""
         self.now += BATCH_SECONDS
         records = [self._record(reading) for reading in readings]
@@ -69,25 +73,25 @@ class World:
             self.watch.on_batch(progress(to_millis(at(began)), max(record.appended_ms for record in taken)))
         return transition
 
-    def _record(self, reading: ExampleReading) -> ObservedRecord:
-        value = observation_event(reading.reading, id=f"{reading.id}@{self.now}", source="test", time=reading.time)
-        topic = f"headgate.{observed_topic(type(reading.reading))}"
-        return self.transitions.record(value, appended=self.now + self.kafka_ahead - 0.1, topic=topic)
+    def _record(self, reading: Observed) -> ObservedRecord:
+        topic, _, value = reading
+        parsed = json.loads(value)
+        value = json.dumps({**parsed, "id": f"{parsed['id']}@{self.now}"})
+        return self.transitions.record(
+            value.encode(), appended=self.now + self.kafka_ahead - 0.1, topic=f"headgate.{topic}"
+        )
 
 
 def progress(began_ms: int, newest_ms: int | None, lag: int = 0) -> BatchProgress:
     return BatchProgress(1, 0.1, 1, 1.0, lag, 0.0, 1, 1, began_ms, newest_ms)
 
 
-def scenario(kind: PolicyKind) -> tuple[Transitions, list[Sequence[ExampleReading]]]:
-    """The policy's own example, in the order of its times; one moment after the other."""
-    examples = kind.examples()
-    readings = sorted((r for batch in examples.batches for r in batch), key=lambda r: r.time)
-    moments = [[r for r in readings if r.time == time] for time in sorted({r.time for r in readings})]
-    cluster = readings[0].reading.cluster
-    return Transitions(PolicyHost({kind.name: examples.settings}, frozenset({cluster})), kind.name, cluster), list(
-        moments
-    )
+def scenario(kind: PolicyKind) -> tuple[Transitions, list[Sequence[Observed]]]:
+    """The policy's reference course, in the order of its times; one moment after the other."""
+    course = read_reference(kind.name)
+    host = PolicyHost({kind.name: kind.settings.model_validate(course.settings)}, frozenset({course.cluster}))
+    moments = groupby(course.records(), key=lambda record: record[1])
+    return Transitions(host, kind.name, course.cluster), [list(records) for _, records in moments]
 
 
 def decided(
@@ -102,7 +106,7 @@ def decided(
     world, in_force = World(transitions), dict[tuple[str, str], Decision]()
     fence = Fence[tuple[str, str]]()
 
-    def batch(*readings: ExampleReading) -> None:
+    def batch(*readings: Observed) -> None:
         """A batch, and a consumer with a true clock, who knows the fence alone."""
         transition = world.batch(*readings)
         appended_at = at(world.now + world.kafka_ahead)
@@ -155,8 +159,8 @@ def test_a_disk_that_fills_during_or_after_a_leap_stops_its_cluster_within_a_min
     clock: str, leap: str, stays: bool
 ) -> None:
     world = World(Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({"payments"}))))
-    roomy = ExampleReading("test", "roomy", at(0), log_dirs(0, 3, 50 * GB).reading)
-    full = ExampleReading("test", "full", at(0), log_dirs(0, 3, GB // 2).reading)
+    roomy = ("observed.log-dirs", 0, event(log_dirs(0, 3, 50 * GB)).decode())
+    full = ("observed.log-dirs", 0, event(log_dirs(0, 3, GB // 2)).decode())
     for _ in range(6):
         world.batch(roomy)
     setattr(world, clock, LEAPS[leap])

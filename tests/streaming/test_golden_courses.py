@@ -8,7 +8,8 @@ import pytest
 
 from policies.registry import POLICIES
 from tests.cases import case
-from tests.streaming.courses import Published, publish, read_courses, read_published, replay, without_identities
+from tests.golden import Published, read_courses, read_published
+from tests.streaming.courses import publish, replay, without_identities
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from policies.decisions import Alert, Decision
-from policies.examples import Examples
 from policies.observations import Observation
 from policies.policy import PolicyKind, Step
 from policies.registry import POLICIES, decision_types
@@ -69,7 +68,6 @@ TOY = PolicyKind(
     state=CountV3,
     state_version=3,
     build=CountPolicy,
-    examples=lambda: Examples(PolicySettings(), ()),
     upgrades={1: lambda plain: ["unnamed", *plain], 2: lambda plain: [plain[0], plain[1] / 2]},
 )
 

@@ -211,7 +211,7 @@ def starve_probes(world: World) -> None:
 
 def act_up(world: World) -> None:
     """An actuator's rights: reports about invented targets and clusters, forged states, unordered switches."""
-    report = json.dumps(examples()["headgate.quota-application.v1"].event)
+    report = json.dumps(examples()["headgate.quota-application.v1"])
     targets = (report.replace("<default>", f"invented-{n}").replace("payments", HIT).encode() for n in range(3000))
     clusters = (report.replace("payments", f"invented-{n}").encode() for n in range(500))
     reports = [(str(number), event) for number, event in enumerate((*targets, *clusters))]

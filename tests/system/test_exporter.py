@@ -34,10 +34,13 @@ from policies.bookie_disks.readings import BookieDir, BookieDisks
 from policies.observations import Observation, Outcome
 from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topic, observed_topics
 from policies.throttle import ThrottleSettings
+from policies.units import from_millis
 from policies.wire import observation_event
 from streaming.host import PolicyHost
+from streaming.intake import reading_reader
 from tests.connectors.exporter import loop as virtual
 from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
+from tests.golden import read_reference
 from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
@@ -268,18 +271,19 @@ class TouchingRegistry(CollectorRegistry):
 
 
 def play_examples(topics: Topics) -> None:
-    """What each policy's own scenario reads and decides, as if it were now."""
+    """What each policy's reference course reads and decides, as if it were now."""
     for kind in POLICIES.values():
-        scenario, kept = kind.examples(), None
-        host = PolicyHost({kind.name: scenario.settings})
-        newest = max(each.time for batch in scenario.batches for each in batch)
-        later = datetime.now(UTC).replace(microsecond=0) - newest
-        for batch in scenario.batches:
-            for source, id_, time_, reading in batch:
-                event = observation_event(reading, id=id_, source=source, time=time_ + later)
-                topics.write(Record(observed_topic(type(reading)), reading.cluster.encode(), event, 0))
-            seen = [Observation(each.id, each.time + later, each.reading) for each in batch]
-            stepped = host.step(kind.name, seen[0].reading.cluster, kept, seen, max(o.at for o in seen))
+        course, kept = read_reference(kind.name), None
+        host = PolicyHost({kind.name: kind.settings.model_validate(course.settings)})
+        later = datetime.now(UTC).replace(microsecond=0) - from_millis(course.batches[-1].at_ms)
+        for batch in course.batches:
+            seen = []
+            for topic, at_ms, record in batch.records:
+                read, at = reading_reader().read(record), from_millis(at_ms) + later
+                seen.append(Observation(read.id, at, read.data))
+                event = observation_event(read.data, id=read.id, source=read.source, time=at)
+                topics.write(Record(topic, course.cluster.encode(), event, 0))
+            stepped = host.step(kind.name, course.cluster, kept, seen, max(o.at for o in seen))
             kept = stepped.key_state
             topics.write(*(Record(t, k.encode(), v, 0) for t, k, v in stepped.outputs if t.startswith("decided.")))
 

@@ -16,15 +16,15 @@ from policies.registry import (
     POLICIES,
     commands,
     decided_topics,
-    observed_topic,
     observed_topics,
     topic_readers,
 )
-from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, Cut, ObservedRecord, observation_event
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, Cut, ObservedRecord
 from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState
 from streaming.operator import KeyTransition, reconcile
+from tests.golden import read_reference
 
 EVERY_PLAN = {"spark.sql.streaming.minBatchesToRetain": 10_000}
 """`stream.spark`: the checkpoint keeps the plans of a whole test."""
@@ -173,19 +173,13 @@ def _cut_if_too_large(record: ObservedRecord) -> ObservedRecord:
 
 
 def observed() -> list[tuple[str, str, bytes]]:
-    """Topic, cluster and record of all policies' examples, a few of them bad, in the order of their times."""
-    readings = sorted(
-        ((kind.name, r) for kind in POLICIES.values() for batch in kind.examples().batches for r in batch),
-        key=lambda each: (each[1].time, each[0]),
+    """Topic, cluster and record of all reference courses, a few of them bad, in the order of their times."""
+    records = sorted(
+        (at_ms, course.policy, topic, course.cluster, event)
+        for course in map(read_reference, POLICIES)
+        for topic, at_ms, event in course.records()
     )
-    good = [
-        (
-            observed_topic(type(r.reading)),
-            r.reading.cluster,
-            observation_event(r.reading, id=r.id, source="test", time=r.time),
-        )
-        for _, r in readings
-    ]
+    good = [(topic, cluster, event.encode()) for _, _, topic, cluster, event in records]
     bad = [("observed.log-dirs", "payments", value) for value in (b"garbage", b"[" * 2_000_000, b" " * KEPT_BYTES)]
     return [*good[: len(good) // 2], *bad, *good[len(good) // 2 :]]
 

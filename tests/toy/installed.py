@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Row
@@ -12,7 +12,6 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from policies.examples import START
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES
 from policies.units import to_millis
@@ -21,6 +20,7 @@ from streaming.host import PolicyHost
 from streaming.operator import PolicyOperator
 
 KIND = POLICIES["replication"]
+START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 SETTINGS = KIND.settings.model_validate({"hold": "2m"})
 OBSERVED, DECIDED = "headgate.observed.replication", "headgate.decided.replication"
 

@@ -11,7 +11,7 @@ from policies.observations import ActuatorEvent
 from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
 from tools.reference.catalogue import EventKind, catalogue
-from tools.reference.examples import Example, examples
+from tools.reference.examples import examples
 
 _HEAD = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
 _BINDING = "0.5.0"
@@ -49,7 +49,7 @@ def document() -> dict[str, Any]:
         },
         "channels": {channel_name(topic): _channel(topic, _document_part(kinds, topic)) for topic in topics},
         "operations": dict(_operations(kinds, topics)),
-        "components": {"messages": {message_name(k): _message(k, shown[k.event_type]) for k in kinds}},
+        "components": {"messages": {message_name(k): _message(k, shown.get(k.event_type)) for k in kinds}},
     }
 
 
@@ -115,7 +115,7 @@ def _operation(action: str, channel: str, kinds: list[EventKind], summary: str) 
     }
 
 
-def _message(kind: EventKind, example: Example) -> dict[str, Any]:
+def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "name": kind.event_type,
         "title": kind.event_type,
@@ -129,5 +129,5 @@ def _message(kind: EventKind, example: Example) -> dict[str, Any]:
                 "bindingVersion": _BINDING,
             }
         },
-        "examples": [{"payload": example.event}],
+        **({"examples": [{"payload": example}]} if example else {}),
     }

@@ -4,11 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 from policies.units import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
 from tools.reference.catalogue import EventKind, catalogue
-from tools.reference.examples import Example, examples
+from tools.reference.examples import examples
 from tools.reference.markdown import table
 from tools.reference.shapes import models_in, rows
 
@@ -51,14 +52,13 @@ def events_page() -> str:
     return "\n".join(lines)
 
 
-def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Example]) -> Iterator[str]:
+def _sections(kinds: tuple[EventKind, ...], shown: Mapping[str, Any]) -> Iterator[str]:
     for kind in kinds:
         yield f"## {kind.event_type}\n\n{kind.summary}\n"
         yield f"Topic `{kind.topic}`, schema [{kind.schema_file}](schemas/{kind.schema_file}).\n"
         yield from _fields(kind)
-        example = shown[kind.event_type]
-        yield f"With the record key `{example.key}`:\n"
-        yield f"```json\n{json.dumps(example.event, indent=2)}\n```\n"
+        if example := shown.get(kind.event_type):
+            yield f"```json\n{json.dumps(example, indent=2)}\n```\n"
 
 
 def _fields(kind: EventKind) -> Iterator[str]:

@@ -18,7 +18,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from deploy.settings.application import Settings
-from policies.registry import POLICIES
 from policies.units import format_duration
 from tools.reference.catalogue import schema_of
 from tools.reference.shapes import Row, classes_in, rows
@@ -45,7 +44,37 @@ _EXAMPLE: dict[str, Any] = {
             "kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"},
             "zookeeper": {"servers": "zk-1:2181,zk-2:2181,zk-3:2181"},
             "pulsar": {"admin_url": "https://pulsar.example.org:8443"},
+            "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
+            "publish": {"by": "namespace", "base": "20MB"},
+            "pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"},
+            "bookie_disks": {"bookie_url": "http://bookie.example.org:8000"},
+            "sessions": {"servers": ["zk-1:2181", "zk-2:2181", "zk-3:2181"], "admin_url": "http://{host}:8080"},
+            "bookkeeper": {
+                "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-9:2181"}}},
+                "bootstrap": "old",
+                "active": "old",
+            },
+            "switching": {"replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}},
         }
+    },
+    "policies": {
+        "throttle": {
+            "preset": "strimzi",
+            "hard": {"available_bytes_below": "5GB"},
+            "soft": {"available_ratio_below": 0.15},
+            "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
+        },
+        "bookie_disks": {"clusters": {"dev-*": {"mode": "shadow"}}},
+        "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
+        "sessions": {
+            "wait_for_deletion": "30s",
+            "shutdown_delay": "15s",
+            "clusters": {"messaging": {"ownership_rules": "current"}},
+        },
+        "switching": {
+            "strategies": {"schema": "remap"},
+            "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
+        },
     },
     "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint", "spark": {"spark.executor.memory": "1g"}},
     "topics": {"replication_factor": 3},
@@ -70,18 +99,8 @@ _WIDTH = 100
 
 def settings_page() -> str:
     """Return the whole file."""
-    lines = [_INTRODUCTION, *_block(Settings, _example())]
+    lines = [_INTRODUCTION, *_block(Settings, _EXAMPLE)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _example() -> dict[str, Any]:
-    """Return the example, with the values of each policy for its block and for a watched cluster."""
-    scenarios = {name: kind.examples() for name, kind in POLICIES.items()}
-    clusters = {
-        name: cluster | {key: value for scenario in scenarios.values() for key, value in scenario.cluster.items()}
-        for name, cluster in _EXAMPLE["clusters"].items()
-    }
-    return {**_EXAMPLE, "clusters": clusters, "policies": {name: each.block for name, each in scenarios.items()}}
 
 
 def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = False) -> Iterator[str]:

@@ -5,7 +5,6 @@ from policies.policy import AlertKind, PolicyKind
 
 from .alerts import UNDER_REPLICATED
 from .decisions import ReplicationDecision
-from .examples import examples
 from .policy import NAME, ReplicationPolicy
 from .readings import UnderReplicated
 from .settings import ReplicationSettings
@@ -26,6 +25,5 @@ KIND = PolicyKind(
     state=ReplicationState,
     state_version=1,
     build=ReplicationPolicy,
-    examples=examples,
     connectors="replication_policy.connectors:CONNECTORS",
 )
