@@ -1,40 +1,43 @@
 """The HTTP server of a Headgate process: metrics, health and readiness, and for the exporter the status page."""
 
-import re
-import threading
+import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
-from io import BytesIO
 from typing import Any
 
+import anyio
 import structlog
-from prometheus_client import CollectorRegistry, MetricsHandler
+from anyio.to_thread import run_sync
+from prometheus_client import CollectorRegistry, make_asgi_app
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError, BaseUser, SimpleUser
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connectors.http.server import (
-    HTML,
-    HttpAccess,
-    HttpServer,
-    Response,
-    TlsContext,
-    begin_answer,
-    error_response,
-    has_access,
-    is_own_host,
-)
+from connectors.http.access import HttpAccess, TlsContext, has_access, is_own_host
+from connectors.http.server import HttpServer
 from policies.units import UserError, printable
 
 Check = Callable[[], str | None]
 """Returns None if all is well, else a sentence about the problem."""
 Site = Callable[[str], Response | None]
-"""Returns the response for a path; None if the path does not exist."""
+"""Returns the response for a path as it was sent; None if the path does not exist."""
 
-_REQUEST_SECONDS = 10.0
-_MOST_UNREAD_BYTES = 65_536
+_QUEUE_SECONDS = 10.0
 _MOST_RENDERED = 2
 """Answers that are made at once. Each takes a second of processor time in a large fleet, and health checks share the
 processor with all of them."""
-_LENGTH = re.compile("[0-9]{1,18}")
-_TEXT = "text/plain; charset=utf-8"
 _INDEX = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Headgate</title></head>
 <body><h1>Headgate</h1>
@@ -44,16 +47,18 @@ _INDEX = """<!DOCTYPE html>
 <li><a href="/-/ready">/-/ready</a>: whether what it says is complete</li>
 </ul></body></html>
 """
-_OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""Served without a token, because the orchestrator that starts and ends processes has none."""
 _HEADERS = {
+    "Server": "headgate",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
 }
 """Headers of each response. The browser loads nothing from other hosts, and runs no script inside a page."""
+
+_STATIC = StaticFiles(packages=[("connectors.exporter.page", "static")])
 
 _log = structlog.get_logger(__name__)
 
@@ -90,137 +95,162 @@ class MetricsServer(HttpServer):
     ) -> None:
         access = access or HttpAccess()
         access.bearer_token()  # raises at once if its file cannot be read
-        values = {"registry": registry, "healthy": healthy, "ready": ready, "access": access, "names": (host, *names)}
-        values["rendering"] = threading.BoundedSemaphore(_MOST_RENDERED)
-        handler = type("Handler", (_Handler,), {**values, "site": staticmethod(site or (lambda _: None))})
-        tls = TlsContext(access)
-        super().__init__(
-            handler, host, port, name="metrics", setting=setting, tls=tls.context, follow_files=tls.follow_files
+        pages = _Pages(registry, site or (lambda _: None))
+        guarded = [
+            Route("/metrics", pages.metrics),
+            Mount("/static", _STATIC),
+            Route("/{path:path}", pages.page),
+        ]
+        authentication = Middleware(AuthenticationMiddleware, backend=_Token(access), on_error=_challenge)
+        app = Starlette(
+            routes=[
+                Route("/-/healthy", partial(_answer_checks, healthy)),
+                Route("/-/ready", partial(_answer_checks, ready)),
+                Mount("/", routes=guarded, middleware=[authentication]),
+            ],
+            middleware=[Middleware(_OwnHost, names=(host, *names))],
+            exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
+        super().__init__(app, host, port, name="metrics", setting=setting, tls=TlsContext(access), headers=_HEADERS)
 
 
-class _Handler(MetricsHandler):
-    """Serves GET and HEAD; the subclass of each server has its registry, checks and site."""
+class _Pages:
+    """Makes whole answers on threads, so that a client that reads slowly keeps no other one waiting."""
 
-    timeout = _REQUEST_SECONDS
-    server_version = "headgate"
-    sys_version = ""
-    healthy: Mapping[str, Check]
-    ready: Mapping[str, Check]
-    access: HttpAccess
-    names: tuple[str, ...]
-    site: Site
-    rendering: threading.BoundedSemaphore
+    def __init__(self, registry: CollectorRegistry, site: Site) -> None:
+        self._metrics: Any = make_asgi_app(registry)
+        self._site = site
+        self._rendered = anyio.CapacityLimiter(_MOST_RENDERED)
 
-    def __getattr__(self, name: str) -> Any:
-        """Refuse every method but those defined below."""
-        if name.startswith("do_"):
-            return self._refuse
-        raise AttributeError(name)
+    async def metrics(self, request: Request) -> Response:
+        """Run the library's application on a thread, because it makes the whole text before its first wait."""
+        messages = await self._render(request, lambda: asyncio.run(_messages_of(self._metrics, request.scope)))
+        start, body = messages
+        response = Response(body["body"])
+        response.raw_headers.extend(start["headers"])
+        return response
 
-    def do_HEAD(self) -> None:  # noqa: N802 - the library's name
-        """Serve the headers of GET."""
-        self.do_GET()
+    async def page(self, request: Request) -> Response:
+        """Serve a path of the site."""
+        path = request.scope["raw_path"].decode("latin-1")
+        found = await self._render(request, partial(self._site, path))
+        if found is None and path == "/":
+            found = HTMLResponse(_INDEX)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "there is nothing here")
+        return _conditional(request, found)
 
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
-        """Serve a path."""
-        begin_answer(self.server, self.connection)
-        path = self.path.partition("?")[0]
-        if not is_own_host(self.headers.get("Host"), self.names):
-            sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"
-            self._send(error_response(HTTPStatus.MISDIRECTED_REQUEST, sentence))
-            return
-        if path not in _OPEN and not self._is_authorized():
-            sentence = "a token is needed, as a bearer's or as basic authentication's password"
-            challenge = 'Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"'
-            self._send(error_response(HTTPStatus.UNAUTHORIZED, sentence), WWW_Authenticate=challenge)
-            return
-        match path:
-            case "/-/healthy":
-                self._send_checks(self.healthy)
-            case "/-/ready":
-                self._send_checks(self.ready)
-            case _:
-                self._render(path)
-
-    def end_headers(self) -> None:
-        """Add the headers of each response; a response to HEAD ends here."""
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
-        super().end_headers()
-        if self.command == "HEAD":
-            self.wfile = BytesIO()
-
-    def _render(self, path: str) -> None:
-        """Make the whole answer first, so that a client that reads slowly keeps no other one waiting."""
-        if not self.rendering.acquire(timeout=_REQUEST_SECONDS):
-            self._send(error_response(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once: try again"))
-            return
-        client, answer = self.wfile, BytesIO()
+    async def _render(self, request: Request, make: Callable[[], Any]) -> Any:
         try:
-            self.wfile = answer
-            if path == "/metrics":
-                super().do_GET()
-            else:
-                self._send_site(path)
+            with anyio.fail_after(_QUEUE_SECONDS):
+                await self._rendered.acquire()
+        except TimeoutError:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once: try again") from None
+        try:
+            if await request.is_disconnected():
+                raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the client has gone")
+            return await run_sync(make)
         finally:
-            self.rendering.release()
-            self.wfile = client
-        client.write(answer.getbuffer())
+            self._rendered.release()
 
-    def _send_site(self, path: str) -> None:
+
+async def _messages_of(app: ASGIApp, scope: Scope) -> list[Message]:
+    """Return what an application sends."""
+    messages: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    await app(scope, receive, send)
+    return messages
+
+
+def json_response(document: BaseModel | Mapping[str, object], status: int = HTTPStatus.OK, **headers: str) -> Response:
+    """Make a response in ASCII, so that foreign names cannot send control characters to a terminal."""
+    content = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
+    body = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Response(f"{body}\n", status, headers, "application/json")
+
+
+def error_response(status: int, sentence: str, **headers: str) -> Response:
+    """Make an error response."""
+    return json_response({"status": status, "error": sentence}, status, **headers)
+
+
+def _conditional(request: Request, response: Response) -> Response:
+    """Send nothing to a client that has the response already, by `If-None-Match`."""
+    if response.status_code != HTTPStatus.OK:
+        return response
+    if "ETag" not in response.headers:  # the site returns one response several times
+        response.headers["ETag"] = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    return (
+        NotModifiedResponse(response.headers)
+        if _STATIC.is_not_modified(response.headers, request.headers)
+        else response
+    )
+
+
+async def _answer_checks(checks: Mapping[str, Check], _: Request) -> Response:
+    problems = await run_sync(_find_problems, checks)
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    return PlainTextResponse(printable(problems or "ok\n").encode(errors="replace"), status)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as it is registered
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return error_response(error.status_code, "only GET and HEAD are served: this is read-only", Allow="GET, HEAD")
+    return error_response(error.status_code, error.detail)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    _log.error("an answer failed", path=request.url.path, exc_info=error)
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Headgate's: its log says more")
+
+
+class _OwnHost:
+    """Refuses names that are not this server's. Starlette's TrustedHostMiddleware knows no pattern for any address."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._app
+        if not is_own_host(Headers(scope=scope).get("Host"), self._names):
+            sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"
+            answer = error_response(HTTPStatus.MISDIRECTED_REQUEST, sentence)
+        await answer(scope, receive, send)
+
+
+class _Token(AuthenticationBackend):
+    """Reads the token at each request."""
+
+    def __init__(self, access: HttpAccess) -> None:
+        self._access = access
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser]:
         try:
-            found = self.site(path)
-        except Exception:
-            _log.exception("rendering a page failed", path=path)
-            found = error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Headgate's: its log says more")
-        if found is not None:
-            self._send(found)
-        elif path == "/":
-            self._send_text(HTTPStatus.OK, _INDEX, HTML)
-        elif path == "/api" or path.startswith("/api/"):
-            self._send(error_response(HTTPStatus.NOT_FOUND, "there is nothing here"))
-        else:
-            self._send_text(HTTPStatus.NOT_FOUND, "not found\n")
-
-    def _send_checks(self, checks: Mapping[str, Check]) -> None:
-        problems = [f"{name}: {problem}\n" for name, check in checks.items() if (problem := _run_check(name, check))]
-        self._send_text(HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK, "".join(problems) or "ok\n")
-
-    def _send_text(self, status: HTTPStatus, text: str, content_type: str = _TEXT) -> None:
-        self._send(Response(printable(text).encode(errors="replace"), content_type, status))
-
-    def _send(self, response: Response, **headers: str) -> None:
-        is_known = response.is_known(self.headers.get("If-None-Match"))
-        self.send_response(HTTPStatus.NOT_MODIFIED if is_known else response.status)
-        if response.status is HTTPStatus.OK:
-            self.send_header("ETag", response.etag)
-        self.send_header("Cache-Control", "no-cache")
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        if not is_known:
-            self.send_header("Content-Type", response.content_type)
-            self.send_header("Content-Length", str(len(response.body)))
-        self.end_headers()
-        if not is_known:
-            self.wfile.write(response.body)
-
-    def _refuse(self) -> None:
-        """Refuse a method on any path: the server is read-only."""
-        length = self.headers.get("Content-Length", "")
-        if _LENGTH.fullmatch(length):
-            # If the body stays unread, the client loses the response together with the connection.
-            self.rfile.read(min(int(length), _MOST_UNREAD_BYTES))
-        sentence = f"{self.command} is not served: this is read-only"
-        self._send(error_response(HTTPStatus.METHOD_NOT_ALLOWED, sentence), Allow="GET, HEAD")
-
-    def _is_authorized(self) -> bool:
-        try:
-            token = self.access.bearer_token()
+            token = self._access.bearer_token()
         except UserError as error:
             _log.warning("every request is refused: the token cannot be read", detail=str(error))
-            return False
-        return token is None or has_access(self.headers.get("Authorization"), token)
+            raise AuthenticationError from None
+        if token is not None and not has_access(conn.headers.get("Authorization"), token):
+            raise AuthenticationError
+        return AuthCredentials(), SimpleUser("")
+
+
+def _challenge(_: HTTPConnection, __: AuthenticationError) -> Response:
+    sentence = "a token is needed, as a bearer's or as basic authentication's password"
+    challenge = 'Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"'
+    return error_response(HTTPStatus.UNAUTHORIZED, sentence, **{"WWW-Authenticate": challenge})
+
+
+def _find_problems(checks: Mapping[str, Check]) -> str:
+    return "".join(f"{name}: {problem}\n" for name, check in checks.items() if (problem := _run_check(name, check)))
 
 
 def _run_check(name: str, check: Check) -> str | None:

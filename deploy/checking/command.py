@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http.server import HttpAccess
+from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
 from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of

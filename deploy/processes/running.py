@@ -19,7 +19,7 @@ from prometheus_client import (
 from connectors.component import Check, Component
 from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
-from connectors.http.server import require_free_port
+from connectors.http.access import require_free_port
 from connectors.http.tls import Certificates
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from deploy.settings.application import Settings

@@ -105,6 +105,10 @@ def _is_confined(pod: dict[str, Any]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert {"startupProbe", "livenessProbe", "readinessProbe", "resources"} <= container.keys()
+    probed = {container[f"{each}Probe"]["httpGet"]["port"] for each in ("startup", "liveness", "readiness")}
+    assert probed == {"probes"}, "a listener of its own"
+    assert {"name": "HEADGATE_HTTP__PROBES_PORT", "value": "9409"} in container["env"]
+    assert {"name": "probes", "containerPort": 9409} in container["ports"]
     assert not pod["automountServiceAccountToken"]
     assert container["args"][1:] == ["--settings", "/etc/headgate/headgate.yaml"]
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry
 
 from connectors.alertmanager.notifier import Notifier, NotifierMetrics
 from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http.server import HttpServer
 from connectors.kafka.connection import KafkaConnection
 from tests.connectors.exporter.loop import ALERTS, Loop, log_dirs, members
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -52,7 +51,8 @@ class Receiver:
             def log_message(self, *_: Any) -> None:
                 """Quiet."""
 
-        self.server = HttpServer(Handler, "127.0.0.1", 0, name="receiver", setting="port")
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def of(self, receiver: str) -> set[tuple[str, str, str]]:
         return {told[1:] for told in self.told if told[0] == receiver}
@@ -75,7 +75,7 @@ class Alertmanager:
         given["route"] |= {"group_wait": "1s", "group_interval": "1s"}
         for each in given["receivers"]:
             for webhook in each.get("webhook_configs", ()):
-                webhook["url"] = webhook["url"].replace(":5001", f":{receiver.server.port}")
+                webhook["url"] = webhook["url"].replace(":5001", f":{receiver.server.server_port}")
         return given
 
     @contextmanager

@@ -2,28 +2,23 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from http import HTTPStatus
-from importlib.resources import files
 from urllib.parse import unquote
 
+from starlette.responses import HTMLResponse, Response
+
 from connectors.collection import ticks
+from connectors.exporter.http import error_response, json_response
 from connectors.exporter.page.documents import INTERVAL_SECONDS, ClustersDocument, History
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
-from connectors.http.server import HTML, Response, error_response, json_response
 from connectors.views import LoopSnapshot
 from policies.alerts import LOOP
 
 API = "/api/v1"
 _FRESH_SECONDS = 1.0
 """The documents are built at most this often, however many requests there are."""
-_STATIC: Mapping[str, str] = {
-    "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "icon.svg": "image/svg+xml",
-}
 
 
 class StatusSite:
@@ -63,9 +58,6 @@ class StatusSite:
 
     def respond(self, path: str) -> Response | None:
         """Return the response for a path; None if it does not exist and is not below `/api`."""
-        if path.startswith("/static/"):
-            name = path.removeprefix("/static/")
-            return _read_file(name) if name in _STATIC else None
         with self._lock:
             found = self._find(path)
         if found is None and (path == "/api" or path.startswith("/api/")):
@@ -93,12 +85,12 @@ class StatusSite:
             page = render_cluster(status, self._history, name)
         elif folder == "alerts":
             page = render_alert(status, name)
-        return None if page is None else Response(page, HTML)
+        return None if page is None else HTMLResponse(page)
 
     def _make_response(self, path: str, status: StatusDocuments) -> Response | None:
         match path:
             case "/":
-                return Response(render_page(status, self._history), HTML)
+                return HTMLResponse(render_page(status, self._history))
             case "/api/v1/status":
                 return json_response(status.loop)
             case "/api/v1/clusters":
@@ -119,8 +111,3 @@ def _find_cluster(path: str, status: StatusDocuments) -> Response | None:
         return None
     name = unquote(path[len(prefix) :])
     return next((json_response(each) for each in status.loop.clusters if each.cluster == name), None)
-
-
-@cache
-def _read_file(name: str) -> Response:
-    return Response((files("connectors.exporter.page") / "static" / name).read_bytes(), _STATIC[name])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from connectors.http.server import HttpAccess, has_access, is_own_host
+from connectors.http.access import HttpAccess, has_access, is_own_host
 from policies.units import UserError
 
 TOKEN = "a-long-t0ken"

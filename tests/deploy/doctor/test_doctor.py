@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from connectors.collection import Probe, ProbeResult
 from connectors.exporter.http import MetricsServer
-from connectors.http.server import HttpAccess
+from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
 from connectors.kafka.topics import Resource, acl_command, missing_rights, rights

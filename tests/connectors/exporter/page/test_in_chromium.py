@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from starlette.responses import HTMLResponse, Response
 
 from connectors.exporter.http import MetricsServer
-from connectors.http.server import Response
 from tests.connectors.exporter.loop import START, members, paused
 from tests.connectors.exporter.page.world import World, log_dirs
 
@@ -141,16 +141,16 @@ class Served:
         self._server.close()
 
     def _answer(self, path: str) -> Response | None:
-        if path == "/static/seen.js":
-            return Response(_SEEN.encode(), "text/javascript; charset=utf-8")
+        if path == "/seen.js":
+            return Response(_SEEN, media_type="text/javascript")
         if path == "/":
             self.asked += 1
             if self.asked == 3:
                 self.change()
         answer = self.world.site.respond(path)
         if path == "/" and answer is not None:
-            seen = b'<script src="/static/seen.js"></script></head>'
-            return Response(answer.body.replace(b"</head>", seen), answer.content_type)
+            seen = b'<script src="/seen.js"></script></head>'
+            return HTMLResponse(bytes(answer.body).replace(b"</head>", seen))
         return answer
 
     def change(self) -> None:

@@ -1,0 +1,178 @@
+"""Access to our own HTTP servers: the address to listen on, bearer token, TLS, and the names in `Host`.
+
+It loads no web server, because the settings need it.
+"""
+
+import errno
+import hmac
+import ipaddress
+import socket
+import ssl
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import structlog
+from pydantic import Field, SecretStr
+
+from connectors.http.tls import FileStamps, read_stamps
+from connectors.redaction import RedactedBlock, secret
+from policies.units import UserError
+
+_log = structlog.get_logger(__name__)
+
+_LOCAL_SUFFIXES = (".localhost", ".local", ".svc", ".cluster.local", ".internal")
+"""Names that nobody can register in the public DNS."""
+
+
+class HttpAccess(RedactedBlock):
+    """The token that requests must have, and the server's certificate."""
+
+    place: ClassVar[str] = "http.access"
+    """The path of the block in the settings, for errors."""
+
+    token: SecretStr | None = Field(
+        default=None, min_length=1, description="Clients must send it as `Authorization: Bearer …`."
+    )
+    token_file: Path | None = Field(default=None, description="The token in a file.")
+    cert_file: Path | None = Field(default=None, description="PEM; the server's certificate and its chain.")
+    key_file: Path | None = Field(default=None, description="PEM; the certificate's key.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """See `RedactedBlock`."""
+        if (self.cert_file is None) != (self.key_file is None):
+            given, other = ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            yield other, f"is needed with {given}"
+
+    def bearer_token(self) -> str | None:
+        """Return the token that requests must have, or None. Raises UserError if its file cannot be read."""
+        return secret(self.token, self.token_file, f"{self.place}.token_file")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return the server's TLS context; None without a certificate.
+
+        Raises:
+            UserError: the certificate cannot be used.
+        """
+        if self.cert_file is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.load_certificate(context)
+        return context
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the certificate into a context, for its next connections; raises as `tls` does."""
+        try:
+            # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
+            context.load_cert_chain(self.cert_file or "", self.key_file, password=lambda: "")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"{self.place}.cert_file: cannot be used ({why})") from None
+
+
+def is_own_host(header: str | None, names: Collection[str]) -> bool:
+    """Whether a request's `Host` can be this server's, and not a name that somebody else has pointed at its address.
+
+    A page of `evil.example` may let its name resolve to our address: the browser then takes our answers for its own.
+    Addresses, the machine's name, and names without a public domain cannot be used for that.
+
+    Args:
+        header: as it was sent; None: the client is no browser.
+    """
+    if header is None:
+        return True
+    bracketed, _, rest = header.rpartition("]")
+    host = bracketed.removeprefix("[") if bracketed else rest.partition(":")[0]
+    host = host.lower().removesuffix(".")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        own = {*map(str.lower, names), socket.gethostname().lower()}
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in own
+    return True
+
+
+class TlsContext:
+    """A server's TLS context, whose certificate is read again when its files change.
+
+    Raises:
+        UserError: the certificate cannot be used.
+    """
+
+    def __init__(self, access: HttpAccess) -> None:
+        self._access = access
+        self.context = access.tls()
+        self._stamps = self._read_stamps()
+
+    def follow_files(self) -> None:
+        """Use a renewed certificate for new connections; while it cannot be used, the old one stays in use."""
+        stamps = self._read_stamps()
+        if self.context is None or stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._access.load_certificate(self.context)
+            _log.info("the server's certificate was read again")
+        except UserError as error:
+            _log.warning("the server's new certificate is not used", detail=str(error))
+
+    def _read_stamps(self) -> FileStamps:
+        return read_stamps({"cert_file": self._access.cert_file, "key_file": self._access.key_file})
+
+
+def has_access(authorization: str | None, token: str) -> bool:
+    """Whether a request's header has the token, as a bearer token or as the password of a browser's user.
+
+    It takes as long for a wrong token as for the right one.
+    """
+    scheme, _, sent = (authorization or "").partition(" ")
+    match scheme.lower():
+        case "bearer":
+            found = sent.strip().encode()
+        case "basic":
+            try:
+                found = b64decode(sent.strip(), validate=True).partition(b":")[2]
+            except (Base64Error, ValueError):
+                found = b""
+        case _:
+            return False
+    return hmac.compare_digest(found, token.encode())
+
+
+_BACKLOG = 128
+
+
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """Listen on an address of the kind that the host has.
+
+    Args:
+        host: empty for all addresses.
+        port: 0 for any free port.
+        setting: the name of the port's setting, for the error.
+
+    Raises:
+        UserError: it cannot listen on this port.
+    """
+    try:
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise UserError(_why_not(error, host, port, setting)) from None
+
+
+def require_free_port(host: str, port: int, setting: str) -> None:
+    """Raise UserError as `listen` does, before anything is started that takes long to end."""
+    listen(host, port, setting).close()
+
+
+def _why_not(error: OSError, host: str, port: int, setting: str) -> str:
+    where = f"port {port} of {host}" if host else f"port {port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{setting}: {where} is in use: end what uses it, or set another port."
+        case errno.EACCES:
+            return f"{setting}: {where} needs rights this process has not: set a port above 1023."
+        case _:
+            return f"{setting}: cannot listen on {where}: {error.strerror}."
