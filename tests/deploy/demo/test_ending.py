@@ -44,8 +44,14 @@ def started(how: str) -> Iterator[subprocess.Popen[str]]:
             demo.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize(("how", "said"), [("in order", "in order\n"), ("at once", "")])
+@pytest.mark.parametrize(
+    ("number", "how", "said"),
+    [
+        (signal.SIGINT, "in order", "in order\n"),
+        (signal.SIGTERM, "in order", "in order\n"),
+        (signal.SIGHUP, "at once", ""),
+    ],
+)
 def test_a_signal_ends_it_with_its_own_status_and_the_folder_goes(
     number: signal.Signals, how: str, said: str, temporary: Path
 ) -> None:

@@ -8,6 +8,7 @@ from policies.decisions import Decision
 from policies.isolation import emit
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
+from tests.examples import combined
 from tests.policies.isolation.scenario import GROUPS, LONG, NAMESPACES, ON, Run, affinity, bookies, everything, racks
 
 STRANGERS = " ".join(f"bk{n}" for n in range(100, 150))
@@ -158,8 +159,7 @@ def test_switched_off_the_one_decision_is_lifted_too() -> None:
     assert run.state.orders == ()
 
 
-@pytest.mark.parametrize("length", [1, 250])
-@pytest.mark.parametrize("letter", ["b", "\N{SNOWMAN}", "\x01"])
+@pytest.mark.parametrize(("letter", "length"), combined(["b", "\N{SNOWMAN}", "\x01"], [1, 250], one_of=3))
 def test_no_record_is_too_large_for_its_topic_however_many_bookies_there_are(letter: str, length: int) -> None:
     strangers = [letter * length + f"{n:04}" for n in range(2_000)]
     names: dict[str, str] = {"acme/a": "default", "acme/b": "default"}

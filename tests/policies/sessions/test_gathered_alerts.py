@@ -34,9 +34,9 @@ def test_a_hundred_and_fifty_brokers_without_a_registration_are_a_few_alerts() -
 
 def test_one_after_the_other_they_are_ten_alerts_and_one_that_the_others_join() -> None:
     run = Run(zombie_after="1h").together(*[session(0, m, "connected", f"0x{m}") for m in FLEET])
-    run.together(tree(5, name=BROKERS)).feed([health(10 + n / 100, m) for n, m in enumerate(FLEET)])
+    run.together(tree(5, name=BROKERS)).feed([health(10 + n / 100, m) for n, m in enumerate(FLEET[:80])])
     records = firing(run)["not-registered", "warning"]
-    assert 11 <= records <= 10 + 9, "the one alert is repeated when its count doubles"
+    assert 11 <= records <= 10 + 8, "the one alert is repeated when its count doubles"
     assert len({a.alert_id for a in run.alerts}) == 11
 
 

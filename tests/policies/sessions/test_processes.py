@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
+from tests.examples import combined
 from tests.policies.sessions.course import BUNDLE, Run, health, recovery, session, unregistered
 from tests.policies.sessions.world import World
 
@@ -127,10 +128,10 @@ def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> N
 OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
 
-@pytest.mark.parametrize("shown", ["disconnected", "connected"])
-@pytest.mark.parametrize("answers_s", [115, 135, 150, 200])
-@pytest.mark.parametrize("registers_s", [140, 155, 205])
-@pytest.mark.parametrize("taken_s", [150, 210])
+@pytest.mark.parametrize(
+    ("shown", "answers_s", "registers_s", "taken_s"),
+    combined(["disconnected", "connected"], [115, 135, 150, 200], [140, 155, 205], [150, 210], one_of=3),
+)
 def test_a_pod_that_is_back_under_its_name_within_t_claims_nothing(
     shown: str, answers_s: int, registers_s: int, taken_s: int
 ) -> None:

@@ -53,11 +53,11 @@ def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
 # --- old and lagging readings
 
 
-@pytest.mark.parametrize("silent_at", [20.5, 26, 31])
+@pytest.mark.parametrize("silent_at", [20.5, 31])
 def test_nobody_is_shut_down_when_the_sessions_fall_silent(silent_at: float) -> None:
     world = fleet().lose("b1").until(silent_at)
     world.silent = {"session"}
-    assert world.until(700).went_down() == []
+    assert world.until(400).went_down() == []
 
 
 def test_a_shutdown_that_is_due_on_an_old_reading_holds_and_says_so() -> None:
@@ -85,7 +85,7 @@ def test_who_is_to_be_restarted_is_not_also_said_to_be_left_alone() -> None:
 
 
 def test_a_fleet_that_is_lost_together_is_one_alert_however_long_it_lasts() -> None:
-    world = fleet().lose("b1", "b2", "b3").until(900)
+    world = fleet().lose("b1", "b2", "b3").until(500)
     assert world.went_down() == []
     assert not any(world.fires("reconnect-exhausted", name) for name in ("b1", "b2", "b3"))
     assert world.fires("session-fleet-wide", "broker")
@@ -145,14 +145,14 @@ def test_a_list_that_has_nobody_any_more_shuts_nobody_down() -> None:
 # --- fleets
 
 
-@pytest.mark.parametrize("pace_s", [0.0, 7.0, 100.0])
+@pytest.mark.parametrize("pace_s", [0.0, 7.0, 60.0])
 def test_however_far_apart_ten_lose_theirs_at_most_the_budget_is_down_before_it_is_a_loss_of_the_fleet(
     pace_s: float,
 ) -> None:
     world = fleet()
     for n, name in enumerate(TEN):
         world.until(20 + n * pace_s).lose(name)
-    world.until(20 + 10 * pace_s + 900)
+    world.until(20 + 10 * pace_s + 400)
     assert len(world.went_down()) <= 1
     assert all(second <= 20 + 2 * pace_s + 40 for second, _, _ in world.went_down())
     assert world.fires("session-fleet-wide", "broker")
@@ -179,6 +179,7 @@ def state_of_a_cut_session(second: float, cut_s: float, heartbeat_s: float, time
         [(6, 30), (6, 120), (30, 40), (30, 30), (60, 6)],
         ["reset", "silent", "only"],
         [(5,), (15,), (1, 20), (38,), (2, 2, 2, 50)],
+        one_of=5,
     ),
 )
 def test_a_fleet_that_is_cut_off_at_once_loses_nobody_whatever_its_timeouts_and_intervals(
@@ -200,11 +201,13 @@ def test_a_fleet_that_is_cut_off_at_once_loses_nobody_whatever_its_timeouts_and_
     assert [d.explanation for d in run.sessions if d.verdict == "shutdown"] == []
 
 
-@pytest.mark.parametrize(("own_s", "others_s"), [(6, 30), (30, 6), (30, 30), (6, 120)])
-@pytest.mark.parametrize("every_s", [1, 5, 15])
+@pytest.mark.parametrize(
+    ("timeouts_s", "every_s"), combined([(6, 30), (30, 6), (30, 30), (6, 120)], [1, 5, 15], one_of=3)
+)
 def test_who_alone_has_lost_its_session_is_shut_down_once_others_would_have_lost_theirs(
-    own_s: int, others_s: int, every_s: int
+    timeouts_s: tuple[int, int], every_s: int
 ) -> None:
+    own_s, others_s = timeouts_s
     run = Run(on_session_lost="shutdown", zombie_after=NO_ZOMBIES)
     for second in range(0, 280, every_s):
         state = "connected" if second < 60 else "expired"
@@ -720,8 +723,7 @@ AFTERWARDS: dict[str, Callable[[World], Any]] = {
 }
 
 
-@pytest.mark.parametrize("then", AFTERWARDS)
-@pytest.mark.parametrize("many", [1, 12])
+@pytest.mark.parametrize(("then", "many"), combined(AFTERWARDS, [1, 12]))
 def test_an_orphan_s_alert_ends_only_when_a_reading_shows_an_owner(then: str, many: int) -> None:
     """Whatever becomes of its last owner in the meantime, and whether bundles are reported singly or together."""
     bundles = [BUNDLE, *(f"/namespace/t/ns{n}/0x00000000_0xffffffff" for n in range(1, many))]

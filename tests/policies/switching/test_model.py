@@ -257,7 +257,7 @@ class TwoClusters(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=2 * settings().max_examples,
+    max_examples=settings().max_examples,
     stateful_step_count=40,
     report_multiple_bugs=False,
     derandomize=True,

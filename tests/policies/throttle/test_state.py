@@ -100,7 +100,7 @@ def test_a_state_of_other_settings_is_taken_over(
 
 
 @pytest.mark.parametrize(
-    ("brokers", "polls", "bytes_per_volume"), [(1000, 1, 86), (100, 13, 320)], ids=["12,000 read once", "with trends"]
+    ("brokers", "polls", "bytes_per_volume"), [(100, 1, 86), (20, 13, 320)], ids=["read once", "with trends"]
 )
 def test_the_state_is_small(brokers: int, polls: int, bytes_per_volume: int) -> None:
     """12,000 volumes take 1 MB when they are read first and 3.7 MB with all samples of their trends."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, place
 from policies.isolation.settings import Unaffine
+from tests.examples import combined, examples
 from tests.policies.isolation.scenario import ON, Run, affinity, bookies, racks, to
 
 Away = tuple[str, int, int, str]
@@ -93,8 +94,7 @@ SHORT: Mapping[str, Any] = {
 FULL: Mapping[str, Any] = {"members": {"g": "bk1 bk2 bk3"}, "namespaces": {"t/ns": to("g", ensemble_size=3)}}
 
 
-@pytest.mark.parametrize("seconds", [5, 10, 15, 20, 40, 90, 120, 300])
-@pytest.mark.parametrize("how", ["gone", "read-only"])
+@pytest.mark.parametrize(("seconds", "how"), combined([5, 10, 15, 20, 40, 90, 120, 300], ["gone", "read-only"]))
 def test_a_restart_of_any_length_orders_no_needed_bookie_into_quarantine(seconds: int, how: str) -> None:
     run, quarantined = Fleet(**SHORT, away=[("bk2", 200, seconds, how)]).run(800)
     assert quarantined == set()
@@ -184,7 +184,7 @@ absences = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(1)
 @given(
     namespaces,
     st.sampled_from(["", "bk1", "bk1 bk2", "bk5", "bk1 bk5"]),

@@ -102,7 +102,9 @@ def is_accepted(world: WireWorld, words: str) -> bool:
     return "would be rejected" not in said.sentence or "precheck" in said.sentence
 
 
-@pytest.mark.parametrize(("stage", "days", "before"), combined(STAGES, [0, 2, 16], [(), (command("pause", "p"),)]))
+@pytest.mark.parametrize(
+    ("stage", "days", "before"), combined(STAGES, [0, 2, 16], [(), (command("pause", "p"),)], one_of=3)
+)
 def test_every_command_that_a_hold_or_a_refusal_names_is_accepted(
     stage: SwitchStage, days: int, before: tuple[SwitchCommand, ...]
 ) -> None:
