@@ -60,11 +60,9 @@ def _run_guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.commands.terminal import journal_priority, sentence_console, shown_error
+        from deploy.commands.terminal import print_error
 
-        console = sentence_console(stderr=True)
-        text = f"{journal_priority(sys.stderr, 'error')}{shown_error(str(error))}"
-        console.print(text, style="red", markup=False)
+        print_error(error)
         return _USER_ERROR
     except KeyboardInterrupt:
         return _INTERRUPTED

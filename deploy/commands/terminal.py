@@ -21,6 +21,8 @@ from policies.units import format_instant, printable, printable_line
 
 # Terminal output: text from elsewhere (names, markup, control characters) is always plain, and times are local.
 
+USER_ERROR = 2
+"""Status of a process that a UserError ends."""
 _PRIORITIES = {"critical": 2, "error": 3, "warning": 4}
 """Syslog's priorities of the levels; 6 is `info`."""
 
@@ -47,6 +49,12 @@ def sentence_console(*, stderr: bool = False) -> SafeConsole:
     console = SafeConsole(stderr=stderr, highlight=False)
     console.soft_wrap = not console.is_terminal
     return console
+
+
+def print_error(error: BaseException) -> None:
+    """Print the error that ends this process, as one sentence."""
+    text = f"{journal_priority(sys.stderr, 'error')}{shown_error(str(error))}"
+    sentence_console(stderr=True).print(text, style="red", markup=False)
 
 
 def indent_body(console: Console, head: Text, body: Text) -> RenderableType:

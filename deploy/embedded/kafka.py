@@ -234,7 +234,10 @@ class EmbeddedKafka:
             self._release_lock()
 
     def watch(self, stop: threading.Event, tell: Callable[[str], None]) -> None:
-        """Tell the reason of each broker that ends by itself, until `stop` is set; raise that of the last one."""
+        """Tell the reason of each broker that ends by itself, until `stop` is set; raise that of the controller.
+
+        Without the controller the others elect no leaders, so the cluster is dead.
+        """
         running = set(self.pids)
         while not stop.wait(_WATCH_SECONDS):
             for broker in sorted(running):
@@ -242,7 +245,7 @@ class EmbeddedKafka:
                     self._check_alive((broker,))
                 except UserError as ended:
                     running.discard(broker)
-                    if not running:
+                    if broker == CONTROLLER_ID:
                         raise
                     tell(str(ended))
 

@@ -1,5 +1,6 @@
 """The whole loop in one process: `headgate run` on the user's Kafka, `headgate up` on one that it starts itself."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -15,7 +16,7 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
 from connectors.registration import acts_on, connectors_of
-from deploy.commands.terminal import Terminal
+from deploy.commands.terminal import USER_ERROR, Terminal, print_error
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
@@ -35,6 +36,7 @@ from deploy.query.components import (
     take_checkpoint,
     warm_up,
 )
+from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings
 from deploy.settings.embedded import with_embedded
 from deploy.settings.reload import SettingsReload
@@ -260,20 +262,31 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         sessions = stack.enter_context(started_ahead(settings))
         kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
+        stack.enter_context(running_in_background("broker watch", partial(_end_without, kafka, terminal)))
         reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers), restore_dropped)
         first = with_embedded(settings, kafka.bootstrap_servers)
 
         def run(given: Settings) -> None:
             with nullcontext(sessions) if given is first else started_ahead(given) as own:
-                _run(given, terminal, own, reload, Component("brokers", partial(kafka.watch, tell=terminal.step)))
+                _run(given, terminal, own, reload)
 
         reload.run_each(first, run)
     terminal.step("stopped")
 
 
-def _run(
-    settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload, *others: Component
-) -> None:
+def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event) -> None:
+    """End this process at once when its Kafka is dead.
+
+    An end in order would wait for Kafka's answers until all their deadlines. The query continues from its checkpoint.
+    """
+    try:
+        kafka.watch(stop, terminal.step)
+    except UserError as error:
+        print_error(error)
+        os._exit(USER_ERROR)
+
+
+def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> None:
     """Run until a signal, or until the settings are reloaded."""
 
     def on_ready() -> None:
@@ -299,7 +312,6 @@ def _run(
             *export.components,
             *notifier_components(settings, registry),
             Component("settings reload", reload.watch(registry, stop)),
-            *others,
         ]
         watched = ", ".join(settings.clusters)
         with serving(settings, registry, components, export.site) as server:

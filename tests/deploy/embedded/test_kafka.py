@@ -162,35 +162,35 @@ def test_a_path_is_written_as_java_reads_it(path: str, written: str) -> None:
 
 
 class Ended:
-    """A broker's process that is there until somebody looks a second time."""
+    """A broker's process that is there until somebody has looked some times."""
 
     pid, exit_code = 4711, 1
 
-    def __init__(self) -> None:
-        self.looked = 0
+    def __init__(self, looks: int = 1) -> None:
+        self.looked, self._looks = 0, looks
 
     @property
     def is_alive(self) -> bool:
         self.looked += 1
-        return self.looked == 1
+        return self.looked <= self._looks
 
     def console_tail(self) -> list[str]:
         return ["java.io.IOException: No space left on device"]
 
 
-def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason_and_the_last_one_ends_the_watch(
+def test_a_broker_that_ends_by_itself_is_told_once_with_the_reason_and_the_controller_ends_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_WATCH_SECONDS", 0)
     kafka = prepared(EmbeddedKafka(tmp_path, (), brokers=2))
-    kafka._processes[1] = Ended()  # type: ignore[assignment]
+    kafka._processes[1] = Ended(looks=3)  # type: ignore[assignment]
     kafka._processes[2] = Ended()  # type: ignore[assignment]
     told: list[str] = []
     reason = r"ended \(exit code 1\): java.io.IOException: No space left on device \(log: "
-    with pytest.raises(UserError, match=f"Kafka broker 2 {reason}"):
+    with pytest.raises(UserError, match=f"Kafka broker 1 {reason}"):
         kafka.watch(threading.Event(), told.append)
     assert len(told) == 1
-    assert re.match(f"Kafka broker 1 {reason}", told[0])
+    assert re.match(f"Kafka broker 2 {reason}", told[0])
 
 
 def test_a_broker_that_was_killed_is_told_as_such_and_not_by_its_last_warning(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
-"""The settings of `headgate up`: the embedded cluster is the loop's own and a watched one, with limits of its own."""
+"""`headgate up`: the embedded cluster is the loop's own and a watched one, with limits of its own, and its end ours."""
 
+import os
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from deploy.processes import stack
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.settings.embedded import with_embedded
 from policies.throttle import ThrottleSettings
+from policies.units import UserError
 
 SERVERS = "127.0.0.1:19092"
 HARD_RATIO, SOFT_RATIO = 0.05, 0.15
@@ -101,3 +106,16 @@ def test_of_several_overrides_the_first_that_matches_counts_as_everywhere() -> N
 
 def test_other_clusters_get_no_built_in_limits() -> None:
     assert limits({"clusters": {"*": {"fallback_factor": 0.5}}}, "payments") == (None, None)
+
+
+def test_a_dead_kafka_ends_the_process_at_once_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Dead:
+        def watch(self, _stop: threading.Event, _tell: Any) -> None:
+            raise UserError("Kafka broker 1 was ended by SIGKILL (log: /data/broker.log)")
+
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    stack._end_without(Dead(), SimpleNamespace(step=None), threading.Event())  # type: ignore[arg-type]
+    assert (ended, capsys.readouterr().err) == ([2], "Kafka broker 1 was ended by SIGKILL (log: /data/broker.log)\n")
