@@ -57,7 +57,7 @@ def test_as_a_limit_comes_near_the_looks_come_closer_and_ten_of_them_are_had_bef
 def test_a_crossed_limit_is_seen_as_soon_as_at_the_shortest_pace_for_about_the_requests_of_the_longest(
     rate: int,
 ) -> None:
-    crossed, day = 21_610.5, 43_200.0
+    crossed, day = 43_210.5, 86_400.0
     found = paces(lambda t: min(60 * GB, int(1 * GB + max(0.0, crossed - t) * rate)), day)
     assert min(p.at_seconds for p in found if p.at_seconds >= crossed) - crossed <= 1.0
     assert len(found) < 1.02 * day / BOUNDS.longest_seconds
