@@ -16,8 +16,11 @@ from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication
 from policies.free_space.alerts import (
     describe_ahead,
+    describe_limit,
     describe_rate,
     explain_factor,
+    explain_hold,
+    explain_stale,
     render_factor,
 )
 from policies.free_space.gate import FactorVerdict
@@ -27,12 +30,10 @@ from policies.free_space.volumes import NEVER, Freshness
 from policies.units import (
     agreeing,
     counted,
-    format_duration,
     format_instant,
     from_millis,
     human_bytes,
     human_seconds,
-    printable_line,
     to_millis,
 )
 
@@ -44,12 +45,12 @@ _WITHOUT_DIR = frozenset({BookieThrottleReason.MIN_HOLD, BookieThrottleReason.UN
 """Reasons whose sentence names no dir."""
 
 
-def explain(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+def explain(verdict: GroupVerdict, issuer: Issuer) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
-    where = f"Publishing to group {decision.group} of {decision.cluster}"
-    why = _explain_reason(decision, verdict) + _explain_full(decision, verdict)
+    where = f"Publishing to group {verdict.group.name} of {issuer.cluster}"
+    factor, why = verdict.move.gate.factor, _explain_reason(verdict) + _explain_full(verdict)
     has_actuator = verdict.settings.has_actuator
-    return explain_factor(decision, decision.factor, where, why, freely="may go on freely", has_actuator=has_actuator)
+    return explain_factor(issuer, factor, where, why, freely="may go on freely", has_actuator=has_actuator)
 
 
 def explain_end(cluster: str, group: str) -> str:
@@ -67,48 +68,44 @@ def explain_cause(cause: ReadOnlyCause | None) -> str:
     return "" if cause is None else f": {cause.meaning.rstrip('.')}"
 
 
-def _explain_full(decision: BookieThrottle, verdict: GroupVerdict) -> str:
+def _explain_full(verdict: GroupVerdict) -> str:
     """Write when the first dir of the bookie that decides is full, and its name unless the sentence is about it."""
-    full = verdict.decisive.soonest_full if verdict.decisive is not None else None
-    if decision.seconds_to_full is None or verdict.decisive is None or full is None:
+    full, seconds = verdict.decisive.soonest_full if verdict.decisive is not None else None, verdict.seconds_to_full
+    if seconds is None or verdict.decisive is None or full is None:
         return ""
-    is_free = decision.factor == 1.0 and decision.reason is BookieThrottleReason.STALE_VOLUME
-    is_named = not is_free and decision.reason not in _WITHOUT_DIR
+    is_free = verdict.move.gate.factor == 1.0 and verdict.reason is BookieThrottleReason.STALE_VOLUME
+    is_named = not is_free and verdict.reason not in _WITHOUT_DIR
     which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_dir(*full.key)} is "
-    rate = describe_rate(full.state, to_millis(verdict.now))
-    return f"; {which}full in {human_seconds(decision.seconds_to_full)} at the {rate}"
+    return f"; {which}full in {human_seconds(seconds)} at the {describe_rate(full.state, to_millis(verdict.now))}"
 
 
-def _explain_reason(decision: BookieThrottle, verdict: GroupVerdict) -> str:
-    settings, known = verdict.settings, len(verdict.ranked.known)
-    match decision.reason:
+def _explain_reason(verdict: GroupVerdict) -> str:
+    settings, known, factor = verdict.settings, len(verdict.ranked.known), verdict.move.gate.factor
+    match verdict.reason:
         case BookieThrottleReason.INITIAL:
-            return (
-                f"too few bookies have been read yet, so the starting factor {render_factor(decision.factor)} applies"
-            )
+            return f"too few bookies have been read yet, so the starting factor {render_factor(factor)} applies"
         case BookieThrottleReason.NO_DATA:
             return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
         case BookieThrottleReason.TOO_FEW_BOOKIES:
-            usable = known - decision.bookies.read_only
-            return f"a ledger needs {counted(decision.ensemble, 'bookie')}, and {usable or 'none'} can be used"
+            usable = sum(not each.facts.state.is_read_only for each in verdict.ranked.known)
+            return f"a ledger needs {counted(verdict.group.ensemble, 'bookie')}, and {usable or 'none'} can be used"
         case BookieThrottleReason.MIN_HOLD:
-            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
-            return f"bookies would allow {allowed}, but a factor that changed is held for {held}"
+            return explain_hold("bookies", verdict.raw_factor, settings)
         case BookieThrottleReason.UNLIMITED:
             return "no limit is set"
         case BookieThrottleReason.STALE_VOLUME if verdict.decisive is None:
             bookies = counted(known + len(verdict.ranked.unread), "bookie")
             have = f"{known} of {bookies} {agreeing(known, 'has', 'have')}"
             return f"{have} been read, and the others count as {render_factor(settings.fallback)} at most until then"
-        case BookieThrottleReason.STALE_VOLUME if decision.factor == 1.0:
-            return f"no bookie has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
+        case BookieThrottleReason.STALE_VOLUME if factor == 1.0:
+            return f"no bookie has a valid reading; what is known allows {render_factor(verdict.raw_factor)}"
     if verdict.decisive is None:
         return "too few bookies are known"
     decides = _explain_rank(verdict)
-    if decision.reason is BookieThrottleReason.ABOVE_LIMITS:
-        free = _describe_free(verdict.decisive, decision.decided_at)
+    if verdict.reason is BookieThrottleReason.ABOVE_LIMITS:
+        free = _describe_free(verdict.decisive, verdict.now)
         return f"enough bookies are above their limits; {free}, and {decides}"
-    return f"{_explain_decisive(decision, verdict.decisive, settings)}, and {decides}"
+    return f"{_explain_decisive(verdict, verdict.decisive)}, and {decides}"
 
 
 def _explain_rank(verdict: GroupVerdict) -> str:
@@ -128,24 +125,22 @@ def _describe_free(bookie: BookieVerdict, now: datetime) -> str:
     return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest, to_millis(now))}"
 
 
-def _explain_decisive(decision: BookieThrottle, decisive: BookieVerdict, settings: BookieDisksSettings) -> str:
+def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
     tightest = decisive.tightest
-    if decision.reason is BookieThrottleReason.READ_ONLY or tightest is None:
+    if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
         return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.facts.state.read_only_cause)}"
-    if decision.reason is BookieThrottleReason.RECOVERY_MARGIN:
-        margin = f"{settings.recovery_margin:.0%}"
-        free = _describe_free(decisive, decision.decided_at)
+    free = _describe_free(decisive, verdict.now)
+    if verdict.reason is BookieThrottleReason.RECOVERY_MARGIN:
+        margin = f"{verdict.settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit by {margin} before publishing goes on"
-    counts = render_factor(tightest.factor)
+    name, counts = name_dir(*tightest.key), render_factor(tightest.factor)
     if tightest.freshness is Freshness.NEVER_READ:
-        return f"{name_dir(*tightest.key)}, which was never readable, counts as {counts} until it is read"
+        return f"{name}, which was never readable, counts as {counts} until it is read"
     if tightest.freshness is Freshness.STALE:
-        age_seconds = decision.decided_at.timestamp() - tightest.state.read_ms / 1000
-        last = f"last read {human_seconds(age_seconds)} ago"
-        return f"{name_dir(*tightest.key)}, {last}, counts as {counts} until it is read"
+        return explain_stale(name, tightest, to_millis(verdict.now))
     if tightest.freshness is Freshness.DEPARTED:
-        return f"{name_dir(*tightest.key)} is no longer reported, and goes on counting as {counts} for a while"
-    return _describe_free(decisive, decision.decided_at)
+        return f"{name} is no longer reported, and goes on counting as {counts} for a while"
+    return free
 
 
 def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:
@@ -181,11 +176,11 @@ def _make_decision(
     verdict: GroupVerdict, last: LastPublished[DirKey] | None, issuer: Issuer, sequence: int, *marks: str
 ) -> BookieThrottle:
     group, ranked, settings = verdict.group, verdict.ranked, verdict.settings
-    bare = BookieThrottle(
+    return BookieThrottle(
         **issuer.header(f"{issuer.cluster}/{group.name}", sequence, verdict.now, marks=marks),
         verdict=verdict.move.verdict,
         reason=verdict.reason,
-        explanation="",
+        explanation=explain(verdict, issuer),
         evidence=_collect_evidence(verdict),
         numbers=_collect_numbers(verdict),
         group=group.name,
@@ -204,7 +199,6 @@ def _make_decision(
         seconds_to_full=verdict.seconds_to_full,
         valid_until=repeat_schedule(settings).ends_at(verdict.now),
     )
-    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict))})
 
 
 def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
@@ -219,20 +213,16 @@ def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) ->
     """Describe the dir for which a bookie limits its group; None if no limit is set."""
     tightest = decisive.tightest
     is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.facts.state.is_read_only
-    hit = LimitHit.HARD if is_hard or settings.soft is None else LimitHit.SOFT
-    limit = (settings.hard or settings.soft) if hit is LimitHit.HARD else settings.soft
+    total = tightest.state.total_bytes if tightest else 0
+    limit = describe_limit(settings, total, is_hard=is_hard)
     if limit is None:
         return None
-    total = tightest.state.total_bytes if tightest else 0
     return LimitingDir(
         bookie=decisive.name,
         dir=tightest.state.log_dir if tightest else "",
         usable_bytes=tightest.state.usable_bytes if tightest else 0,
         total_bytes=total,
-        limit=hit,
-        limit_kind=limit.kind,
-        limit_value=limit.value,
-        limit_bytes=round(limit.in_bytes(max(total, 0))),
+        **limit,
         read_at=from_millis(tightest.state.read_ms) if tightest and tightest.state.read_ms != NEVER else None,
     )
 

@@ -13,18 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import Condition
-from policies.decisions import Decision, Mode, Severity
+from policies.decisions import Issuer, Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
 from policies.observations import Observation, Outcome, Reading, ReportResult
-from policies.units import ClosedEnum, InstantMs, human_bytes, human_seconds
+from policies.units import ClosedEnum, InstantMs, format_duration, human_bytes, human_seconds
 
 # The words that the decisions of all free-space policies share.
 
 
 def explain_factor(
-    decision: Decision, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
+    issuer: Issuer, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
 ) -> str:
     """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
 
@@ -37,14 +37,40 @@ def explain_factor(
     if factor == 1.0:
         return f"{writers} {freely}: {why}."
     inaction = ""
-    if decision.frozen_until is not None:
+    if issuer.frozen_until is not None:
         inaction = "; the policy is paused, what is set stays as it is"
-    elif decision.mode is Mode.SHADOW:
+    elif issuer.mode is Mode.SHADOW:
         inaction = "; this is shadow mode, nothing is carried out"
     elif has_actuator is False:
         inaction = "; no actuator is set for this cluster"
     request = f"slowed to {render_factor(factor)}" if factor else "stopped"
     return f"{writers} should be {request}: {why}{inaction}."
+
+
+def explain_hold(things: str, raw_factor: float, settings: FreeSpaceSettings) -> str:
+    """Write why a factor does not rise yet, although `things` would allow more."""
+    held = format_duration(settings.min_hold)
+    return f"{things} would allow {render_factor(raw_factor)}, but a factor that changed is held for {held}"
+
+
+def explain_stale(name: str, volume: SpaceVerdict[Any], now_ms: int) -> str:
+    """Write how a volume counts whose last reading is older than `validity`."""
+    age = human_seconds((now_ms - volume.state.read_ms) / 1000)
+    return f"{name}, last read {age} ago, counts as {render_factor(volume.factor)} until it is read"
+
+
+def describe_limit(settings: FreeSpaceSettings, total_bytes: int, *, is_hard: bool) -> dict[str, Any] | None:
+    """Describe a limit as fields of a decision; None if no limit is set.
+
+    Args:
+        is_hard: whether the hard limit decided; one that is not set gives way to the other.
+    """
+    hit = LimitHit.HARD if is_hard or settings.soft is None else LimitHit.SOFT
+    limit = (settings.hard or settings.soft) if hit is LimitHit.HARD else settings.soft
+    if limit is None:
+        return None
+    limit_bytes = round(limit.in_bytes(max(total_bytes, 0)))
+    return {"limit": hit, "limit_kind": limit.kind, "limit_value": limit.value, "limit_bytes": limit_bytes}
 
 
 def render_factor(factor: float) -> str:

@@ -10,8 +10,11 @@ from operator import attrgetter
 from policies.decisions import EVIDENCE_LIMIT, Issuer
 from policies.free_space.alerts import (
     describe_ahead,
+    describe_limit,
     describe_rate,
     explain_factor,
+    explain_hold,
+    explain_stale,
     render_factor,
 )
 from policies.free_space.limits import LimitHit, as_settings
@@ -28,18 +31,14 @@ from policies.throttle.decisions import (
 )
 from policies.throttle.facts import VolumeVerdict
 from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
-from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import VolumeKey, describe_departure, describe_filling, list_usage, name_volume
 from policies.units import (
-    format_duration,
     format_instant,
     format_second,
     from_millis,
     human_bytes,
     human_seconds,
     millis_of,
-    printable_line,
-    to_millis,
 )
 
 # The explanation of a throttle decision, from the values that decided.
@@ -47,55 +46,45 @@ from policies.units import (
 _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 
 
-def explain(decision: ThrottleFactor, verdict: ClusterVerdict, answers: Iterable[str] = ()) -> str:
+def explain(verdict: ClusterVerdict, issuer: Issuer, answers: Iterable[str] = ()) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations.
 
     Args:
         answers: the answers to the commands of this step.
     """
-    settings = verdict.brokers.settings
+    factor, settings = verdict.move.gate.factor, verdict.brokers.settings
     about = verdict.decisive or verdict.brokers.fullest()
-    reason = _explain_reason(decision, about, settings)
-    if verdict.move.hold is None and decision.factor != decision.raw_factor:
+    reason = _explain_reason(verdict, about)
+    if verdict.move.hold is None and factor != verdict.raw.factor:
         reason += ", which is too small a change to follow"
-    details = (*_explain_details(decision, verdict, about), *_explain_failure(verdict, about))
+    details = (*_explain_details(verdict, about), *_explain_failure(verdict, about))
     if (other_id := verdict.brokers.known.other_id) is not None:
         details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
-    why = "; ".join((reason, *details, *answers))
-    writers, has_actuator = f"Producers of {decision.cluster}", settings.has_actuator
-    return explain_factor(decision, decision.factor, writers, why, freely="may write freely", has_actuator=has_actuator)
+    why, writers = "; ".join((reason, *details, *answers)), f"Producers of {issuer.cluster}"
+    return explain_factor(issuer, factor, writers, why, freely="may write freely", has_actuator=settings.has_actuator)
 
 
-def _explain_details(decision: ThrottleFactor, verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
+def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
     """Yield which volume is full first, which topics fill it, and whether it is cordoned.
 
     A volume is not named again if the sentence has named it already.
     """
-    full, filling, limiting = decision.soonest_full, decision.filled_by, decision.limiting
-    has_named = decision.reason in _ABOUT_THE_FULLEST or (
-        limiting is not None and decision.reason is not ThrottleReason.MIN_HOLD
+    brokers, limiting = verdict.brokers, verdict.decisive if verdict.brokers.settings.limited else None
+    has_named = verdict.reason in _ABOUT_THE_FULLEST or (
+        limiting is not None and verdict.reason is not ThrottleReason.MIN_HOLD
     )
     named = about.key if about is not None and has_named else None
-    if full is not None and verdict.soonest_full is not None:
-        key = (full.broker, full.log_dir)
-        which = "" if named == key else f"{name_volume(key)} is "
-        rate = describe_rate(verdict.soonest_full[0].state, verdict.brokers.now_ms)
-        yield f"{which}full in {human_seconds(full.seconds)} at the {rate}"
-    if filling is not None and (growth := _explain_filling(verdict)):
-        key = (filling.broker, filling.log_dir)
-        yield growth if named == key else f"{name_volume(key)} is {growth}"
-    if limiting is not None and limiting.cordoned:
-        key = (limiting.broker, limiting.log_dir)
-        yield f"{'it' if named == key else name_volume(key)} is cordoned, so it gets no new partitions"
-
-
-def _explain_filling(verdict: ClusterVerdict) -> str:
-    """Name what fills the volume that decided, or else the one that is full first."""
-    volume = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
-    if volume is None:
-        return ""
-    brokers, validity_ms = verdict.brokers, millis_of(verdict.brokers.settings.validity)
-    return describe_filling(brokers.brokers[volume.key[0]].facts.state, volume.state, brokers.now_ms, validity_ms)
+    if verdict.soonest_full is not None:
+        full, seconds = verdict.soonest_full
+        which = "" if named == full.key else f"{name_volume(full.key)} is "
+        yield f"{which}full in {human_seconds(seconds)} at the {describe_rate(full.state, brokers.now_ms)}"
+    if (filling := verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)) is not None:
+        broker, validity_ms = brokers.brokers[filling.key[0]].facts.state, millis_of(brokers.settings.validity)
+        if growth := describe_filling(broker, filling.state, brokers.now_ms, validity_ms):
+            yield growth if named == filling.key else f"{name_volume(filling.key)} is {growth}"
+    if limiting is not None and brokers.is_cordoned(limiting.key):
+        which = "it" if named == limiting.key else name_volume(limiting.key)
+        yield f"{which} is cordoned, so it gets no new partitions"
 
 
 def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
@@ -107,28 +96,29 @@ def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
         yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
 
 
-def _explain_reason(decision: ThrottleFactor, about: VolumeVerdict | None, settings: ThrottleSettings) -> str:
-    match decision.reason:
+def _explain_reason(verdict: ClusterVerdict, about: VolumeVerdict | None) -> str:
+    settings, raw_factor = verdict.brokers.settings, verdict.raw.factor
+    match verdict.reason:
         case ThrottleReason.INITIAL:
-            return f"no volume has been read yet, so the starting factor {render_factor(decision.raw_factor)} applies"
+            return f"no volume has been read yet, so the starting factor {render_factor(raw_factor)} applies"
         case ThrottleReason.NO_DATA:
             return f"no volume is known, so the fallback factor {render_factor(settings.fallback)} applies"
         case ThrottleReason.MIN_HOLD:
-            allowed, held = render_factor(decision.raw_factor), format_duration(settings.min_hold)
-            return f"volumes would allow {allowed}, but a factor that changed is held for {held}"
+            return explain_hold("volumes", raw_factor, settings)
         case ThrottleReason.UNLIMITED:
-            return f"no limit is set; {_describe_fullest(decision, about)}"
+            return f"no limit is set; {_describe_fullest(verdict, about)}"
         case ThrottleReason.ABOVE_LIMITS:
-            return f"no volume has reached a limit; {_describe_fullest(decision, about)}"
-    if about is None or (decision.limiting is None and decision.factor == 1.0):
-        return f"no volume has a valid reading; what is known allows {render_factor(decision.raw_factor)}"
-    return _explain_decisive(decision, about, settings)
+            return f"no volume has reached a limit; {_describe_fullest(verdict, about)}"
+    has_limiting = verdict.decisive is not None and settings.limited
+    if about is None or (not has_limiting and verdict.move.gate.factor == 1.0):
+        return f"no volume has a valid reading; what is known allows {render_factor(raw_factor)}"
+    return _explain_decisive(verdict, about)
 
 
-def _describe_fullest(decision: ThrottleFactor, about: VolumeVerdict | None) -> str:
+def _describe_fullest(verdict: ClusterVerdict, about: VolumeVerdict | None) -> str:
     if about is None:
         return "there is none to read"
-    count = decision.volumes.counted
+    count = sum(volume.freshness is Freshness.FRESH for volume in verdict.brokers.volumes())
     return f"the fullest of {count}, {_describe_free(about)}" if count > 1 else _describe_free(about)
 
 
@@ -137,25 +127,24 @@ def _describe_free(volume: VolumeVerdict) -> str:
     return f"{name_volume(volume.key)} has {free} free of {total}"
 
 
-def _explain_decisive(decision: ThrottleFactor, decisive: VolumeVerdict, settings: ThrottleSettings) -> str:
-    total = decisive.state.total_bytes
+def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
+    settings, now_ms, total = verdict.brokers.settings, verdict.brokers.now_ms, decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
-    free = _describe_free(decisive) + describe_ahead(decisive, to_millis(decision.decided_at))
-    if decision.reason is ThrottleReason.RECOVERY_MARGIN:
+    free = _describe_free(decisive) + describe_ahead(decisive, now_ms)
+    if verdict.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
     where, counts = name_volume(decisive.key), render_factor(decisive.factor)
     if decisive.freshness is Freshness.NEVER_READ:
         return f"{where} was never readable, and counts as {counts} until it is read"
     if decisive.freshness is Freshness.STALE:
-        age_seconds = decision.decided_at.timestamp() - decisive.state.read_ms / 1000
-        return f"{where}, last read {human_seconds(age_seconds)} ago, counts as {counts} until it is read"
+        return explain_stale(where, decisive, now_ms)
     if decisive.freshness is Freshness.DEPARTED:
         how = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
         ends = format_second(from_millis(hold_ends_ms(decisive.departed_ms or 0, settings)))
         return f"{how}, and goes on counting as {counts} until {ends}"
-    if decision.reason is ThrottleReason.HARD_LIMIT:
+    if verdict.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"
 
@@ -185,11 +174,11 @@ def _make_decision(
 ) -> ThrottleFactor:
     brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
     filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
-    bare = ThrottleFactor(
+    return ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
         verdict=verdict.move.verdict,
         reason=verdict.reason,
-        explanation="",
+        explanation=explain(verdict, issuer, answers.values()),
         evidence=(*answers, *_collect_evidence(verdict))[:EVIDENCE_LIMIT],
         numbers=_collect_numbers(verdict) | list_usage(filled_by),
         factor=verdict.move.gate.factor,
@@ -204,7 +193,6 @@ def _make_decision(
         cluster_id=brokers.known.cluster_id,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
     )
-    return bare.model_copy(update={"explanation": printable_line(explain(bare, verdict, answers.values()))})
 
 
 def _describe_soonest(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
@@ -237,9 +225,8 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
 
 def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:
     """Describe the limiting volume; None if no limit is set."""
-    settings = brokers.settings
-    hit = LimitHit.HARD if decisive.hit is LimitHit.HARD or settings.soft is None else LimitHit.SOFT
-    limit = settings.hard if hit is LimitHit.HARD else settings.soft
+    is_hard = decisive.hit is LimitHit.HARD
+    limit = describe_limit(brokers.settings, decisive.state.total_bytes, is_hard=is_hard)
     if limit is None:
         return None
     broker, log_dir = decisive.key
@@ -248,12 +235,9 @@ def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> Limi
         log_dir=log_dir,
         usable_bytes=decisive.state.usable_bytes,
         total_bytes=decisive.state.total_bytes,
-        limit=hit,
-        limit_kind=limit.kind,
-        limit_value=limit.value,
-        limit_bytes=round(limit.in_bytes(max(decisive.state.total_bytes, 0))),
+        **limit,
         read_at=_read_at(decisive),
-        cordoned=log_dir in brokers.brokers[broker].facts.state.cordoned,
+        cordoned=brokers.is_cordoned(decisive.key),
     )
 
 

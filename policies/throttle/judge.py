@@ -146,6 +146,10 @@ class BrokerVerdicts:
         """Return whether any volume that counts was ever read."""
         return any(volume.freshness is not Freshness.NEVER_READ for volume in self.volumes())
 
+    def is_cordoned(self, volume: VolumeKey) -> bool:
+        """Return whether a volume's broker places no new partitions on it."""
+        return volume[1] in self.brokers[volume[0]].facts.state.cordoned
+
     def find_usage(self, volume: VolumeKey) -> MeasuredUsage | None:
         """Return what fills a volume, by its broker's last valid reading of replica sizes."""
         number, log_dir = volume
