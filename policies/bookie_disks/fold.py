@@ -82,8 +82,7 @@ def _fold_disks(
         cluster = replace(cluster, begun_ms=at_ms)
     if not reading.bookie:
         failure = (ReadVersion(at_ms, seen.id), outcome.value)
-        is_news = outcome is not Outcome.OK and (cluster.failure is None or failure[0] > cluster.failure[0])
-        return replace(cluster, failure=failure) if is_news else cluster
+        return cluster if outcome is Outcome.OK else replace(cluster, failure=max(failure, cluster.failure or failure))
     known = bookies.get(reading.bookie) or BookieDiskState(reading.bookie, seen_ms=at_ms)
     bookies[reading.bookie] = _update_bookie(known, seen, reading, cluster.registrations)
     return cluster if cluster.ever_read or outcome is not Outcome.OK else replace(cluster, ever_read=True)

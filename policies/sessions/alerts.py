@@ -299,8 +299,8 @@ def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[
     due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
     yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}; {due}")
     is_confirmed = absence.certainty is Certainty.SURE or (ZOMBIE, context.cluster) in context.open_alerts
-    health, fired_ms = member.member.health, context.open_alerts.get((ZOMBIE, f"{context.cluster}/{member.name}"))
-    was_zombie = fired_ms is not None and (health is None or health.started_ms < fired_ms)
+    fired_ms = context.open_alerts.get((ZOMBIE, f"{context.cluster}/{member.name}"), NEVER)
+    was_zombie = member.member.health is not None and member.member.health.started_ms < fired_ms
     if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
         owned = facts.owned_counts.get(member.name, 0)
         owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""

@@ -304,12 +304,14 @@ def _drop_claims(member: MemberFacts, claimants: Mapping[str, int], facts: Facts
 
 
 def _is_over(claimed: ClaimFacts, member: MemberFacts, is_contested: bool, facts: Facts) -> bool:
-    track, last, recovering = member.track, claimed.claim.last_published, member.member.recovering
+    track, last = member.track, claimed.claim.last_published
     if track is None:
         return True
+    if member.member.recovering:
+        return False
     if last is not None and last.verdict is OwnershipVerdict.UNLOAD:
         # Without a report that the bundle is unloaded, the claim ends when the ruling expires. Member and node must
         # have been read since then, because silence does not end a claim.
         lapsed_ms, node = facts.schedule.due_ms(last.published_ms), claimed.node
-        return not recovering and node is not None and min(track.read_ms, node.read_ms) >= lapsed_ms
-    return not is_contested and not recovering and track.status is SessionStatus.ESTABLISHED
+        return node is not None and min(track.read_ms, node.read_ms) >= lapsed_ms
+    return not is_contested and track.status is SessionStatus.ESTABLISHED

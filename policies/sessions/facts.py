@@ -283,7 +283,7 @@ def _knows_ownership(cluster: ClusterState) -> bool:
     sources = cluster.sources.values()
     if is_ownership_hidden(sources):
         return False
-    read = (t for t in find_bundle_trees(sources) if t.read_ms != NEVER and t.outcome == Outcome.OK.value)
+    read = (t for t in find_bundle_trees(sources) if t.outcome == Outcome.OK.value)
     return bool(cluster.nodes.bundles()) or any(read)
 
 

@@ -110,7 +110,7 @@ class OwnershipNodes:
         if kind is NodeKind.LEADER or (kind is None and path == LEADER):
             return
         last = self.by_path.get(path) or NodeRecord(path, NEVER, "", exists=False, changed_ms=at_ms)
-        if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
+        if (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         if not node.exists:
             self._record_absence(last, at_ms, id_)
@@ -130,7 +130,7 @@ class OwnershipNodes:
         )  # fmt: skip
 
     def _record_absence(self, last: NodeRecord, at_ms: int, id_: str, failed_ms: int = NEVER) -> None:
-        if at_ms <= last.read_ms and (at_ms, id_) <= (last.read_ms, last.read_id):
+        if (at_ms, id_) <= (last.read_ms, last.read_id):
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
         # While ZooKeeper could not be read, a member could not register itself, so it has its time after that.

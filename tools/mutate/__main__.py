@@ -2,6 +2,7 @@
 
 A copy of the repository gets a switch at each mutant. One run of the tests records which tests see another value there.
 Then a forked process for each mutant runs those tests with the mutant on, the shortest first, until one fails.
+A mutant that mypy refuses is killed by it: most such conditions only prove to mypy that a value is not None.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.mutate import switch
@@ -20,6 +21,15 @@ from tools.mutate.plugin import FOLDER, KILLED, PART, SEEN, TRIED, read_pairs
 ROOT = Path(__file__).parents[2]
 LEAST_PERCENT = 95.0
 _NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "dist")
+_TESTED = (
+    "policies",
+    "streaming",
+    "connectors",
+    "deploy/query",
+    "deploy/commands",
+    "deploy/policy_commands",
+    "deploy/switch",
+)
 _PYTEST = [
     sys.executable,
     "-m",
@@ -40,17 +50,24 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--tests", nargs="+", default=["tests/policies", "tests/streaming"])
+    parser.add_argument("--tests", nargs="+", default=[f"tests/{it}" for it in _TESTED])
     parser.add_argument("folders", nargs="*", default=["policies", "streaming"])
     asked = parser.parse_args(arguments)
     mutants = dict(enumerate(pick(_find_all(root, asked.folders), asked.count, asked.seed)))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         clone = Path(folder) / "clone"
         shutil.copytree(root, clone, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        originals = {mutant.path: (clone / mutant.path).read_bytes() for mutant in mutants.values()}
         write_switches(clone, mutants)
         for variables in ({switch.SEEN: f"{folder}/{SEEN}"}, {}):
             _run_tests(clone, asked.processes, asked.tests, {FOLDER: folder, **variables})
         tried = {int(number): result for number, result in read_pairs(Path(folder) / TRIED)}
+        for path, source in originals.items():
+            (clone / path).write_bytes(source)
+        if not _is_refused_by_types(clone, originals):
+            survivors = {number: it for number, it in mutants.items() if tried.get(number) != KILLED}
+            changed = {number: {it.path: it.change(originals[it.path])} for number, it in survivors.items()}
+            tried |= {number: KILLED for number, files in changed.items() if _is_refused_by_types(clone, files)}
     return _report(mutants, tried)
 
 
@@ -70,6 +87,18 @@ def _run_tests(clone: Path, processes: int, tests: Sequence[str], environment: d
     running = [subprocess.Popen(command, cwd=clone, env=part, stdout=subprocess.DEVNULL) for part in parts]
     for process in running:
         process.wait()
+
+
+def _is_refused_by_types(clone: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether mypy refuses one of the files, which have their former text afterwards."""
+    before = {path: (clone / path).read_bytes() for path in files}
+    for path, source in files.items():
+        (clone / path).write_bytes(source)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", *files]
+    refused = subprocess.run(command, cwd=clone, stdout=subprocess.DEVNULL).returncode != 0
+    for path, source in before.items():
+        (clone / path).write_bytes(source)
+    return refused
 
 
 def _report(mutants: dict[int, Mutant], tried: dict[int, str]) -> int:

@@ -27,6 +27,10 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.original} -> {self.mutated}"
 
+    def change(self, source: bytes, expression: str = "") -> bytes:
+        """Return the source with the mutant, or an expression, in the place of the original."""
+        return source[: self.start] + f"({expression or self.mutated})".encode() + source[self.end :]
+
 
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
     """Find all mutants of the functions of a file."""
@@ -63,8 +67,7 @@ def write_switches(root: Path, mutants: Mapping[int, Mutant]) -> None:
         source = (root / path).read_bytes()
         mine = [(number, mutant) for number, mutant in mutants.items() if mutant.path == path]
         for number, it in sorted(mine, key=lambda each: -each[1].start):
-            choice = f"_choose({number}, lambda: {it.original}, lambda: {it.mutated})".encode()
-            source = source[: it.start] + b"(" + choice + b")" + source[it.end :]
+            source = it.change(source, f"_choose({number}, lambda: {it.original}, lambda: {it.mutated})")
         (root / path).write_bytes(_add_import(source))
 
 

@@ -2,9 +2,11 @@
 
 import os
 import resource
+import signal
 import time
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +17,13 @@ from tools.mutate import switch
 FOLDER, PART = "HEADGATE_MUTANTS", "HEADGATE_MUTANTS_PART"
 """Environment variables: the folder of the files below; the part of the work that this process does, `0/2`."""
 KILLED = "killed"
+_SURVIVED, _UNDECIDED = 0, 3
+"""Exit codes of the process that tries a mutant."""
 SEEN, PASSED, TRIED = "seen", "passed", "tried"
 """Files: (mutant, test) that see each other; seconds of each test that passed; result of each mutant."""
 _MOST_BYTES = 4 << 30
 _MOST_SECONDS = 60
-"""Processor time after which a mutant gets no further test. A test that does not end by itself is killed soon after."""
+"""Processor time after which a mutant gets no further test: it is undecided, which counts as not killed."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,11 +40,15 @@ class _Half:
 
 
 class Recording(_Half):
-    """Runs a part of the test files, and notes each test that passed, and how long it took."""
+    """Runs a part of the tests, and notes each test that passed, and how long it took."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests of this part's files."""
-        items[:] = [each for each in items if zlib.crc32(each.path.as_posix().encode()) % self.parts == self.part]
+        """Keep the tests of this part."""
+        items[:] = [each for each in items if zlib.crc32(each.nodeid.encode()) % self.parts == self.part]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Let the switch name the test that begins."""
+        switch.begin(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a test that passed."""
@@ -50,9 +58,13 @@ class Recording(_Half):
 
 
 class Trial(_Half):
-    """Lets the tests that see a mutant run while it is on, the shortest first, until one fails."""
+    """Lets the tests that see a mutant run while it is on, until one fails.
+
+    One row of each table runs before the second rows do, and the shortest tests first.
+    """
 
     has_failed = False
+    seconds: Mapping[str, float]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note that a test failed."""
@@ -61,38 +73,54 @@ class Trial(_Half):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try each mutant of this part in a process of its own."""
-        seconds = {test: float(took) for took, test in read_pairs(self.folder / PASSED)}
-        items = {item.nodeid: item for item in session.items if item.nodeid in seconds}
+        self.seconds = {test: float(took) for took, test in read_pairs(self.folder / PASSED)}
+        items = {item.nodeid: item for item in session.items if item.nodeid in self.seconds}
         seen: dict[int, list[pytest.Item]] = defaultdict(list)
-        for number, test in sorted(read_pairs(self.folder / SEEN), key=lambda pair: seconds.get(pair[1], 0.0)):
+        for number, test in read_pairs(self.folder / SEEN):
             if test in items:
                 seen[int(number)].append(items[test])
         for mutant in sorted(seen)[self.part :: self.parts]:
-            result = KILLED if self._is_killed(mutant, seen[mutant]) else f"seen by {len(seen[mutant])} tests"
+            result = self._try(mutant, self._sort(seen[mutant]))
             with (self.folder / TRIED).open("a") as file:
                 file.write(f"{mutant}\t{result}\n")
         return True
 
-    def _is_killed(self, number: int, items: list[pytest.Item]) -> bool:
+    def _sort(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
+        rows: Counter[str] = Counter()
+        order: list[tuple[int, int, pytest.Item]] = []
+        for item in sorted(items, key=lambda each: self.seconds[each.nodeid]):
+            function = item.nodeid.partition("[")[0]
+            order.append((rows[function], len(order), item))
+            rows[function] += 1
+        return [item for _, _, item in sorted(order)]
+
+    def _try(self, number: int, items: list[pytest.Item]) -> str:
+        """Run the tests in a forked process; a signal that ends it kills the mutant, too."""
         child = os.fork()
         if child:
-            return os.waitpid(child, 0)[1] != 0
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return {_SURVIVED: f"{len(items)} tests see it", _UNDECIDED: "undecided"}.get(status, KILLED)
         status = 1
         try:
             os.dup2(nowhere := os.open(os.devnull, os.O_RDWR), 1)
             os.dup2(nowhere, 2)
-            begun = time.process_time()
-            at_most = int(begun) + 2 * _MOST_SECONDS
-            resource.setrlimit(resource.RLIMIT_CPU, (at_most, at_most))
             resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
             switch.turn_on(number)
-            for item, following in zip(items, [*items[1:], None], strict=True):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self.has_failed or time.process_time() - begun > _MOST_SECONDS:
-                    break
-            status = int(self.has_failed)
+            status = self._run(items)
         finally:
             os._exit(status)
+
+    def _run(self, items: list[pytest.Item]) -> int:
+        begun = time.process_time()
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if time.process_time() - begun > _MOST_SECONDS:
+                return _UNDECIDED
+            # A test that takes ten times as long does not end: the signal ends the process.
+            signal.setitimer(signal.ITIMER_PROF, 5 + 10 * self.seconds[item.nodeid])
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.has_failed:
+                return 1
+        return _SURVIVED
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,18 @@ ON, SEEN = "HEADGATE_MUTANT", "HEADGATE_MUTANTS_SEEN"
 Value = TypeVar("Value")
 
 _is_on = int(os.environ.get(ON, "-1"))
-_seen: set[tuple[int, str]] = set()
+_seen_path = os.environ.get(SEEN)
+_test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+"""The test that runs, or that started this process."""
+_seen: set[int] = set()
+"""The mutants that it sees."""
+
+
+def begin(test: str) -> None:
+    """Record what another test sees."""
+    global _test
+    _test = test
+    _seen.clear()
 
 
 def turn_on(number: int) -> None:
@@ -27,12 +38,10 @@ def choose(number: int, original: Callable[[], Value], mutated: Callable[[], Val
     if number == _is_on:
         return mutated()
     value = original()
-    if (path := os.environ.get(SEEN)) is not None:
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-        if test and (number, test) not in _seen and _differs(value, mutated):
-            _seen.add((number, test))
-            with Path(path).open("a") as file:
-                file.write(f"{number}\t{test}\n")
+    if _seen_path is not None and number not in _seen and _differs(value, mutated):
+        _seen.add(number)
+        with Path(_seen_path).open("a") as file:
+            file.write(f"{number}\t{_test}\n")
     return value
 
 

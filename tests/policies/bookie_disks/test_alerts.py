@@ -1,5 +1,7 @@
 """The alerts: each begins at its limit, and ends by a margin."""
 
+from typing import Any
+
 import pytest
 
 from policies.bookie_disks.readings import BookieThresholds
@@ -84,10 +86,11 @@ def test_a_read_only_bookie_is_named() -> None:
     [
         pytest.param([50, 50], "by_hand", "it was made read-only by hand; `curl -X PUT", id="by hand"),
         pytest.param([4, 4], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
+        pytest.param([{"/l": 4, "/m": 50}, {"/m": 50}], "kept", "room again", id="the full dir left"),
         pytest.param([5, 30], "kept", "room again, and it stayed read-only; `curl -X PUT", id="kept"),
     ],
 )
-def test_a_read_only_bookie_has_a_cause_and_its_remedy(free: list[float], reason: str, words: str) -> None:
+def test_a_read_only_bookie_has_a_cause_and_its_remedy(free: list[Any], reason: str, words: str) -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, **WIDE))
     for second, each in enumerate(free, 1):
         run.see(disks(10 * second, "b1", each, read_only=True)).until(10 * second + 70)
@@ -95,7 +98,9 @@ def test_a_read_only_bookie_has_a_cause_and_its_remedy(free: list[float], reason
     assert (alert.reason, words in alert.summary) == (reason, True), alert.summary
 
 
-@pytest.mark.parametrize("thresholds", [None, BookieThresholds(), BookieThresholds(read_only=0.95)])
+@pytest.mark.parametrize(
+    "thresholds", [None, BookieThresholds(), BookieThresholds(read_only=0.95), BookieThresholds(major_compaction=0.9)]
+)
 def test_thresholds_that_are_not_known_are_reported(thresholds: BookieThresholds | None) -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", 50, thresholds=thresholds), *all_disks(0, **WIDE))
     assert run.firing() == {("bookie-thresholds-unknown", "b1", "warning")}

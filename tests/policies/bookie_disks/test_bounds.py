@@ -52,3 +52,11 @@ def test_readings_that_make_too_many_groups_leave_the_groups_as_they_were(
     assert [id_ for id_, text in step.refused.items() if text.startswith(why)] == ["affinity@2"]
     assert [group.name for group in step.state.groups] == ["default", "g1", "g2"]
     assert run.step([affinity(3, {"t/one": "g1"})], at(3)).refused == {}
+
+
+def test_larger_groups_are_refused_though_the_namespaces_are_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MOST_PLACED", 2)
+    run.step([disks(1, "a", 50), racks(1, {"g1": "a"}), affinity(1, {"t/one": "g1"})], at(1))
+    assert list(run.step([racks(2, {"g1": "a b c"})], at(2)).refused) == ["racks@2"]

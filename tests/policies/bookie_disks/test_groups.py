@@ -133,3 +133,19 @@ def test_namespaces_without_affinity_are_placed_on_the_brokers_own_groups() -> N
     assert {group: run.verdict(group)[0] for group in ("g1", "g2", "default")} == {"g1": 0.5, "g2": 1.0, "default": 1.0}
     more = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed)
     assert more.verdict("g1") == (1.0, "above_limits"), "too few primary ones: secondary ones count"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        affinity(-1, {"a/one": "g2"}),
+        affinity(1, {"a/one": "g2"}, outcome=Outcome.TIMEOUT),
+        racks(-1, {"g1": "b3 b4"}),
+        racks(1, {"g1": "b3 b4"}, Outcome.TIMEOUT),
+    ],
+    ids=["an older affinity", "a failed one", "older groups", "failed ones"],
+)
+def test_an_old_or_failed_reading_changes_no_group(then: Observation) -> None:
+    run = run_of(racks(0, GROUPS), affinity(0, {"a/one": "g1"}))
+    assert run.see(then, seconds=2).verdict("g1") == (0.5, "soft_limit")
+    assert not run.decided("g2")

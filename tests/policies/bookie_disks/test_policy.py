@@ -310,6 +310,12 @@ def test_a_bookie_leaves_when_two_readings_of_the_registrations_lack_it() -> Non
     assert run.see(registered(10, "b1")).verdict() == (0.0, "too_few_bookies")
 
 
+def test_a_bookie_that_is_registered_in_between_has_not_left() -> None:
+    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
+    run.see(registered(5, "b1"), registered(10, "b1 b2"), registered(15, "b1"))
+    assert run.verdict() == (1.0, "above_limits")
+
+
 @pytest.mark.parametrize("name", ["a", "z"])
 @pytest.mark.parametrize("in_one_step", [True, False])
 def test_a_bookie_that_is_read_when_the_registrations_lack_it_has_not_left(name: str, *, in_one_step: bool) -> None:

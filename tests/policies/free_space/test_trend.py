@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from policies.free_space.trend import (
     SAMPLE_LIMIT,
     WINDOW_MS,
+    Rise,
     Samples,
     Trend,
     add_sample,
@@ -266,3 +267,13 @@ def test_on_a_real_recovery_nothing_is_said_but_of_what_was_read_after_it() -> N
     levels = list(recorded())
     rise = next(t for (_, a), (t, b) in pairwise(levels) if b > 2 * a)
     assert [each for each in said(levels) if rise <= each.second <= rise + 6] == []
+
+
+@pytest.mark.parametrize(("at_s", "is_told"), [(900, False), (900.001, True)])
+def test_a_rise_counts_for_a_quarter_of_an_hour(at_s: float, is_told: bool) -> None:
+    """While two rises count, nothing is told until a third; with one, the line tells the rate."""
+    rises = (Rise(0, 2 * GB, 3 * GB), Rise(800_000, 2 * GB, 3 * GB))
+    trend = Trend(((800_000, 3 * GB),), None, rises)
+    for second in range(810, 891, 10):
+        trend = follow_reading(trend, second * 1000, 3 * GB - (second - 800) * MB, (second - 10) * 1000, 3 * GB)
+    assert (estimate_filling(trend, round(at_s * 1000), 2_910 * MB) is not None) is is_told

@@ -104,6 +104,7 @@ def test_the_budget_is_free_again_when_the_window_is_over() -> None:
     assert back.left_over(1500) == ()
     assert back.left_over(1499) == (SpentShutdown(500, "b1", 600),)
     assert budget.spent == ()
+    assert spent.spend("b2", 550).give_back(["b1"], 600).down() == {"b2"}
 
 
 def test_the_budget_is_not_free_while_one_is_down_by_our_word() -> None:

@@ -132,6 +132,12 @@ def test_another_port_of_one_host_may_be_the_same_broker() -> None:
     assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
 
 
+def test_another_port_of_one_host_is_another_broker_if_both_are_members() -> None:
+    run = Run().together(*(session(0, name, "connected", f"0x{name}") for name in ("b0:8080", "b0:8443")))
+    run.see(tree(1, node("b0:8443", "0xb0:8443", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
+
+
 # --- ownership that is not shown
 
 

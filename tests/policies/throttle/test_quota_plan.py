@@ -84,6 +84,9 @@ CASES: list[Any] = [
         "set", "missing", 40_000,
     ),
     ("shadow keeps and tells", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
+    ("shadow tells that a base is missing", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW), "base": None}, "refuse",
+     "no_base", None),
+    ("a rate that a past throttle had is not missing", {"record": replace(HELD, held=False)}, "set", "decided", 50_000),
     (
         "shadow takes back what was set",
         {"wanted": WantedQuota(0.5, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
