@@ -291,6 +291,7 @@ def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_compaction_
     delete_topic(pulsar, "new")
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no_longer_does(
     pulsar: Stack, gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

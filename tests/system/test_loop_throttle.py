@@ -138,6 +138,7 @@ class Filler:
             changed.result(timeout=DEADLINE_SECONDS)
 
 
+@pytest.mark.long
 def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
     loop: Loop,
 ) -> None:
