@@ -395,7 +395,6 @@ def fleet_of(draw: Random) -> Fleet:
     """A fleet with a random number of clusters and random settings."""
     limits = SwitchLimits(
         copy_concurrency=2, max_deletions=2, retries=3, orders_ahead=draw.choice((0, 3)),
-        automatic_rollback=draw.random() < 0.3,
         remapped=frozenset({LedgerKind.SCHEMA}) if draw.random() < 0.2 else frozenset(),
     )  # fmt: skip
     policy = TargetPolicy.DEDICATED if draw.random() < 0.15 else TargetPolicy.SHARED

@@ -332,7 +332,7 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
     fleet.limits = replace(
         fleet.limits,
         copy_concurrency=draw.choice((1, 2, 5)), max_deletions=draw.choice((1, 3)), retries=draw.choice((1, 3)),
-        orders_ahead=draw.choice((0, 3)), automatic_rollback=draw.random() < 0.3, remapped=draw.choice(kinds),
+        orders_ahead=draw.choice((0, 3)), remapped=draw.choice(kinds),
         rollback_window_ms=draw.choice((1000, DAY_MS, 30 * DAY_MS)),
         ack_timeout_ms=draw.choice((20_000, 60_000)),
     )  # fmt: skip

@@ -7,13 +7,11 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote_plus
 
-from kazoo.exceptions import NodeExistsError
 from msgspec import structs
 from pydantic import ValidationError
 
@@ -25,7 +23,7 @@ from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperConnectio
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import NAMESPACES
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import Ledger, Reference, StayingLedgers, hob_name
+from policies.switching.ledgers import Ledger, Reference, StayingLedgers
 from policies.switching.readings import (
     LedgerReading,
     ReferenceReading,
@@ -194,23 +192,6 @@ class ClusterSessions:
         """Read the counters below the present one, see `identity.read_lower_counters`."""
         metadata = self.find_metadata(name)
         return read_lower_counters(metadata.session.reader(time_limit(_READ_SECONDS)), metadata.ledgers_root, hob)
-
-    def advance_ids(self, name: str, hob: int) -> None:
-        """Create a `HOB` in a cluster's id generator, unless it exists, so that new clients get its ids.
-
-        BookKeeper must be able to write below it, so it gets the ACL of the root.
-
-        Raises:
-            UserError: the settings have no such cluster.
-            NotConnectedError: its ZooKeeper cannot be reached.
-            KazooException: it cannot be written.
-        """
-        metadata = self.find_metadata(name)
-        client, folder = metadata.session.client(), f"{metadata.ledgers_root}/idgen-long"
-        acls, _ = client.get_acls(metadata.ledgers_root)
-        for path in (folder, f"{folder}/{hob_name(hob)}"):
-            with suppress(NodeExistsError):
-                client.create(path, b"", acl=acls)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         """Look up ledgers of a BookKeeper cluster.

@@ -135,7 +135,7 @@ def _make_reconciler(
         observations=ObservationPublisher(
             cluster, registry, reader, publish_reading, sessions.bootstrap, 2 * millis_of(settings.inventory_interval)
         ),
-        registry_orders=RegistryOrders(cluster, registry, sessions.advance_ids),
+        registry_orders=RegistryOrders(cluster, registry),
         ledger_orders=_make_ledger_orders(watched, jvm),
         read_epoch=registry.read_epoch,
         keep_progress=registry.write_progress,

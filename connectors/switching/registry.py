@@ -6,12 +6,10 @@ is carried out twice, as after a crash, finds its work done. See docs/design/swi
 """
 
 import time
-from collections.abc import Callable
 from urllib.parse import unquote
 
 import msgspec
 import structlog
-from kazoo.exceptions import KazooException
 from pydantic import ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
@@ -44,13 +42,11 @@ from connectors.zookeeper.json_znodes import (
     delete,
     quote_name,
 )
-from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
+from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
-from policies.switching.ledgers import hob_name
 from policies.switching.readings import RegisteredCluster, StatusAction, SwitchProgress, SwitchStatus, WrittenDirective
 from policies.switching.state import ClusterStatus
-from policies.units import UserError
 
 _log = structlog.get_logger(__name__)
 
@@ -393,22 +389,16 @@ REGISTRY_ORDERS = frozenset(
         SwitchVerdict.WRITE_DIRECTIVE,
         SwitchVerdict.WRITE_STATUS,
         SwitchVerdict.CLOSE_CLIENT,
-        SwitchVerdict.ADVANCE_IDS,
     }
 )
 
 
 class RegistryOrders:
-    """Carries orders out. For one thread.
+    """Carries orders out. For one thread."""
 
-    Args:
-        advance_ids: creates a `HOB` in the id generator of a BookKeeper cluster.
-    """
-
-    def __init__(self, cluster: str, registry: Registry, advance_ids: Callable[[str, int], None]) -> None:
+    def __init__(self, cluster: str, registry: Registry) -> None:
         self._cluster = cluster
         self._registry = registry
-        self._advance_ids = advance_ids
 
     def write_proposed(self) -> None:
         """Write missing entries in the format of PIP-477. Raises ZnodeError: try again."""
@@ -450,24 +440,13 @@ class RegistryOrders:
                 return self._write_status(order, name)
             case SwitchVerdict.CLOSE_CLIENT:
                 self._registry.allow_close(name, order.epoch)
-            case SwitchVerdict.ADVANCE_IDS:
-                self._advance(name, int(args["hob"] or 0))
         return None
-
-    def _advance(self, name: str, hob: int) -> None:
-        try:
-            self._advance_ids(name, hob)
-        except (KazooException, NotConnectedError, UnreadError, UserError, OSError) as error:
-            raise ZnodeError(
-                f"the ids of {name} cannot be advanced to {hob_name(hob)}: {describe_zookeeper_error(error)}"
-            ) from None
 
     def _write_status(self, order: SwitchDecision, name: str) -> SwitchStatus:
         status = ClusterStatus(str(order.args["status"]))
-        becomes_active = status is ClusterStatus.ACTIVE
-        commit = order.epoch if becomes_active else None
         deprecated = str(order.args["deprecated"]) if order.args.get("deprecated") else None
         version = _parse_version(order, "expected_version")
+        commit = order.epoch if status is ClusterStatus.ACTIVE else None
         refused = self._registry.write_status(name, status, version, commit, deprecated)
         if refused:
             _log.warning("a status cannot be written", cluster=self._cluster, name=name, detail=refused)
@@ -475,7 +454,7 @@ class RegistryOrders:
             cluster=self._cluster,
             outcome=Outcome.OK,
             detail=refused or None,
-            action=StatusAction.STATUS_NEW if becomes_active else StatusAction.STATUS_OLD,
+            action=StatusAction.STATUS_NEW,
             op=order.op,
             written=not refused,
         )

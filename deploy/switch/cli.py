@@ -207,8 +207,8 @@ def rollback(
 @switch_app.command(epilog=show_examples("switch abort"))
 @_sends_command
 def abort(runner: "CommandRunner", yes: Yes = False) -> int:
-    """End the switch. Before it is live, brokers go back; then promotions are reverted; a clean-up stops."""
-    return runner.with_consent(given=yes).confirm_and_run("End the switch?", "abort")
+    """Send the brokers back, before the switch is live. After that use `rollback`, and after its window `end`."""
+    return runner.with_consent(given=yes).confirm_and_run("Send the brokers back?", "abort")
 
 
 @switch_app.command(epilog=show_examples("switch pause"))
@@ -250,7 +250,7 @@ def end(
     ] = False,
     yes: Yes = False,
 ) -> int:
-    """Leave hold at any hour. The copied ledgers stay in the old cluster, and are listed."""
+    """End a switch in hold, or one that cannot be taken back. Copied ledgers stay in the old cluster."""
     question = "Delete the copied ledgers now? This cannot be undone." if delete else "End the switch, and keep all?"
     return runner.with_consent(given=yes).confirm_and_run(question, "end", delete=delete)
 

@@ -33,7 +33,6 @@ _COLOURS: Mapping[SwitchVerdict, str] = {
     SwitchVerdict.REJECT: "bold red",
     SwitchVerdict.HALT: "bold red",
     SwitchVerdict.BLOCKED: "bold red",
-    SwitchVerdict.DEGRADED: "bold red",
     SwitchVerdict.REMAP_REQUIRED: "bold yellow",
     SwitchVerdict.PREVIEW: "cyan",
     SwitchVerdict.ADVANCE: "green",

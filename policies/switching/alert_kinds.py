@@ -122,12 +122,4 @@ ALERTS = (
         "Without a command, it goes on as soon as it has what it waits for.",
         "The switch goes on, or ended.",
     ),
-    AlertKind(
-        UNDONE := "switch-undone",
-        (Severity.WARNING,),
-        "`automatic_rollback` undid a switch that brokers cannot follow.",
-        _STATUS,
-        "The summary has what they could not do.",
-        "A new switch begins.",
-    ),
 )

@@ -20,7 +20,6 @@ class SwitchVerdict(ClosedEnum):
     REMOVE_REGISTRY = "remove-registry", "Order: remove a BookKeeper cluster from the registry."
     RUN_PRECHECK = "run-precheck", "Order: read both clusters and publish a report."
     WRITE_DIRECTIVE = "write-directive", "Order: direct the brokers to a cluster, by a new epoch."
-    ADVANCE_IDS = "advance-ids", "Order: create a `HOB` in a cluster's id generator, so that it gives greater ids."
     TAKE_INVENTORY = "take-inventory", "Order: list every reference, and which of their ledgers exist in the target."
     START_COPY = "start-copy", "Order: copy a ledger under its id (with `remap`, under a new one)."
     DELETE_OWN_COPY = "delete-own-copy", "Order: delete a copy that is in Headgate's journal."
@@ -36,7 +35,6 @@ class SwitchVerdict(ClosedEnum):
         "remap-required",
         "A ledger cannot have its id in the target: it stays in the source until it gets another.",
     )
-    DEGRADED = "degraded", "A broker cannot reach the target while others already write there: an operator must decide."
     BLOCKED = "blocked", "The switch does not go live, clean up or go back; the explanation names the reason."
     PREVIEW = "preview", "The orders that a dry run would have given."
     REJECT = "reject", "A command or event is rejected; `code` names the rule."
@@ -48,7 +46,7 @@ ORDERS = frozenset(
         SwitchVerdict.WRITE_REGISTRY, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.RUN_PRECHECK,
         SwitchVerdict.WRITE_DIRECTIVE, SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.START_COPY,
         SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER, SwitchVerdict.REVERT,
-        SwitchVerdict.DELETE_OLD, SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT, SwitchVerdict.ADVANCE_IDS,
+        SwitchVerdict.DELETE_OLD, SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT,
     }
 )  # fmt: skip
 """The verdicts that an executor carries out."""
@@ -90,7 +88,6 @@ class SwitchReason(ClosedEnum):
     PAUSED = "paused", "An operator paused the switch: nothing is ordered until it is resumed."
     RESUMED = "resumed", "An operator resumed the switch."
     ABORTED = "aborted", "An operator ended the switch."
-    AUTOMATIC = "automatic", "`automatic_rollback` undoes a switch that its brokers cannot follow."
     CONTESTED = "contested", "The registry has a change that Headgate did not order."
     WRONG_LEDGER = "wrong_ledger", "The result names another ledger than its order."
     CLIENT_INIT_FAILED = "client_init_failed", "A broker could not make a client of the target."
@@ -116,7 +113,6 @@ class SwitchReason(ClosedEnum):
     ALL_TERMINAL = "all_terminal", "Every ledger has finished this stage."
     STATUS_FAILED = "status_failed", "The registry could not be written."
     WINDOW_ELAPSED = "window_elapsed", "The waiting time is over."
-    WAY_BACK = "way_back", "Brokers may return only to greater ids, so the cluster is advanced."
     INVARIANT = "invariant", "An invariant does not hold."
 
 

@@ -25,7 +25,6 @@ from policies.switching.judge import guards
 from policies.switching.judge.holds import DatedHold, explain_refusal
 from policies.switching.judge.results import (
     Advance,
-    AdvanceIds,
     Change,
     DecisionDraft,
     DirectBrokers,
@@ -36,7 +35,6 @@ from policies.switching.judge.results import (
     WriteRegistry,
     WriteStatus,
 )
-from policies.switching.ledgers import hob_name
 from policies.switching.plan import LedgerPlan, make_progress, stage_counts
 from policies.switching.state import (
     MOVED,
@@ -200,11 +198,6 @@ def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
         return None
     if isinstance(change, DirectBrokers):
         return _order_directive(change.reason, after)
-    if isinstance(change, AdvanceIds):
-        return DecisionDraft(
-            SwitchVerdict.ADVANCE_IDS, SwitchReason.WAY_BACK, f"{change.name} is advanced to {hob_name(change.hob)}",
-            subject=f"ids/{change.name}", details={"name": change.name, "hob": change.hob},
-        )  # fmt: skip
     return _order(change, after) if after.state.switch is not None else None
 
 

@@ -105,7 +105,9 @@ class SwitchFacts:
             return False
         if switch is None or directive.target == switch.home:
             return True
-        return not switch.returning and (switch.stage is not SwitchStage.ROLLBACK or switch.attribution_only)
+        return not self.unreachable_before_moves and (
+            switch.stage is not SwitchStage.ROLLBACK or switch.attribution_only
+        )
 
     # --- ids over all switches
 
@@ -169,6 +171,14 @@ class SwitchFacts:
     def acked(self) -> tuple[BrokerReport, ...]:
         """The reports of the brokers that follow the switch's directive; silence is not following."""
         return tuple(b for b in self.state.brokers if b.acked_epoch == self.switch.epoch and self.is_recent(b.at_ms))
+
+    @property
+    def unreachable_before_moves(self) -> "tuple[Deviation, ...]":
+        """The brokers that cannot make their client of the target, if no broker has followed: row 7 sends all back."""
+        switch = self.state.switch
+        if switch is None or switch.stage is not SwitchStage.TRIGGERED or switch.moved or self.acked:
+            return ()
+        return tuple(found for found in awaited(self) if found.cannot)
 
     # --- references and ledgers
 

@@ -140,7 +140,6 @@ class SwitchProgress(_Value):
     moved: bool = Field(default=False, description="Whether any broker ever reported that it follows to the target.")
     paused: bool = Field(default=False, description="Whether an operator paused it.")
     kept: bool = Field(default=False, description="Whether no further ledger of the source is deleted.")
-    early: bool = Field(default=False, description="Whether an operator deletes before `cleanup_from`.")
     bypassed: bool = Field(default=False, description="Whether it began on a bypassed precheck.")
     status_failed: bool = Field(default=False, description="Whether a status could not be written.")
     halted: Text = Field(default="", description="Why nothing is ordered; empty if it goes on.")
@@ -422,7 +421,6 @@ class SwitchLedger(Reading):
 class StatusAction(ClosedEnum):
     """The status to write."""
 
-    STATUS_OLD = "status_old", "The source becomes deprecated (executors of earlier versions)."
     STATUS_NEW = "status_new", "The target becomes active and the source deprecated, in one transaction."
 
 

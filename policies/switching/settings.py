@@ -26,7 +26,6 @@ class SwitchLimits:
     copy_bytes_per_second: int | None = None
     skip_idgen_precheck: bool = False
     ack_timeout_ms: int = 60_000
-    automatic_rollback: bool = False
     remapped: frozenset[LedgerKind] = frozenset()
 
     @property
@@ -68,12 +67,6 @@ class SwitchingSettings(PolicySettings):
         default=parse_duration("1m"),
         description="How long a live broker may take to follow a directive before an alert is raised.",
     )
-    automatic_rollback: bool = Field(
-        default=False,
-        description="Undo a switch without a command, while ids allow brokers to return. Before it is live, a broker "
-        "that cannot make its client of the target, or does not follow within `ack_timeout`, undoes it. After that, "
-        "within `rollback_window`, a broker that cannot make its client for `ack_timeout` does.",
-    )
     precheck_validity: PositiveDuration = Field(
         default=parse_duration("10m"), description="How long a precheck counts, from its oldest reading on."
     )
@@ -111,7 +104,6 @@ class SwitchingSettings(PolicySettings):
             copy_bytes_per_second=self.copy_bytes_per_second,
             skip_idgen_precheck=self.skip_idgen_precheck,
             ack_timeout_ms=millis_of(self.ack_timeout),
-            automatic_rollback=self.automatic_rollback,
             remapped=self.remapped,
         )
 

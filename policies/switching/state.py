@@ -102,7 +102,6 @@ class SwitchAction(StrEnum):
     ROLL_OVER = "roll_over"
     REVERT = "revert"
     DELETE_OLD = "delete_old"
-    STATUS_OLD = "status_old"
     STATUS_NEW = "status_new"
     GIVEN_UP = "given_up"
     """No order: it failed too often, and is left for an operator."""
@@ -281,7 +280,6 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     op: int = 0
     attribution_only: bool = True
     """Whether a rollback leaves the brokers on the target."""
-    degraded: bool = False
     status_failed: bool = False
     blocked: str = ""
     """Why it does not go live, clean up or go back; empty if nothing blocks it."""
@@ -305,21 +303,13 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     """The number of all such paths."""
     status_attempt: int = 0
     """The attempt whose statuses the registry has; the switch is done once every broker follows as well."""
-    automatic: str = ""
-    """Why `automatic_rollback` undid it; empty if it did not."""
     bypassed: bool = False
     """Whether it began on a bypassed precheck: ids may collide, and no guard checks it."""
-    returning: str = ""
-    """Why it is to be rejected once brokers may return: a broker cannot make its client, and none has moved."""
-    advanced: str = ""
-    """The cluster and ``HOB`` that Headgate was ordered to make for the way back; empty if none."""
     paused_ms: InstantMs = NEVER
     progress_ms: InstantMs = NEVER
     """When an executor last answered an order of this switch."""
     kept: bool = False
     """Whether an operator ended it and keeps the copied ledgers in the source: none is deleted any more."""
-    early: bool = False
-    """Whether an operator ended it and deletes the copied ledgers before `cleanup_from`."""
     recovering_ms: InstantMs = NEVER
     """After a lost checkpoint: an inventory begun after this instant shows its plan. -1: the plan is known."""
 

@@ -27,7 +27,7 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[
     CommandName.PAUSE: commands.pause,
     CommandName.RESUME: commands.resume,
     CommandName.CLEANUP: commands.cleanup,
-    CommandName.END: commands.end,
+    CommandName.END: undo.end,
     CommandName.CLOSE_CLIENT: readings.close_client,
 }
 _OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {

@@ -40,10 +40,9 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
-from policies.units import counted, counted_with, format_instant, from_millis, name_some
+from policies.units import counted, counted_with, name_some
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
-_UNFINISHED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING})
 _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
 _NOT_PAUSED = (ENDED - (UNDONE - {SwitchStage.ABORTED})) | {SwitchStage.DONE_WITH_FAILURES}
 _COMMANDED = SwitchReason.COMMANDED
@@ -179,7 +178,7 @@ def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
         yield _retry_task(task)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
     reset = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
-    reset |= {"unplanned": (), "unplanned_count": 0, "kept": False, "early": False}
+    reset |= {"unplanned": (), "unplanned_count": 0, "kept": False}
     yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, reset)
     yield TakeInventory()
 
@@ -285,40 +284,4 @@ def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         are = counted_with(len(ids), "ledger", "is", "are")
         sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
         yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
-        yield TakeInventory()
-
-
-def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 31: leave hold at any hour. The copied ledgers stay in the source, or are deleted with `delete`.
-
-    Once the rollback window is over, it also ends a switch that still copies or promotes: the rest stays in the source.
-    """
-    live = facts.state.live_switch()
-    if live is not None and (why := guards.nothing_contests(facts)):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif live is None or not guards.can_end(facts):
-        yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
-    elif command.args.delete and live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, f"the switch is at {live.stage.value}: only in hold may `end` delete ledgers")
-    elif command.args.delete and (why := guards.plan_is_known(facts)):
-        yield reject(command, _INVALID, why)
-    elif command.args.delete and (why := guards.brokers_follow(facts)):
-        yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
-    else:
-        fields: dict[str, object] = {"cleanup_ms": facts.now_ms, "halted": "", "paused": False}
-        # Accepted, before the whole plan is read.
-        yield UpdateSwitch(fields | ({"early": True} if command.args.delete else {"kept": True}))
-        ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
-        window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
-        given_up = window if guards.before_rollback_end(facts) is None else ""
-        are, named = counted_with(len(ids), "ledger", "is", "are"), name_some(ids) or "none"
-        if guards.plan_is_known(facts):
-            are, named = "all copied ledgers are", "an inventory lists them"
-        done = "to be deleted from" if command.args.delete else "kept in"
-        risk = ", which cannot be undone" if command.args.delete else ""
-        sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {named}{given_up}"
-        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
-        for task in facts.plan.at(*_UNFINISHED):
-            left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.ABORTED.value)
-            yield PutTask(left, numbered=True)  # a result that is still under way is late
         yield TakeInventory()

@@ -18,7 +18,7 @@ from policies.switching.ledgers import (
     remedy_beyond,
     same_ledger,
 )
-from policies.switching.state import DELETING, REVERSIBLE, ClusterStatus, LedgerStage, LedgerTask, SwitchStage
+from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
@@ -100,12 +100,6 @@ def no_other_switch(facts: SwitchFacts) -> Refusal:
 def is_final(facts: SwitchFacts) -> bool:
     """Whether the switch can no longer be taken back: its rollback window is over, or ledgers were deleted."""
     return before_rollback_end(facts) is not None or no_delete_intent(facts) is not None
-
-
-def can_end(facts: SwitchFacts) -> bool:
-    """Whether `end` is accepted: in hold, and at any live stage that can no longer be taken back."""
-    stage = facts.switch.stage
-    return stage is SwitchStage.HOLD or (stage in REVERSIBLE and is_final(facts))
 
 
 def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
@@ -362,9 +356,7 @@ def source_has_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:
 
 
 def window_elapsed(facts: SwitchFacts) -> Refusal:
-    """The time of `cleanup_from` has come, or an operator deletes before it."""
-    if facts.switch.early:
-        return None
+    """The time of `cleanup_from` has come."""
     from_ms = facts.switch.cleanup_from_ms
     return None if facts.now_ms >= from_ms else f"not before {from_millis(from_ms):%Y-%m-%d %H:%M:%S} UTC"
 

@@ -29,7 +29,6 @@ from policies.switching.state import (
 )
 from policies.units import counted_with, format_second, from_millis, name_some
 
-_STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _NOT_OPEN = (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.INVENTORY)
 _OPEN = tuple(action for action in SwitchAction if action not in _NOT_OPEN)
 _BLOCKED_AT = frozenset({SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK})
@@ -112,20 +111,19 @@ def _find_impostors(facts: SwitchFacts) -> Iterator[Hold]:
 
 def _find_halted(facts: SwitchFacts) -> Iterator[Hold]:
     if why := facts.switch.halted:
-        # Headgate ends a block of ids itself, but no halt.
-        remedy = "create that HOB below `<ledgers root>/idgen-long`" if "advance to HOB-" in why else "remove the cause"
-        yield Hold(f"halts: {why}", None, f"{remedy}, then `resume`{_or_way(facts)}")
+        yield Hold(f"halts: {why}", None, f"{_name_remedy(why, 'remove the cause')}, then `resume`{_or_way(facts)}")
 
 
 def _find_blocked(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.blocked and switch.stage in _BLOCKED_AT and not _is_returning(facts):
-        yield Hold(f"is blocked: {switch.blocked}", None, f"remove that reason{_or_way(facts)}")
+        remedy = _name_remedy(switch.blocked, "remove that reason")
+        yield Hold(f"is blocked: {switch.blocked}", None, f"{remedy}{_or_way(facts)}")
 
 
 def _find_unread_ids(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
-    if switch.stage is not SwitchStage.TRIGGERED or switch.blocked or switch.returning or facts.stands_still:
+    if switch.stage is not SwitchStage.TRIGGERED or switch.blocked or facts.stands_still:
         return
     if guards.all_brokers_acked(facts) is None and (why := guards.read_since_acks(facts)):
         since_ms = max((moved_ms(report) for report in facts.acked), default=switch.started_ms)
@@ -136,17 +134,18 @@ def _find_return(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.blocked and _is_returning(facts):
         since_ms = max(switch.stage_ms, switch.started_ms, facts.state.directed_ms)
-        yield Hold(f"waits to send brokers back: {switch.blocked}", since_ms)
+        ends_with = f"{_name_remedy(switch.blocked, 'make its ZooKeeper answer')}{_or_way(facts)}"
+        yield Hold(f"waits to send brokers back: {switch.blocked}", since_ms, ends_with)
 
 
 def _is_returning(facts: SwitchFacts) -> bool:
-    return bool(facts.switch.returning) or facts.switch.stage is SwitchStage.ROLLBACK
+    return bool(facts.unreachable_before_moves) or facts.switch.stage is SwitchStage.ROLLBACK
 
 
 def _find_degraded(facts: SwitchFacts) -> Iterator[Hold]:
     directive, failing = facts.state.directive, [d.broker for d in deviations(facts) if d.cannot]
     is_over = facts.switch.stage in ENDED | {SwitchStage.DONE_WITH_FAILURES}
-    if facts.switch.degraded and failing and directive is not None and not is_over:
+    if failing and directive is not None and not is_over and not (facts.switch.blocked and _is_returning(facts)):
         why = f"is degraded: {name_some(failing)} cannot reach {directive.target}"
         yield Hold(why, None, f"repair the broker{_or_way(facts)}")
 
@@ -163,12 +162,6 @@ def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
         way = "`rollback`" if can_retry else f"`start --target {target}`: their ledgers were deleted"
         if can_retry or facts.state.committed() != target:  # else the target is where they belong
             yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)
-
-
-def _find_undone(facts: SwitchFacts) -> Iterator[Hold]:
-    if facts.switch.automatic and facts.switch.stage in UNDONE | {SwitchStage.ROLLBACK}:
-        way = f"{_name_start(facts, facts.switch.target)}, once brokers can follow"
-        yield Hold(f"was undone: {facts.switch.automatic}", None, way)
 
 
 def _find_left_behind(facts: SwitchFacts) -> Iterator[Hold]:
@@ -291,7 +284,7 @@ def _find_inventory(facts: SwitchFacts) -> Iterator[Hold]:
 
 def _find_answers(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
-    count = facts.plan.count_ordered(*_OPEN) + (switch.awaiting in _STATUSES)
+    count = facts.plan.count_ordered(*_OPEN) + (switch.awaiting is SwitchAction.STATUS_NEW)
     if count and switch.stage is not SwitchStage.ABORTED and not facts.stands_still:
         since_ms = max(switch.progress_ms, switch.stage_ms, switch.started_ms)
         yield Hold(f"waits for the executor's answers to {count} orders", since_ms, name_ways(facts, "pause"))
@@ -312,6 +305,11 @@ def _find_in_hold(facts: SwitchFacts) -> Iterator[Hold]:
         yield Hold("waits in hold for an operator", max(facts.switch.hold_ms, facts.switch.started_ms), ways)
 
 
+def _name_remedy(why: str, other: str) -> str:
+    """Name the command that raises a generator that is behind; the other remedy if that is not the reason."""
+    return "create that HOB below `<ledgers root>/idgen-long`" if "advance to HOB-" in why else other
+
+
 # --- commands
 
 
@@ -319,7 +317,8 @@ def name_ways(facts: SwitchFacts, *others: str) -> str:
     """Name the commands that end the live switch, and those of the others that are accepted now; empty if none is."""
     if facts.state.switch is None:
         return ""
-    ways = [words for words in (*others, "abort", "end") if _is_accepted(facts, words)]
+    back = ("rollback",) if facts.switch.stage in REVERSIBLE else ()
+    ways = [words for words in (*others, "abort", *back, "end") if _is_accepted(facts, words)]
     ways = ways or [words for words in (f"start --target {facts.switch.target}",) if _is_accepted(facts, words)]
     return " or ".join(f"`{words}`" for words in ways)
 
@@ -375,7 +374,7 @@ _BY_STAGE = frozenset(
 )  # fmt: skip
 """The codes of commands that the stage does not allow, or something that holds the switch up."""
 _NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = BOUNDS
-_WAY = "`abort`, or `end` after the rollback window"
+_WAY = "or `abort` before it is live, `rollback` in the window, `end` after it"
 
 HOLDS = (
     HoldKind(
@@ -391,10 +390,12 @@ HOLDS = (
         "halted", kinds.HALTED, "an invariant is breached", _NONE, "remove the cause, then `resume`", _find_halted
     ),
     HoldKind(
-        "return", kinds.BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT, "`abort`", _find_return
+        "return", kinds.BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT,
+        "create the HOB that is named, or make that cluster's ZooKeeper answer; or `end`", _find_return
     ),
     HoldKind(
-        "blocked", kinds.BLOCKED, "it cannot go live or clean up", _NONE, "remove that reason, or `abort`",
+        "blocked", kinds.BLOCKED, "it cannot go live or clean up", _NONE,
+        f"remove that reason (of ids: create the HOB that is named), {_WAY}",
         _find_blocked,
     ),
     HoldKind(
@@ -402,7 +403,7 @@ HOLDS = (
         "make that cluster's ZooKeeper answer, or `abort`", _find_unread_ids, is_routine=True,
     ),
     HoldKind(
-        "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target, and others write there", _NONE,
+        "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target", _NONE,
         f"repair the broker, {_WAY}", _find_degraded,
     ),
     HoldKind(
@@ -444,7 +445,7 @@ HOLDS = (
         partial(_find_pause, is_between=True),
     ),
     HoldKind(
-        "inventory", kinds.WAITING, "it needs an inventory", _MINUTES, f"{_WAY}, then `abort`", _find_inventory
+        "inventory", kinds.WAITING, "it needs an inventory", _MINUTES, _WAY.removeprefix("or "), _find_inventory
     ),
     HoldKind(
         "answers", kinds.WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}", _find_answers,
@@ -456,12 +457,8 @@ HOLDS = (
     ),
     HoldKind("hold", kinds.WAITING, "it is in hold", _WINDOW, "`cleanup --execute` or `end`", _find_in_hold),
     HoldKind(
-        "automatic", kinds.UNDONE, "`automatic_rollback` undid it", _NONE, "`start`, once brokers can follow",
-        _find_undone,
-    ),
-    HoldKind(
         "failures", kinds.LEFT_BEHIND, "it is done, and ledgers or references stay behind", _NONE,
-        "`start` of the same target, which tries again, or `abort`", _find_left_behind,
+        "`start` of the same target, which tries again, or `end`", _find_left_behind,
     ),
     HoldKind(
         "unplanned", kinds.UNPLANNED, "references outside the plan name the old cluster", _NONE,

@@ -203,9 +203,14 @@ def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, sour
 
 # The lease and the brokers: rows 5, 7 and 25, and the repetition of open orders.
 
-_STATUSES = (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW)
 _WITHOUT_LEDGER = frozenset(
-    {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, *_STATUSES}
+    {
+        SwitchAction.NONE,
+        SwitchAction.INVENTORY,
+        SwitchAction.GIVEN_UP,
+        SwitchAction.SETTLED,
+        SwitchAction.STATUS_NEW,
+    }
 )
 
 
@@ -241,10 +246,8 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
     is_void = redirected and facts.switch.stage is SwitchStage.CLEANUP
     if is_void or facts.needs_inventory or facts.plan.count_ordered(SwitchAction.INVENTORY):
         yield TakeInventory()
-    if facts.switch.awaiting in _STATUSES:
+    if facts.switch.awaiting is SwitchAction.STATUS_NEW:
         yield WriteStatus(None, reason)
-    if facts.switch.advanced:
-        yield UpdateSwitch({"advanced": ""})  # ordered again if it is still needed
 
 
 def open_new_clients(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
@@ -260,33 +263,14 @@ def open_new_clients(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Chang
 
 
 def judge_broker(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
-    """Rows 5 and 7: a broker follows the directive, or cannot make its client."""
+    """Row 5: a broker follows the directive; its ack counts in `facts`. A broker that cannot is judged in `stages`."""
     live = facts.state.live_switch()
     if live is None:
         return
     if seen.epoch != live.epoch:
         yield Count("stale_acks")
-    elif seen.failed:
-        yield from _judge_failed_client(facts, seen)
-    elif not live.moved:
+    elif not seen.failed and not live.moved:
         yield UpdateSwitch({"moved": True})
-
-
-def _judge_failed_client(facts: SwitchFacts, seen: BrokerSeen) -> Iterator[Change]:
-    """Row 7. Brokers go back only once it is known that they get greater ids there; that is judged at each step."""
-    switch, reason, target = facts.switch, SwitchReason.CLIENT_INIT_FAILED, facts.state.active()
-    why = "others already write there" if facts.acked else "brokers are directed there"
-    if switch.stage is SwitchStage.TRIGGERED and not switch.moved and not facts.acked:
-        if switch.returning:
-            return
-        if not facts.stands_still:
-            yield UpdateSwitch({"returning": f"{seen.broker} cannot reach {switch.target}"})
-            return
-        why = f"nothing is undone by itself ({facts.stands_still})"
-    if not switch.degraded:
-        yield UpdateSwitch({"degraded": True})
-        sentence = f"{seen.broker} cannot reach {target}, and {why}: an operator must decide"
-        yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
 
 
 NO_NAME = "the command does not say which cluster it is about"

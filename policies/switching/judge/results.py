@@ -121,14 +121,6 @@ class DirectBrokers:
 
 
 @dataclass(frozen=True, slots=True)
-class AdvanceIds:
-    """A cluster's ids are to be advanced to a ``HOB``; a reading of the cluster shows it."""
-
-    name: str
-    hob: int
-
-
-@dataclass(frozen=True, slots=True)
 class WriteRegistry:
     """A cluster is to be written into the registry; repeated until the registry shows it."""
 
@@ -161,7 +153,7 @@ class WriteStatus:
 
 Change = (
     DecisionDraft | Count | Reject | Update | UpdateSwitch | Advance | SettlePlan | PutTask | DropTask
-    | OrderLedger | DirectBrokers | AdvanceIds | WriteRegistry | RemoveRegistry | TakeInventory
+    | OrderLedger | DirectBrokers | WriteRegistry | RemoveRegistry | TakeInventory
     | WriteStatus
 )  # fmt: skip
 

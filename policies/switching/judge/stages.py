@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import StatusResult
-from policies.switching.facts import Deviation, SwitchFacts, awaited, describe_brokers
+from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.readings import open_new_clients
 from policies.switching.judge.results import (
     Advance,
-    AdvanceIds,
     Change,
     Count,
     DecisionDraft,
@@ -31,10 +30,8 @@ from policies.switching.judge.results import (
     WriteStatus,
     draft_ledger,
 )
-from policies.switching.judge.undo import roll_back
-from policies.switching.ledgers import LedgerKind, hob_name
+from policies.switching.ledgers import LedgerKind
 from policies.switching.state import (
-    REVERSIBLE,
     UNDELETED,
     UNREVERTED,
     ClusterStatus,
@@ -45,7 +42,6 @@ from policies.switching.state import (
 from policies.units import counted_with, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
-_UNDOABLE = REVERSIBLE | {SwitchStage.TRIGGERED}
 _NEEDS_BOTH = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.CLEANUP})
 _OPEN = tuple(action for action in SwitchAction if action not in (SwitchAction.NONE, SwitchAction.SETTLED))
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
@@ -58,9 +54,6 @@ def advance(facts: SwitchFacts) -> Iterator[Change]:
         return iter(())
     if switch.recovering_ms >= 0:
         return _ask_for_plan(facts)
-    if why := _find_reason_to_undo(facts):
-        sentence = f"the switch to {switch.target} is undone by itself: {why}"
-        return roll_back(facts, sentence, SwitchReason.AUTOMATIC, attribution_only=switch.home == switch.target)
     if facts.needs_new_clients:
         return open_new_clients(facts, SwitchReason.NOT_READY)
     if switch.stage in _NEEDS_BOTH and not switch.kept and {switch.source, switch.target} & set(facts.state.impostors):
@@ -76,29 +69,6 @@ def _ask_for_plan(facts: SwitchFacts) -> Iterator[Change]:
         yield TakeInventory()
 
 
-def _find_reason_to_undo(facts: SwitchFacts) -> str:
-    """Return why brokers cannot follow, if `automatic_rollback` is on and they may go back; else empty.
-
-    Before the switch is live, a late broker undoes it. Once every broker has followed, a late one is only an alert;
-    a broker that cannot make its client, however, has nowhere to write.
-    """
-    stage = facts.switch.stage
-    if not facts.limits.automatic_rollback or stage not in _UNDOABLE or guards.ids_are_read(facts, facts.switch.home):
-        return ""
-    is_live = stage is not SwitchStage.TRIGGERED
-    late = tuple(d for d in awaited(facts) if (d.cannot or not is_live) and facts.now_ms >= _due_ms(facts, d))
-    if not late:
-        return ""
-    may_not = guards.cannot_return(facts, facts.switch.home) or (is_live and guards.before_rollback_end(facts))
-    return "" if may_not else describe_brokers(late)
-
-
-def _due_ms(facts: SwitchFacts, found: Deviation) -> int:
-    """A broker has `ack_timeout` to follow; before the switch is live, one that cannot make its client has none."""
-    at_once = found.cannot and facts.switch.stage is SwitchStage.TRIGGERED
-    return found.since_ms + (0 if at_once else facts.limits.ack_timeout_ms)
-
-
 def _block(facts: SwitchFacts, why: str, sentence: str) -> Iterator[Change]:
     """Record what blocks the switch; an empty reason unblocks it. Only a new reason is published."""
     if why != facts.switch.blocked:
@@ -111,7 +81,7 @@ def _block(facts: SwitchFacts, why: str, sentence: str) -> Iterator[Change]:
 
 
 def _triggered(facts: SwitchFacts) -> Iterator[Change]:
-    if facts.switch.returning:
+    if facts.unreachable_before_moves:
         yield from _reject(facts)
         return
     if guards.all_brokers_acked(facts):
@@ -123,7 +93,7 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     unlike = guards.identities_differ(facts, switch.source, switch.target)
     why = guards.none_writes_to_old(facts) or unlike or ""
     if not why and (ids_collide or order_breaks):
-        yield from _mend_ids(facts, ids_collide, order_breaks)
+        yield from _wait_for_ids(facts, ids_collide, order_breaks)
         return
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
     if why or guards.read_since_acks(facts):
@@ -139,43 +109,27 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     yield TakeInventory()
 
 
-def _mend_ids(facts: SwitchFacts, ids_collide: str | None, order_breaks: str | None) -> Iterator[Change]:
-    """Row 6, ids: advance the target beyond all ids that were given, then direct brokers there by the next epoch.
+def _wait_for_ids(facts: SwitchFacts, ids_collide: str | None, order_breaks: str | None) -> Iterator[Change]:
+    """Row 6, ids: wait for the ``HOB`` that the reason names; INV-3 needs only clients that are opened from now on.
 
     A client that is open remembers the lower ``HOB``, so a remedy counts only for clients opened since.
     """
-    target, generator = facts.switch.target, facts.generator(facts.switch.target)
     why = ids_collide or order_breaks or ""
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
-    if ids_collide:
-        yield from _advance_ids(facts, target, guards.find_hob_beyond(facts, facts.switch.source, target))
-    elif generator is not None:
+    if not ids_collide and facts.generator(facts.switch.target) is not None:
         yield from open_new_clients(facts, SwitchReason.NOT_READY)
-
-
-def _advance_ids(facts: SwitchFacts, name: str, hob: int | None) -> Iterator[Change]:
-    """Order a ``HOB`` once; a reading of the cluster shows it."""
-    if hob is not None and facts.switch.advanced != (mark := f"{name}/{hob_name(hob)}"):
-        yield UpdateSwitch({"advanced": mark})
-        yield AdvanceIds(name, hob)
 
 
 def _reject(facts: SwitchFacts) -> Iterator[Change]:
     """Row 7: a broker cannot make its client, and none has moved. Brokers return once they get greater ids there."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
-    if switch.moved or facts.acked:
-        is_degraded = any(d.cannot for d in awaited(facts))  # else that broker reached the target after all
-        yield UpdateSwitch({"returning": "", "degraded": is_degraded, "blocked": ""})
-        if is_degraded:
-            sentence = f"{switch.returning}, and others already write there: an operator must decide"
-            yield DecisionDraft(SwitchVerdict.DEGRADED, reason, sentence)
-    elif switch.home == switch.target or not (why := _find_obstacle_to_return(facts)):
-        sentence = f"{switch.returning}; no broker said that it moved, so none will"
-        fields = {"ended_ms": facts.now_ms, "blocked": "", "returning": ""}
-        yield Advance(SwitchStage.REJECTED, reason, sentence, fields)
-        yield DirectBrokers(reason, switch.home)
-    else:
-        yield from _wait_to_return(facts, why)
+    if switch.home != switch.target and (why := _find_obstacle_to_return(facts)):
+        yield from _block(facts, why, f"brokers do not go back to {switch.home} yet: {why}")
+        return
+    failing = name_some([found.broker for found in facts.unreachable_before_moves])
+    sentence = f"{failing} cannot reach {switch.target}; no broker said that it moved, so none will"
+    yield Advance(SwitchStage.REJECTED, reason, sentence, {"ended_ms": facts.now_ms, "blocked": ""})
+    yield DirectBrokers(reason, switch.home)
 
 
 # --- copying and promoting (rows 8, 12 and 17)
@@ -240,7 +194,7 @@ def _send_home(facts: SwitchFacts) -> Iterator[Change]:
     if directive is not None and directive.target == home:
         yield from _block(facts, "", "")
     elif why := _find_obstacle_to_return(facts):
-        yield from _wait_to_return(facts, why)
+        yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")
     else:
         yield from _block(facts, "", "")
         yield DirectBrokers(SwitchReason.COMMANDED, home)
@@ -248,19 +202,6 @@ def _send_home(facts: SwitchFacts) -> Iterator[Change]:
 
 def _find_obstacle_to_return(facts: SwitchFacts) -> str:
     return guards.ids_are_read(facts, facts.switch.home) or guards.way_back_is_beyond(facts, facts.switch.home) or ""
-
-
-def _wait_to_return(facts: SwitchFacts, why: str) -> Iterator[Change]:
-    """Advance the ids of the brokers' former cluster beyond all that were given, and wait for a reading that shows it.
-
-    Brokers open a new client once they are directed there: one that stayed open remembers the former ``HOB``.
-    """
-    home, away = facts.switch.home, facts.state.active() or facts.switch.target
-    hob = None if guards.ids_are_read(facts, home) else guards.find_hob_beyond(facts, away, home)
-    if hob is not None:
-        why = f"{home} is being advanced to {hob_name(hob)}, beyond all ids that brokers may have got ({why})"
-        yield from _advance_ids(facts, home, hob)
-    yield from _block(facts, why, f"brokers do not go back to {home} yet: {why}")
 
 
 def _end_rollback(facts: SwitchFacts) -> Advance:
@@ -340,8 +281,6 @@ def judge_status(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
     elif not result.ok:
         yield UpdateSwitch({"status_failed": True})
         yield from _finish(facts, status_failed=True)
-    elif result.action is not SwitchAction.STATUS_NEW:
-        yield WriteStatus(SwitchAction.STATUS_NEW)  # an executor of an earlier version wrote the source's status only
     else:
         statuses = {switch.source: ClusterStatus.DEPRECATED, switch.target: ClusterStatus.ACTIVE}
         entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)

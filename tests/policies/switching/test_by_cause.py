@@ -8,7 +8,7 @@ from msgspec import structs
 from policies.decisions import Alert, Severity
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.decisions import RejectCode
 from policies.switching.events import MembersSeen
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
@@ -70,7 +70,7 @@ def test_an_inventory_taken_under_the_directive_before_plans_and_deletes_nothing
 def test_an_agent_that_does_not_report_its_client_is_not_back_where_a_cluster_was_advanced() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.cluster_event("new"), command("abort", "a"))
-    world.work(SwitchVerdict.ADVANCE_IDS).later()
+    world.raise_ids().later()
     world.tell(world.members_event(), *(replace(world.follow(b), client_epoch=None) for b in world.brokers))
     assert world.is_at(S.ROLLBACK)
     world.later().tell(*(world.broker_event(b) for b in world.brokers))

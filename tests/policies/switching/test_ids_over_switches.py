@@ -115,7 +115,7 @@ def test_a_cluster_that_nobody_is_at_any_more_counts_for_what_it_gave() -> None:
     world.clusters["third"] = Bookies("third", "id-of-third", hob=1, created=100)
     world.to(S.TRIGGERED)
     world.tell(world.cluster_event("new"), world.broker_event("b1", failed=True, epoch=world.switch.epoch))
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     assert world.is_at(S.REJECTED)
     world.clusters["third"].hob = 3
     read(world)
@@ -182,7 +182,7 @@ def test_brokers_that_were_left_on_new_go_back_there_and_not_to_old() -> None:
     world = with_third(hob=3)
     assert start(world, "third") == []
     world.later().tell(world.cluster_event("third"), world.broker_event("b2", failed=True, epoch=world.switch.epoch))
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     assert (world.stage, world.state.active()) == (S.REJECTED, "new")
 
 

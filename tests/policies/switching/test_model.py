@@ -202,7 +202,7 @@ class TwoClusters(RuleBasedStateMachine):
     @rule()
     def status_fails(self) -> None:
         switch = self.world.state.switch
-        if switch is not None and switch.awaiting in (SwitchAction.STATUS_OLD, SwitchAction.STATUS_NEW):
+        if switch is not None and switch.awaiting is SwitchAction.STATUS_NEW:
             self.world.tell(StatusResult(switch.awaiting, switch.op, ok=False))
 
     @rule()

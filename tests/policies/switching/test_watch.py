@@ -14,7 +14,6 @@ from policies.switching.alert_kinds import (
     IDS_BEHIND,
     IMPOSTOR,
     LEFT_BEHIND,
-    UNDONE,
     UNPLANNED,
 )
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
@@ -24,7 +23,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
 from tests.policies.switching.commands import command
-from tests.policies.switching.wire import SETTINGS, WireWorld
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 
 S = SwitchStage
@@ -395,15 +394,6 @@ def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_unt
     assert len(firing(world, IMPOSTOR)) == 1
     world.tell(command("unregister", "u", name="old"))
     assert firing(world, IMPOSTOR) == []
-
-
-def test_a_switch_that_undoes_itself_is_an_alert_of_its_own() -> None:
-    world = WireWorld(SETTINGS.model_copy(update={"automatic_rollback": True}))
-    world.to(S.TRIGGERED)
-    world.later(60_000).tell(world.members_event(), world.cluster_event("new"))
-    assert world.is_at(S.ROLLBACK)
-    [alert] = firing(world, UNDONE)
-    assert "is undone by itself: b1 is not heard of, b2 is not heard of" in alert.summary
 
 
 def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_is_named() -> None:

@@ -4,6 +4,7 @@ The machine sees it through observations only; `HarmError` is what must never ha
 """
 
 import pickle
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -142,6 +143,8 @@ class World:
         self.history: list[tuple[int, Event]] = []
         self.keys = 0
         self.lost: Held | None = None
+        self.deletes_early = False
+        """Whether an operator ended the switch, and deletes the copied ledgers before `cleanup_from`."""
         self.is_shared = False
         """Whether the order that is carried out is about a ledger that both kinds of reference name."""
         self.new_ids: dict[tuple[str, int], int] = {}
@@ -188,6 +191,8 @@ class World:
         for event in events:
             self.history.append((self.now_ms, event))
             self.state, said = apply(self.state, (event,), self.limits, self.now_ms)
+            if isinstance(event, SwitchCommand) and event.args.delete and self.state.switch is not None:
+                self.deletes_early |= self.switch.stage is SwitchStage.CLEANUP
             self.said.extend(said)
             self.orders.extend(s for s in said if s.verdict in ORDERS)
         return self.said[before:]
@@ -324,16 +329,20 @@ class World:
             self.tell(*self.carry_out(mine[0]))
         return self
 
+    def raise_ids(self) -> "World":
+        """Create the HOB for which the switch waits, as an operator does, and read it."""
+        found = re.search(r"(\S+) gives \d+ next.*advance to HOB-(\d+)", self.switch.blocked)
+        assert found is not None, self.switch.blocked
+        self.clusters[found[1]].advance(int(found[2]))
+        self.later().tell(self.cluster_event(found[1]))
+        return self
+
     def carry_out(self, order: DecisionDraft) -> Iterable[Event]:
         """Carry out an order; returns the executor's reports."""
         if order.verdict is SwitchVerdict.TAKE_INVENTORY:
             return [self.inventory_event(str(order.details["target"]))]
         if order.verdict is SwitchVerdict.RUN_PRECHECK:
             return [self.prechecked_event(str(order.details["target"]))]
-        if order.verdict is SwitchVerdict.ADVANCE_IDS:
-            one, hob = self.clusters[str(order.details["name"])], int(str(order.details["hob"]))
-            one.advance(hob)
-            return [self.cluster_event(one.name)]
         if order.verdict is SwitchVerdict.WRITE_STATUS:
             return [StatusResult(self.switch.awaiting, order.op, ok=True)]
         if order.task is None:
@@ -434,7 +443,7 @@ class World:
         )
 
     def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
-        is_early = not self.switch.early and self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms
+        is_early = not self.deletes_early and self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms
         if is_early and task.ledger_id in self.clusters[source].ledgers:  # a repeated order finds its work done
             raise HarmError(f"ledger {task.ledger_id} is deleted before its time")
         named = (r for r in self.refs.values() if (r.attribution or "old") == source)
@@ -496,7 +505,7 @@ class World:
             return self
         if stage is SwitchStage.REJECTED:
             self.tell(self.cluster_event("new"), self.broker_event("b1", failed=True, epoch=self.switch.epoch))
-            return self.work(SwitchVerdict.ADVANCE_IDS).later()
+            return self.raise_ids().later()
         self.acks()
         if stage is SwitchStage.LIVE_DUAL_READ:
             return self
@@ -521,7 +530,7 @@ class World:
                     tell_of(self, "/s1", LedgerOutcome.FAILED)
                 return self.work()
             if stage is SwitchStage.ABORTED:
-                self.tell(command("abort", self.key()))
+                self.tell(command("end", self.key()))
             return self.work() if stage is SwitchStage.ROLLED_BACK else self
         self.later(self.limits.cleanup_after_ms).refresh()
         self.tell(command("cleanup", self.key()))

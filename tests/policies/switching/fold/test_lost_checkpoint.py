@@ -167,7 +167,7 @@ def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() 
     assert world.state.switch is not None
     progress = make_progress(world.state.switch)
     world.tell(command("rollback", "r", attribution_only=False))
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     before, world.state = world.state, SwitchingState()
     world.orders.clear()
     assert before.directive == Directive(2, "old")
@@ -183,7 +183,7 @@ def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> No
     world.to(S.HOLD)
     first = world.state.directive
     world.tell(command("rollback", "r", attribution_only=False))
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     progress, before, world.state = make_progress(world.switch), world.state, SwitchingState()
     world.orders.clear()
     seen = replace_event(_as_read(world.later(), before), directive=first, progress=progress)
@@ -260,7 +260,7 @@ def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: boo
     world.acks().work()
     if with_brokers:
         world.tell(command("rollback", "r", attribution_only=False))
-        world.work(SwitchVerdict.ADVANCE_IDS)
+        world.raise_ids()
     kept, last = make_progress(world.state.switch), world.state
     world.state = SwitchingState()
     world.orders.clear()
@@ -319,14 +319,14 @@ def test_the_progress_of_another_directive_is_not_taken_up() -> None:
     assert {mark.name for mark in world.state.marks if mark.written} == {"new", "old"}, "brokers got ids of both"
 
 
-def test_a_plan_that_no_inventory_shows_is_an_alert_and_abort_ends_it() -> None:
+def test_a_plan_that_no_inventory_shows_is_an_alert_and_end_ends_it() -> None:
     world = after_loss(S.HOLD)
     world.orders.clear()
     facts = Transition(world.state, world.limits, world.now_ms).facts()
     assert [(kind.name, hold.ends_with) for kind, hold, _ in find_holds(facts)][:1] == [
-        ("inventory", "`abort` or `end`")
+        ("inventory", "`rollback` or `end`")
     ]
-    world.tell(command("abort", "a"), command("abort", "b"))
+    world.tell(command("rollback", "a"), command("end", "b"))
     assert world.is_at(S.ABORTED)
 
 

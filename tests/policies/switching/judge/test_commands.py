@@ -108,7 +108,7 @@ def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() ->
     world = World().to(S.HOLD)
     refused = next(said for said in world.tell(command("cleanup", world.key())) if said.code)
     assert (
-        f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; to go on: `abort` or `end`"
+        f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; to go on: `rollback` or `end`"
         in refused.sentence
     )
 
@@ -131,12 +131,8 @@ def test_brokers_go_back_only_to_ids_beyond_those_of_the_target() -> None:
     world.tell(world.inventory_event())
     assert codes(world.tell(command("rollback", world.key(), attribution_only=False))) == []
     assert world.state.active() == "new"
-    assert [o.verdict for o in world.orders] == [
-        SwitchVerdict.ADVANCE_IDS,
-        SwitchVerdict.REVERT,
-        SwitchVerdict.REVERT,
-    ]
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    assert [o.verdict for o in world.orders] == [SwitchVerdict.REVERT] * 2
+    world.raise_ids()
     assert (world.switch.halted, world.state.active()) == ("", "old"), "what an advance skips was never given"
     world.work()
     assert world.is_at(S.ROLLBACK), "brokers were asked to go back, and none has said that it did"
@@ -166,7 +162,7 @@ def test_a_client_may_be_closed_after_a_later_switch_came_to_nothing() -> None:
     [refused] = world.tell(world.close_event())
     assert refused.sentence == "the switch to third is not over; to go on: `abort`"
     world.tell(world.cluster_event("third"), world.broker_event("b1", failed=True, epoch=world.switch.epoch))
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     assert world.is_at(S.REJECTED)
     world.later().acks().tell(world.inventory_event())
     assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]

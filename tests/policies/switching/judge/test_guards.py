@@ -286,7 +286,7 @@ def rolled_back_after_a_clean_up_that_was_ended() -> None:
     world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
     world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
     [deletion], world.orders = world.orders, []
-    world.tell(command("abort", "a"), *world.carry_out(deletion), command("abort", "b"))
+    world.tell(command("end", "a"), *world.carry_out(deletion), command("end", "b"))
     world.orders = []
     world.tell(command("rollback", "c"))
     world.work()
@@ -296,7 +296,7 @@ def brokers_back_too_early() -> None:
     world = World().to(S.HOLD)
     world.tell(command("rollback", "x", attribution_only=False))
     forbid(world.state.active() == "old", "brokers went back to lower ids")
-    world.work(SwitchVerdict.ADVANCE_IDS)
+    world.raise_ids()
     forbid(world.state.active() != "old", "never sent back")
 
 

@@ -49,7 +49,7 @@ def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
         (S.PRECHECKED, "third", C.DEPRECATED, "a clean-up deprecates"),
         (S.PRECHECKED, "old", C.STANDBY, "old is active"),
         (S.HOLD, "old", C.STANDBY, "old is active"),
-        (S.HOLD, "new", C.ACTIVE, "the switch to new is at hold; to go on: `abort` or `end`"),
+        (S.HOLD, "new", C.ACTIVE, "the switch to new is at hold; to go on: `rollback` or `end`"),
         (S.ROLLED_BACK, "new", C.ACTIVE, "`start --target new`"),
         (S.DONE, "new", C.STANDBY, "new is active"),
     ],
@@ -140,7 +140,7 @@ def test_what_is_so_already_is_only_written_again() -> None:
 
 def test_a_status_that_could_not_be_written_is_settled() -> None:
     world = World().to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
-    world.tell(StatusResult(SwitchAction.STATUS_OLD, world.switch.op, ok=False))
+    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=False))
     assert world.stage is S.DONE_WITH_FAILURES
     world.orders.clear()
     world.tell(asked("new", C.ACTIVE))
