@@ -17,6 +17,7 @@ from connectors.pulsar.admin import AdminApi, join_path
 from connectors.pulsar.rest import AdminError
 from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
 from policies.observations import Outcome
+from policies.units import MAX_INT64
 
 BROKERS = "brokers"
 """The one target of the limit of brokers."""
@@ -139,13 +140,9 @@ class PublishLimits(ABC):
         placed = {name: groups.get(name, everywhere) for name in self.list_all()}
         return {name: group for name, group in placed.items() if group in wanted}
 
-    def count_brokers(self) -> int:
-        """Return the number of registered brokers, each of which applies the limits by itself."""
-        return len(self._admin.brokers("local"))
-
     @abstractmethod
-    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
-        """Return what producers may publish to one broker, by the plans carried out; None if that is not known."""
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> Mapping[str, int | None]:
+        """Return what producers may publish by the plans carried out, as fields of a `PublishState`."""
 
     @abstractmethod
     def find(self, target: str) -> FoundLimit:
@@ -165,9 +162,9 @@ class NamespaceLimits(PublishLimits):
 
     record_name = "headgate-publish-rate"
 
-    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:  # noqa: ARG002 - as for all
-        """Return None: the number of topics is not known."""
-        return None
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> Mapping[str, int | None]:
+        """Return the rate of one topic of each namespace: the number of topics is not known."""
+        return {"topics_bytes_per_second": min(sum(plan.highest_rate or 0 for plan in plans.values()), MAX_INT64)}
 
     def find(self, target: str) -> FoundLimit:
         """Return the publish rate; a rate in messages alone limits no bytes."""
@@ -200,9 +197,11 @@ class BrokerLimits(PublishLimits):
         """Return the one target."""
         return (BROKERS,)
 
-    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> int | None:
-        """Return the dynamic setting."""
-        return plans[BROKERS].highest_rate if BROKERS in plans else None
+    def sum_rates(self, plans: Mapping[str, PublishPlan]) -> Mapping[str, int | None]:
+        """Return the dynamic setting times the registered brokers, each of which applies it by itself."""
+        rate = plans[BROKERS].highest_rate if BROKERS in plans else None
+        let_through = None if rate is None else min(rate * len(self._admin.brokers("local")), MAX_INT64)
+        return {"let_through_bytes_per_second": let_through}
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:  # noqa: ARG002
         """Return the brokers, by the first of the groups to slow down; the caller chooses the least factor."""

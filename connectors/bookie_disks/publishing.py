@@ -34,7 +34,6 @@ from policies.bookie_disks.state import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_readings import BookieAffinity
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.observations import Outcome, ReportResult
-from policies.units import MAX_INT64
 from policies.wire import EventReader
 
 # Reports the outcome for each publish limit to the audit topic if it is new, and counts it.
@@ -328,9 +327,7 @@ class PublishWorker(Worker[FactorOrder]):
             share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
             plans[target] = self._carry_out(self._limits, records, target, share)
         done = {target: plan for target, plan in plans.items() if plan is not None}
-        rate = self._limits.sum_rates(done)
-        let_through = None if rate is None else min(rate * self._limits.count_brokers(), MAX_INT64)
-        state = PublishState(cluster=self._cluster, outcome=Outcome.OK, let_through_bytes_per_second=let_through)
+        state = PublishState(cluster=self._cluster, outcome=Outcome.OK, **self._limits.sum_rates(done))
         self._state.publish_if_due(self._cluster, state)
         if len(done) < len(plans):
             self._records = None  # somebody may have repaired a record, or deleted a namespace

@@ -1,6 +1,7 @@
 """Alert conditions of the bookie-disks policy, in addition to those of `policies.free_space.alerts`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from policies.alerts import Condition
 from policies.bookie_disks.decisions import BookieThrottleReason
@@ -10,11 +11,14 @@ from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
 from policies.free_space.alerts import (
+    HALF,
+    GrowthBefore,
     SpaceAlertContext,
     SpaceAlerts,
     VolumeGrowth,
-    describe_measured,
+    describe_fastest,
     follow_growth,
+    follow_growth_before,
     render_factor,
 )
 from policies.free_space.volumes import NEVER, Freshness
@@ -233,14 +237,17 @@ def _find_nothing_known(
     )
 
 
-# Whether slowing publishing down has the expected effect: ledger dirs' growth, compared with what limits let through.
+# Whether slowing publishing down has the expected effect: ledger dirs' growth, compared with the growth before it and
+# with what limits let through.
 #
 # A bookie stores at most one copy of each entry, whatever the write quorum is, and a second one in a journal that may
 # be on the same disk. Compaction copies one entry log after the other, and then deletes it. So a bookie's only ledger
 # dir grows by at most twice what the limits let through, and by one entry log.
 
+_STORED = 2.0
+"""The entry logs, and a journal on the same disk."""
 _TOLERATED = 3.0
-"""The entry logs, a journal on the same disk, and as much again: for indexes, and because bookies flush in bursts."""
+"""As much again: for indexes, and because bookies flush in bursts."""
 _WINDOW_SECONDS = 90.0
 """A bookie flushes each 60 s by default, so data from before a limit reaches the disk in its first window."""
 _ENTRY_LOG_BYTES = 2**30
@@ -249,66 +256,67 @@ _ENTRY_LOG_BYTES = 2**30
 
 def follow_dirs(
     verdict: GroupVerdict, before: GroupState | None, publishing: PublishState | None
-) -> tuple[VolumeGrowth[DirKey], ...]:
-    """Return the growth of the dirs that limit a group while it is slowed down by an actuator."""
+) -> tuple[tuple[VolumeGrowth[DirKey], ...], tuple[GrowthBefore[DirKey], ...]]:
+    """Return the growth of the dirs that limit a group while an actuator slows it down, and that from before it."""
     settings = verdict.settings
-    is_slowed = verdict.move.gate.factor < 1.0 and settings.has_actuator is True and settings.mode is Mode.ACTIVE
-    limiting = _list_expected(verdict, publishing) if is_slowed else ()
-    return follow_growth(before.growths if before else (), limiting, _WINDOW_SECONDS)
+    limiting = [(bookie, each) for bookie in verdict.ranked.known if (each := bookie.tightest) and bookie.factor < 1.0]
+    was_slowed = before is not None and before.gate.factor < 1.0
+    known = before.growths_before if before else ()
+    growths_before = follow_growth_before(known, (each for _, each in limiting), is_slowed=was_slowed)
+    if verdict.move.gate.factor == 1.0 or settings.has_actuator is not True or settings.mode is not Mode.ACTIVE:
+        return (), growths_before
+    usual = {growth.volume: growth.bytes_per_second for growth in growths_before}
+    bounds = ((each, _expect(verdict, bookie, each, usual.get(each.key), publishing)) for bookie, each in limiting)
+    expected = ((each, bound) for each, bound in bounds if bound < inf)
+    return follow_growth(before.growths if before else (), expected, _WINDOW_SECONDS), growths_before
+
+
+def _expect(
+    verdict: GroupVerdict, bookie: BookieVerdict, each: DirVerdict, usual: float | None, publishing: PublishState | None
+) -> float:
+    """Return the fastest growth that is expected of a dir, which is the tightest of its bookie; infinite if unknown.
+
+    In a stop no dir should fill up soon, whether or not it is known what the limits let through.
+
+    Args:
+        usual: its growth before publishing was slowed down.
+    """
+    factor, soon_seconds = verdict.move.gate.factor, verdict.settings.time_to_full_alert.total_seconds()
+    let_through = None if publishing is None else publishing.let_through_bytes_per_second
+    bound = each.state.usable_bytes / soon_seconds if factor == 0.0 and soon_seconds > 0.0 else inf
+    # The bytes of one of several dirs are exact only where their disks are of one size.
+    if let_through is not None and len(bookie.facts.dirs) == 1:
+        bound = min(bound, _TOLERATED * let_through + _ENTRY_LOG_BYTES / _WINDOW_SECONDS)
+    if usual is not None and factor < HALF:
+        least = let_through or (publishing.topics_bytes_per_second if publishing else None) or 0
+        bound = min(bound, max(_STORED * least, HALF * usual))
+    return bound
 
 
 def find_effect_conditions(
-    cluster: str,
-    groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]],
-    publishing: PublishState | None,
-    now_ms: int,
+    cluster: str, groups: Iterable[tuple[GroupVerdict, GroupState]], publishing: PublishState | None, now_ms: int
 ) -> Iterator[Condition]:
     """Find the groups of which a dir fills too fast although publishing is slowed; the sentence names the fastest."""
     let_through = None if publishing is None else publishing.let_through_bytes_per_second
     limits = "" if let_through is None else f", where the limits let through {human_rate(let_through)}"
-    for verdict, growths in groups:
-        growing = [growth for growth in growths if growth.is_unexpected]
-        if not growing:
+    for verdict, state in groups:
+        if (found := describe_fastest(state.growths, state.growths_before, now_ms)) is None:
             continue
-        fastest, name = max(growing, key=lambda each: each.bytes_per_second), verdict.group.name
-        factor = verdict.move.gate.factor
+        (fastest, fills), name, factor = found, verdict.group.name, verdict.move.gate.factor
         request = f"slowed to {render_factor(factor)}" if factor else "stopped"
         summary = (
-            f"publishing to group {name} of {cluster} is {request}, and {name_dir(*fastest.volume)} still fills by "
-            f"{human_rate(fastest.bytes_per_second)}{describe_measured(fastest.from_ms, now_ms)}{limits}"
+            f"publishing to group {name} of {cluster} is {request}, but {name_dir(*fastest.volume)} {fills}{limits}"
         )
         labels = {"cluster": cluster, "group": name}
         evidence = tuple(b.facts.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)
 
 
-def find_effect_ends(
-    cluster: str, groups: Iterable[tuple[GroupVerdict, Sequence[VolumeGrowth[DirKey]]]]
-) -> dict[tuple[str, str], str]:
+def find_effect_ends(cluster: str, groups: Iterable[tuple[GroupVerdict, GroupState]]) -> dict[tuple[str, str], str]:
     """Return, by alert and subject, why alerts end though no reading shows that they are over."""
     why = "ends: the growth of its dirs is not compared any more"
     return {
         (WITHOUT_EFFECT, f"{cluster}/{verdict.group.name}"): why
-        for verdict, growths in groups
-        if not growths and verdict.move.gate.factor < 1.0
+        for verdict, state in groups
+        if not state.growths and verdict.move.gate.factor < 1.0
     }
-
-
-def _list_expected(verdict: GroupVerdict, publishing: PublishState | None) -> Iterator[tuple[DirVerdict, float]]:
-    """Yield the tightest dir of each bookie that limits the group, with the fastest growth that is expected of it.
-
-    In a stop no dir should fill up soon, whether or not it is known what the limits let through.
-    """
-    soon_seconds = verdict.settings.time_to_full_alert.total_seconds()
-    for bookie in verdict.ranked.known:
-        each, bounds = bookie.tightest, list[float]()
-        if each is None or bookie.factor == 1.0:
-            continue
-        if verdict.move.gate.factor == 0.0 and soon_seconds > 0.0:
-            bounds.append(each.state.usable_bytes / soon_seconds)
-        # The bytes of one of several dirs are exact only where their disks are of one size.
-        if publishing and publishing.let_through_bytes_per_second is not None and len(bookie.facts.dirs) == 1:
-            let_through = _TOLERATED * publishing.let_through_bytes_per_second
-            bounds.append(let_through + _ENTRY_LOG_BYTES / _WINDOW_SECONDS)
-        if bounds:
-            yield each, min(bounds)

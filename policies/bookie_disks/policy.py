@@ -84,22 +84,16 @@ class BookieDisksPolicy:
         ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
         forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
         context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, before.alerts.keys())
-        growths = [follow_dirs(each, groups.get(each.group.name), publishing) for each in verdicts]
-        grown = list(zip(verdicts, growths, strict=True))
+        states = tuple(
+            GroupState(v.group.name, v.move.gate, e.last, *follow_dirs(v, groups.get(v.group.name), publishing))
+            for v, e in zip(verdicts, emitted, strict=True)
+        )
+        grown = list(zip(verdicts, states, strict=True))
         of_effect = find_effect_conditions(self._cluster, grown, publishing, now_ms)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         ends = find_effect_ends(self._cluster, grown)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
-        after = BookieDisksState(
-            known,
-            tuple(
-                GroupState(v.group.name, v.move.gate, e.last, g)
-                for v, e, g in zip(verdicts, emitted, growths, strict=True)
-            ),
-            book,
-            forgotten,
-            effect,
-        )
+        after = BookieDisksState(known, states, book, forgotten, effect)
         self._bookies, self._last = bookies, ref(after, self._forget)
         decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
         notes = tuple(e.note for e in emitted if e.note is not None)

@@ -92,6 +92,13 @@ class PublishState(Reading):
         description="What producers may publish to the whole cluster: the limits of a broker together, times the "
         "brokers. Null: something is not limited, or limits are those of topics, whose number is not known.",
     )
+    topics_bytes_per_second: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INT64,
+        description="Where limits are those of topics: what one topic of each slowed namespace may publish, which is "
+        "the least that the limits let through. Null: limits are those of brokers.",
+    )
 
 
 # Events of the publish actuator: its operations and refusals, in the audit topic.

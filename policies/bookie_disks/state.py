@@ -15,7 +15,7 @@ from policies.alerts import AlertBook
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks
-from policies.free_space.alerts import EffectState, VolumeGrowth
+from policies.free_space.alerts import EffectState, GrowthBefore, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
 from policies.free_space.publication import LastPublished
@@ -167,6 +167,7 @@ class GroupState(Struct, array_like=True, frozen=True):
     gate: Gate[DirKey]
     last: LastPublished[DirKey]
     growths: tuple[VolumeGrowth[DirKey], ...] = ()
+    growths_before: tuple[GrowthBefore[DirKey], ...] = ()
 
 
 class ForgottenDir(Struct, array_like=True, frozen=True, order=True):

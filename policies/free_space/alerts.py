@@ -18,7 +18,15 @@ from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
 from policies.observations import Observation, Outcome, Reading, ReportResult
-from policies.units import ClosedEnum, InstantMs, format_duration, human_bytes, human_seconds
+from policies.units import (
+    ClosedEnum,
+    InstantMs,
+    counted,
+    format_duration,
+    human_bytes,
+    human_rate,
+    human_seconds,
+)
 
 # The words that the decisions of all free-space policies share.
 
@@ -247,14 +255,16 @@ class SpaceAlertContext:
         return begins or self.is_firing(alert, volume)
 
 
-# Whether slowing writers down has the expected effect: the growth of volumes, compared with what limits let through.
+# Whether slowing writers down has the expected effect: the growth of volumes, compared with their growth before it.
 #
-# The actuator publishes what its limits let through. A volume that grows faster in two windows, one after the other,
-# shows that something escapes the limits.
+# Where limits fell to below half, a growth that did not fall to below half is not slowed down, except for the least
+# that the limits let through in any case. Two such windows, one after the other, show that something escapes them.
 
 Key_co = TypeVar("Key_co", bound=tuple[Any, ...], covariant=True)
 ReadingT = TypeVar("ReadingT", bound=Reading)
 
+HALF = 0.5
+"""Both the factor below which growth is compared with that before, and the share of it that is too much."""
 _WINDOWS = 2
 _MOST_FOLLOWED = 20
 """The most limiting volumes whose growth is followed: the tightest."""
@@ -292,6 +302,13 @@ class VolumeGrowth(Struct, Generic[Key], array_like=True, frozen=True):
         return self.exceeded >= _WINDOWS
 
 
+class GrowthBefore(Struct, Generic[Key], array_like=True, frozen=True):
+    """How fast a limiting volume grew before all limits were in force."""
+
+    volume: Key
+    bytes_per_second: float
+
+
 class GrowingVolume(Protocol[Key_co]):
     """A volume that limits its cluster."""
 
@@ -323,6 +340,41 @@ def follow_actuator(
     if state.at_ms == NEVER or now_ms >= state.at_ms + validity_ms:
         return EffectState(), None
     return state, kind.model_validate_json(state.reading)
+
+
+def follow_growth_before(
+    known: Iterable[GrowthBefore[Key]], limiting: Iterable[GrowingVolume[Key]], *, is_slowed: bool
+) -> tuple[GrowthBefore[Key], ...]:
+    """Return the fastest growth of each limiting volume from before all limits were in force.
+
+    Args:
+        is_slowed: whether they are in force.
+    """
+    before, rates = {growth.volume: growth.bytes_per_second for growth in known}, dict[Key, float]()
+    for volume in limiting:
+        line, rate = volume.state.line, before.get(volume.key)
+        if line is not None and not is_slowed:
+            rate = max(rate or 0.0, -1000 * line.slope)
+        if rate is not None:
+            rates[volume.key] = rate
+    return tuple(GrowthBefore(key, rates[key]) for key in sorted(rates))
+
+
+def describe_fastest(
+    growths: Iterable[VolumeGrowth[Key]], growths_before: Iterable[GrowthBefore[Key]], now_ms: int
+) -> tuple[VolumeGrowth[Key], str] | None:
+    """Return the volume that grows fastest against expectation, with its growth in words; None if there is none."""
+    growing = [growth for growth in growths if growth.is_unexpected]
+    if not growing:
+        return None
+    fastest = max(growing, key=lambda growth: growth.bytes_per_second)
+    rate = human_rate(fastest.bytes_per_second)
+    measured = describe_measured(fastest.from_ms, now_ms)
+    fills = f"filled by {rate} until it was full" if fastest.is_full else f"fills by {rate}{measured}"
+    usual = next((each for each in growths_before if each.volume == fastest.volume), None)
+    before = f" (before: {human_rate(usual.bytes_per_second)})" if usual else ""
+    more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
+    return fastest, f"{fills}{before}{more}"
 
 
 def follow_growth(

@@ -8,12 +8,14 @@ from shlex import join
 from policies.alerts import AlertEntry, Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import (
+    HALF,
     AlertKey,
     EffectState,
+    GrowthBefore,
     SpaceAlertContext,
     SpaceAlerts,
     VolumeGrowth,
-    describe_measured,
+    describe_fastest,
     follow_growth,
     render_factor,
 )
@@ -27,7 +29,6 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import (
     BrokerState,
     ForgottenVolume,
-    GrowthBefore,
     KafkaClusterState,
     MeasuredUsage,
     VolumeKey,
@@ -324,30 +325,17 @@ FindUsage = Callable[[VolumeKey], MeasuredUsage | None]
 
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
-_HALF = 0.5
-
-
-def follow_growth_before(
-    known: Iterable[GrowthBefore], quotas: QuotaState | None, limiting: Mapping[VolumeKey, VolumeVerdict]
-) -> tuple[GrowthBefore, ...]:
-    """Return the fastest growth of each limiting volume from before all quotas of the throttle were in force."""
-    rates = {growth.volume: growth.bytes_per_second for growth in known if growth.volume in limiting}
-    if not _is_in_force(quotas):
-        for key, volume in limiting.items():
-            if volume.state.line is not None:
-                rates[key] = max(rates.get(key, 0.0), -1000 * volume.state.line.slope)
-    return tuple(GrowthBefore(key, rates[key]) for key in sorted(rates))
 
 
 def follow_volumes(
     before: Iterable[VolumeGrowth[VolumeKey]],
-    growths_before: Iterable[GrowthBefore],
+    growths_before: Iterable[GrowthBefore[VolumeKey]],
     quotas: QuotaState | None,
     limiting: Mapping[VolumeKey, VolumeVerdict],
     find_usage: FindUsage,
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
-    if quotas is None or not _is_in_force(quotas) or (quotas.factor or 0.0) >= _HALF:
+    if quotas is None or not is_in_force(quotas) or (quotas.factor or 0.0) >= HALF:
         return ()
     before = tuple(before)
     known = {growth.volume: growth for growth in before}
@@ -357,7 +345,7 @@ def follow_volumes(
     least = _TOLERATED * quotas.let_through_bytes_per_second / entities
 
     def expect(volume: VolumeVerdict) -> float:
-        growth, usage, most = known.get(volume.key), find_usage(volume.key), _HALF * usual.get(volume.key, inf)
+        growth, usage, most = known.get(volume.key), find_usage(volume.key), HALF * usual.get(volume.key, inf)
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery
         rate = growth.bytes_per_second if growth is not None else 0.0
@@ -366,7 +354,7 @@ def follow_volumes(
     return follow_growth(before, ((volume, expect(volume)) for volume in limiting.values()), quotas.window_seconds)
 
 
-def _is_in_force(quotas: QuotaState | None) -> bool:
+def is_in_force(quotas: QuotaState | None) -> bool:
     """Whether all quotas of a throttle are in force."""
     is_throttled = quotas is not None and quotas.factor is not None and quotas.factor < 1.0
     return quotas is not None and is_throttled and quotas.is_settled and quotas.set_count > 0
@@ -377,7 +365,7 @@ def find_effect_conditions(
     state: EffectState,
     quotas: QuotaState | None,
     growths: Iterable[VolumeGrowth[VolumeKey]],
-    growths_before: Iterable[GrowthBefore],
+    growths_before: Iterable[GrowthBefore[VolumeKey]],
     find_usage: FindUsage,
     now_ms: int,
 ) -> Iterator[Condition]:
@@ -406,20 +394,10 @@ def find_effect_conditions(
         summary += f"tells the original: set it, or keep it with {forget_command(each.entity)}"
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
-    growing = [growth for growth in growths if growth.is_unexpected]
-    if growing:
-        fastest = max(growing, key=lambda growth: growth.bytes_per_second)
-        more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
-        rate = human_rate(fastest.bytes_per_second)
-        fills = (
-            f"filled by {rate} until it was full"
-            if fastest.is_full
-            else f"fills by {rate}{describe_measured(fastest.from_ms, now_ms)}"
-        )
-        usual = next((each for each in growths_before if each.volume == fastest.volume), None)
-        compared = f" (before: {human_rate(usual.bytes_per_second)})" if usual else ""
+    if (found := describe_fastest(growths, growths_before, now_ms)) is not None:
+        fastest, fills = found
         summary = (
-            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} {fills}{compared}{more} where its "
+            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} {fills} where its "
             f"quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
             f"{_find_cause(quotas, find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
         )
@@ -478,7 +456,7 @@ def _find_cause(quotas: QuotaState, usage: MeasuredUsage | None, now_ms: int, by
 
 def _is_foreign(usage: MeasuredUsage) -> bool:
     """Whether files that are not Kafka's are at least half of what grows."""
-    return (usage.of.other_share or 0.0) >= _HALF
+    return (usage.of.other_share or 0.0) >= HALF
 
 
 def _list(named: Sequence[NamedQuota]) -> str:

@@ -11,7 +11,7 @@ from weakref import ref
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
-from policies.free_space.alerts import follow_actuator
+from policies.free_space.alerts import follow_actuator, follow_growth_before
 from policies.free_space.gate import Gate
 from policies.free_space.publication import LastPublished, repeat_schedule
 from policies.observations import Observation
@@ -20,8 +20,8 @@ from policies.throttle.alerts import (
     find_cluster_conditions,
     find_effect_conditions,
     find_effect_ends,
-    follow_growth_before,
     follow_volumes,
+    is_in_force,
     list_firing,
 )
 from policies.throttle.emit import emit
@@ -90,7 +90,7 @@ class ThrottlePolicy:
         )
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         limiting = verdict.limiting()
-        growths_before = follow_growth_before(before.growths_before, quotas, limiting)
+        growths_before = follow_growth_before(before.growths_before, limiting.values(), is_slowed=is_in_force(quotas))
         growths = follow_volumes(before.growths, growths_before, quotas, limiting if quotas else {}, brokers.find_usage)
         of_quotas = find_effect_conditions(
             self._cluster, effect, quotas, growths, growths_before, brokers.find_usage, brokers.now_ms

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.msgpack import encode
 
 from policies.alerts import AlertBook
-from policies.free_space.alerts import EffectState, VolumeGrowth, describe_measured
+from policies.free_space.alerts import EffectState, GrowthBefore, VolumeGrowth, describe_measured
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
 from policies.free_space.publication import LastPublished
@@ -114,13 +114,6 @@ class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
         return (self.broker, self.log_dir)
 
 
-class GrowthBefore(Struct, array_like=True, frozen=True):
-    """How fast a limiting volume grew before the quotas of the throttle were all in force."""
-
-    volume: VolumeKey
-    bytes_per_second: float
-
-
 class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
@@ -132,7 +125,7 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
-    growths_before: tuple[GrowthBefore, ...] = ()
+    growths_before: tuple[GrowthBefore[VolumeKey], ...] = ()
 
 
 def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from policies.bookie_disks.readings import PublishState
 from policies.decisions import Alert, AlertStatus
-from policies.observations import Observation
-from tests.policies.bookie_disks.scenario import Run, all_disks, disks, failed, let_through, settings
+from policies.observations import Observation, Outcome
+from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, all_disks, disks, failed, let_through, settings
+from tests.policies.virtual_run import at
 
 ACTS = {"has_actuator": True, "heartbeat": "1d", "min_change": 1.0}
 """The factor stays as it is until it is 0.0."""
@@ -67,21 +69,52 @@ def test_growth_beyond_what_the_limits_explain_is_an_alert(rate: float, *, fires
 def test_the_sentence_names_the_rates() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
     assert alert(run).summary == (
-        "publishing to group default of c1 is slowed to 0.99, and bookie b1 /l still fills by 43.0 MB/s, where the "
-        "limits let through 10.0 MB/s"
+        "publishing to group default of c1 is slowed to 0.99, but bookie b1 /l fills by 43.0 MB/s, "
+        "where the limits let through 10.0 MB/s"
     )
     assert alert(run).evidence == ("disks-b1@180",)
     run = fill(Run(settings(ACTS)), STOPPED, 33.0, 180)
-    assert alert(run).summary == (
-        "publishing to group default of c1 is stopped, and bookie b1 /l still fills by 33.0 MB/s"
-    )
+    assert alert(run).summary == ("publishing to group default of c1 is stopped, but bookie b1 /l fills by 33.0 MB/s")
 
 
 def test_the_sentence_has_the_age_of_the_rate() -> None:
     run = fill(Run(settings(ACTS, validity="5m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
     for second in range(210, 400, 30):
         run.see(let_through(second, 10 * MB), *all_disks(second, b2=90))
-    assert "still fills by 43.0 MB/s, as measured 3 min ago, where the limits let" in alert(run).summary
+    assert "fills by 43.0 MB/s, as measured 3 min ago, where the limits let" in alert(run).summary
+
+
+RAMP = {"soft": {"available_bytes_below": "60GB"}, "hard": {"available_bytes_below": "10GB"}}
+"""Below 35 GB free the factor is below one half."""
+
+
+@pytest.mark.parametrize(
+    ("after", "limits", "dirs", "fires"),
+    [
+        pytest.param(60, None, 1, True, id="what topics may write is not known"),
+        pytest.param(40, None, 1, False, id="it fell to below half"),
+        pytest.param(60, {"topics_bytes_per_second": 20 * MB}, 1, True, id="limits of topics that write all of it"),
+        pytest.param(60, {"topics_bytes_per_second": 31 * MB}, 1, False, id="one topic of each namespace may write it"),
+        pytest.param(60, {"let_through_bytes_per_second": 20 * MB}, 2, True, id="several dirs"),
+        pytest.param(60, {"let_through_bytes_per_second": 31 * MB}, 2, False, id="limits above what was written"),
+    ],
+)
+def test_while_publishing_is_slowed_the_growth_is_compared_with_that_before(
+    after: int, limits: Mapping[str, Any] | None, dirs: int, *, fires: bool
+) -> None:
+    """100 MB a second before."""
+    run = Run(settings(NO_PATIENCE, RAMP, has_actuator=True, heartbeat="1d"))
+    for second in range(0, 721, 30):
+        free = 75 - 0.1 * min(second, 420) - after / 1000 * max(0, second - 420)
+        if limits is not None:
+            state = PublishState(cluster="c1", outcome=Outcome.OK, **limits)
+            run.see(Observation(f"limits@{second}", at(second), state))
+        run.see(disks(second, "b1", {"/l": free, "/m": 90} if dirs == 2 else free), *all_disks(second, b2=90))
+    assert firing(run) is fires
+    if fires:
+        assert "slowed to 0." in alert(run).summary
+        assert "fills by 60.0 MB/s" in alert(run).summary
+        assert "(before: 100 MB/s)" in alert(run).summary
 
 
 def test_one_window_alone_is_none() -> None:

@@ -547,16 +547,19 @@ def let_through(bench: Bench) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("by", "expected"),
+    ("by", "expected", "of_topics"),
     [
-        pytest.param("broker", 2 * 4 * MB, id="the least factor on each broker"),
-        pytest.param("namespace", None, id="the number of topics is not known"),
+        pytest.param("broker", 2 * 4 * MB, None, id="the least factor on each broker"),
+        pytest.param("namespace", None, 3 * 4 * MB, id="the number of topics is not known"),
     ],
 )
-def test_what_all_limits_let_through_is_published_once_they_are_read_back(by: str, expected: int | None) -> None:
-    bench = Bench(by).decide(g1=0.4, g2=0.5, default=0.6)
+def test_what_all_limits_let_through_is_published_once_they_are_read_back(
+    by: str, expected: int | None, of_topics: int | None
+) -> None:
+    bench = Bench(by).decide(g1=0.4, g2=0.4, default=0.4)
     assert let_through(bench) is None
     assert let_through(bench.decide(after=6)) == expected
+    assert bench.states[-1].topics_bytes_per_second == of_topics
 
 
 def test_a_rate_that_goes_down_counts_from_when_it_is_read_back() -> None:
