@@ -4,11 +4,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import Node, ScalarNode
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
@@ -17,7 +19,8 @@ from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of
 from connectors.zookeeper.session import ZooKeeperConnection
 from deploy.checking.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
-from deploy.checking.yaml_text import Wording, mappings, odd_numbers
+from deploy.checking.wording import Wording
+from deploy.checking.yaml_text import mappings
 from deploy.commands.terminal import SafeConsole
 from deploy.settings.application import Settings
 from deploy.settings.file import ReadFile, read_file, settings_of
@@ -36,10 +39,11 @@ def effective_settings(settings: Settings) -> str:
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.
     """
-    return "".join(
-        yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120)
-        for name, block in _blocks(settings).items()
-    )
+    text = StringIO()
+    yaml = YAML()
+    yaml.width = 120
+    yaml.dump(_blocks(settings), text)
+    return text.getvalue()
 
 
 def _blocks(settings: Settings) -> dict[str, Any]:
@@ -86,16 +90,15 @@ def _dump_value(value: Any, written: Any) -> Any:
 _VARIABLE = re.compile(r"\$\{[^{}\n]*\}|\$\([^()\n]*\)|\$[A-Z_][A-Z0-9_]{2,}\b|\{\{[^{}\n]*\}\}")
 _GLOB = re.compile(r"[*?]|\[.+\]")
 _SECRETS = frozenset({"password", "token", "client_secret"})
-_CURLY_QUOTES = "\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb"
 _LEAST_LIMIT_BYTES = 1_000_000
 _NULL = "tag:yaml.org,2002:null"
 
 
-def text_warnings(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
+def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
     """Yield warnings about the text of the file, whether its settings are valid or not."""
     for place, block in mappings(tree):
         for key, value in block.value:
-            if not isinstance(value, yaml.ScalarNode) or not isinstance(key, yaml.ScalarNode):
+            if not isinstance(value, ScalarNode) or not isinstance(key, ScalarNode):
                 continue
             here = (*map(str, place), key.value)
             if _VARIABLE.search(value.value):
@@ -108,15 +111,8 @@ def text_warnings(tree: yaml.Node | None) -> Iterator[SettingsWarning]:
                     f"is a secret in this file: put it into a file of its own ({key.value}_file), or set "
                     f"{_variable_hint(here)}",
                 )
-            elif value.value[:1] and value.value[0] in _CURLY_QUOTES:
-                yield SettingsWarning(here, "begins with a curly quote, which YAML treats as text: use ' or \"")
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
                 yield SettingsWarning(here, f"is empty and therefore off{_empty_block_hint(here)}")
-    for place, number in odd_numbers(tree):
-        yield SettingsWarning(
-            tuple(map(str, place)),
-            f"is {number} in YAML because of its leading 0 or its colon: write that number, or put the value in quotes",
-        )
 
 
 def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]:

@@ -4,9 +4,7 @@ import dataclasses
 import json
 import re
 import types
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -43,12 +41,6 @@ def field_at(root: type[BaseModel], place: Place) -> FieldInfo | None:
 def is_secret(root: type[BaseModel], place: Place) -> bool:
     """Return whether a secret belongs at a place."""
     return SecretStr in _types_at(root, place)
-
-
-def is_number(root: type[BaseModel], place: Place) -> bool:
-    """Return whether a number belongs at a place, and not a boolean."""
-    found = _types_at(root, place)
-    return bool not in found and any(each in (int, float) for each in found)
 
 
 def places(root: type[BaseModel], clusters: Sequence[str]) -> Iterator[Place]:
@@ -176,23 +168,6 @@ def variable_below(place: Place, environment: Mapping[str, str]) -> str | None:
     return next((name for name in sorted(environment) if place and name.upper().startswith(above)), None)
 
 
-def switches_of(environment: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
-    """Yield every true or false in the blocks that variables contain as JSON: its path, and its text."""
-    for name, text in sorted(environment.items()):
-        if name.upper().startswith(PREFIX) and text.lstrip()[:1] in ("{", "["):
-            with suppress(ValueError, RecursionError):
-                yield from _switches_in(json.loads(text), tuple(name[len(PREFIX) :].lower().split(DELIMITER)))
-
-
-def _switches_in(value: object, place: Place) -> Iterator[tuple[Place, str]]:
-    match value:
-        case bool():
-            yield place, str(value).lower()
-        case dict() | list():
-            for part, below in value.items() if isinstance(value, dict) else enumerate(value):
-                yield from _switches_in(below, (*place, part))
-
-
 def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables' settings with the clusters' names as the file writes them, because variables ignore case.
 
@@ -215,12 +190,12 @@ def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) ->
 
 
 def _rename_clusters(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Rename each cluster of a block to the one name of the file that differs only in case."""
-    clusters = _block(block, "clusters")
-    alike = Counter(name.lower() for name in names)
-    known = {name.lower(): name for name in names if alike[name.lower()] == 1}
-    taken = {name: name if known.get(name, name) in clusters else known[name] for name in clusters}
-    return {"clusters": {taken[name]: value for name, value in clusters.items()}} if clusters else {}
+    """Rename each cluster of a block to the name in the file that differs only in case, if there is exactly one."""
+    clusters, renamed = _block(block, "clusters"), {}
+    for name, value in clusters.items():
+        alike = [spelt for spelt in names if str(spelt).lower() == name]
+        renamed[alike[0] if len(alike) == 1 and alike[0] not in clusters else name] = value
+    return {"clusters": renamed} if renamed else {}
 
 
 def _block(around: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -90,14 +90,15 @@ def complete_policies(incomplete: str) -> list[str]:
 
 
 def _read_clusters(file: Any) -> list[str]:
-    import yaml
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     from connectors.component import read_named_file
 
     try:
-        content = yaml.safe_load(read_named_file(Path(file), "a settings file")) if file else {}
+        content = YAML(typ="safe", pure=True).load(read_named_file(Path(file), "a settings file")) if file else {}
         return sorted(map(str, content.get("clusters", {})))
-    except (OSError, UserError, ValueError, AttributeError, TypeError, yaml.YAMLError):
+    except (OSError, UserError, ValueError, AttributeError, TypeError, YAMLError):
         return []
 
 

@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from io import SEEK_END, StringIO
 from typing import Any
 
 import javaproperties
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from connectors.kafka.connection import SaslMechanism
 from deploy.checking.schema import suggest
@@ -153,8 +155,8 @@ _QUOTAS = {
 def find_kafka_resource(text: str) -> Mapping[str, Any] | None:
     """Return `spec.kafka` of the first Kafka resource of a YAML or JSON text; None if it has none."""
     try:
-        found = next(_list_resources(list(yaml.safe_load_all(text))), None)
-    except yaml.YAMLError:
+        found = next(_list_resources(list(YAML(typ="safe", pure=True).load_all(text))), None)
+    except YAMLError:
         return None
     spec = found.get("spec") if found is not None else None
     kafka = spec.get("kafka") if isinstance(spec, dict) else None
@@ -260,7 +262,10 @@ class Imported:
         """Return a settings file with the notes as comments."""
         # A value of the input may contain a line break, and no part of it may become a setting.
         comments = "".join(f"# {' '.join(note.splitlines())}\n" for note in self.notes)
-        return comments + yaml.safe_dump(self.settings, sort_keys=False)
+        text = StringIO(comments)
+        text.seek(0, SEEK_END)
+        YAML().dump(self.settings, text)
+        return text.getvalue()
 
 
 def import_properties(content: bytes, place: str) -> Imported:

@@ -6,13 +6,14 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
+from ruamel.yaml.nodes import Node
 
 from connectors.component import read_named_file
 from deploy.checking.schema import nearest
-from deploy.checking.yaml_text import Wording, YamlText, parse
+from deploy.checking.wording import Wording
+from deploy.checking.yaml_text import YamlText, parse
 from deploy.settings.application import Settings
 from policies.units import UserError
 
@@ -22,7 +23,7 @@ class ReadFile:
     """A file's content as YAML, and the wording of its mistakes."""
 
     content: dict[str, Any]
-    tree: yaml.Node | None
+    tree: Node | None
     wording: Wording
 
 
@@ -45,13 +46,13 @@ def read_file(file: Path | None) -> ReadFile:
 
 def settings_of(read: ReadFile) -> Settings:
     """Return the settings of a file and the environment; raises as `load_settings` does."""
-    others = [*read.wording.misspelt(read.content), *read.wording.switches_for_numbers()]
+    others = list(read.wording.misspelt(read.content))
     try:
         settings = Settings(**read.content)
     except SettingsError as error:
         what = str(error).partition(" from source")[0]
         raise UserError(f"environment: {what}: give such blocks as JSON, or each setting by its own name") from None
-    except RecursionError:  # from the environment, because the file's depth is limited
+    except RecursionError:
         raise UserError("environment: nested too deep: give each setting by its own name") from None
     except ValidationError as error:
         raise UserError("\n".join([*read.wording.mistakes(error), *others])) from None

@@ -62,8 +62,8 @@ MISTAKES = {
     ),
     "a device as the file": Mistake("check /dev/zero", "/dev/zero: is larger, and the limit for a settings file is"),
     "two files": Mistake("check s.yaml -s other.yaml", "two files are named"),
-    "a tab": Mistake(CHECK, "s.yaml:2: is indented with a tab", "http:\n\tport: 1"),
-    "a brace that is not closed": Mistake(CHECK, "s.yaml:1: the { opened here is not closed", "http: {port: 1\n"),
+    "a tab": Mistake(CHECK, "s.yaml:2: has a tab: YAML accepts only spaces", "http:\n\tport: 1"),
+    "a brace that is not closed": Mistake(CHECK, "s.yaml:1: the bracket or quote opened here is", "http: {port: 1\n"),
     "two documents": Mistake(CHECK, "s.yaml:2: a second document begins", "http: {}\n---\nhttp: {}"),
     "a misspelled setting": Mistake(
         CHECK, "s.yaml:1: http.prot: no such setting; did you mean port?", "http: {prot: 1}"
@@ -85,7 +85,7 @@ MISTAKES = {
         GOOD.replace("'k:1'}", "'k:1'}, quotas: {entities: [{client: x, base: 10MB}]}"),
     ),
     "a setting twice": Mistake(CHECK, "s.yaml:2: http is set twice", "http: {port: 1}\nhttp: {port: 2}"),
-    "a number as a name": Mistake(CHECK, "the name 1 is a number to YAML: put it in quotes", "clusters:\n  1: {}"),
+    "a number as a name": Mistake(CHECK, "clusters.1: is no name: put it in quotes", "clusters:\n  1: {}"),
     "an empty file": doubt("", "s.yaml: nothing is set"),
     "no cluster": doubt("http: {port: 1}", "s.yaml: names no cluster, so nothing is watched"),
     "no limit": doubt(WATCHED, "s.yaml:1: clusters.payments.kafka: is watched and never throttled"),
@@ -97,9 +97,11 @@ MISTAKES = {
         GOOD.replace("1GB", "5"), "s.yaml:2: policies.throttle.hard.available_bytes_below: is 5 B, which a disk passes"
     ),
     "a size in words": Mistake(CHECK, "'5 gigs' is not a size: write it as 5GB or 5GiB", GOOD.replace("1GB", "5 gigs")),
-    "a percentage": Mistake(CHECK, "write 15% as 0.15", "policies: {throttle: {hard: {available_ratio_below: 15%}}}"),
+    "a percentage": Mistake(CHECK, "write 0.15", "policies: {throttle: {hard: {available_ratio_below: 15%}}}"),
     "a decimal comma": Mistake(
-        CHECK, "a comma starts a new setting here", "policies: {throttle: {hard: {available_ratio_below: 0,15}}}"
+        CHECK,
+        "after a comma? Write decimals with a point",
+        "policies: {throttle: {hard: {available_ratio_below: 0,15}}}",
     ),
     "a hard limit above the soft one": Mistake(
         CHECK,

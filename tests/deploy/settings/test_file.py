@@ -192,10 +192,7 @@ BAD = [
     (
         "names that are none",
         "1: 2",
-        [
-            "headgate.yaml:1: the name 1 is a number to YAML: "
-            "must contain settings by name, such as `kafka:` or `policies:`"
-        ],
+        ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"],
     ),
     (
         "a block that is a word",
@@ -211,12 +208,15 @@ BAD = [
     (
         "no YAML",
         "kafka: {bootstrap_servers: [",
-        ["headgate.yaml:1: the file ends before the bracket opened here is closed: a } or ] is missing"],
+        [
+            "headgate.yaml:1: the bracket or quote opened here is not closed, or a comma is missing before the next "
+            "value"
+        ],
     ),
     (
         "a tab",
         "kafka:\n\tbootstrap_servers: x",
-        ["headgate.yaml:2: is indented with a tab: YAML accepts only ordinary spaces"],
+        ["headgate.yaml:2: has a tab: YAML accepts only spaces"],
     ),
     (
         "a list within itself",
@@ -440,22 +440,6 @@ def test_a_mistake_in_the_environment_names_its_path(monkeypatch: pytest.MonkeyP
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "block"),
-    [
-        ("HEADGATE_HTTP", '{"port": true}'),
-        ("HEADGATE_EMBEDDED", '{"ports": [1, true]}'),
-        ("headgate_embedded__ports", "[true]"),
-    ],
-)
-def test_a_switch_for_a_number_is_a_mistake_in_blocks_of_the_environment_too(
-    name: str, block: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, block)
-    with pytest.raises(UserError, match=rf"^environment: {name}: needs a number, but true is none$"):
-        load_settings(None)
-
-
 def test_a_cluster_whose_name_has_capitals_is_named_by_variables_too(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -556,10 +540,3 @@ def test_of_very_many_mistakes_the_first_hundred_are_told(written: Written) -> N
     said = mistakes(written("\n".join(f"k{number}: 1" for number in range(1000))))
     assert len(said) == 101
     assert said[-1].endswith("and 900 more mistakes")
-
-
-@pytest.mark.parametrize("text", ["\n".join(f"{n}: 1" for n in range(1000)), "kafka: {}\n" * 1000])
-def test_of_very_many_names_that_are_none_too(written: Written, text: str) -> None:
-    said = mistakes(written(text))
-    assert len(said) == 101
-    assert said[-1].endswith("maybe more mistakes")

@@ -1,0 +1,190 @@
+"""Turns validation errors into sentences that name the place and the remedy, and never quote the given value."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
+
+from deploy.checking.schema import (
+    Place,
+    field_at,
+    is_secret,
+    names_at,
+    nearest,
+    places,
+    suggest,
+    variable_below,
+    variable_of,
+)
+from deploy.checking.yaml_text import line_of, node_at, shown_name
+from policies.registry import POLICIES
+
+MAX_MISTAKES = 100
+"""Further mistakes are counted, not listed."""
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?) ?%")
+_CHOICE = re.compile(r"'([^']+)'")
+_NOT_TEXT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp"))
+_DECIMALS = "; is it the part of a number after a comma? Write decimals with a point"
+_OF_A_KEY = "[key]"
+"""The suffix that pydantic adds to the place of an invalid key."""
+_BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
+
+
+class Wording:
+    """Words the mistakes of one file and of the environment that overrides it.
+
+    Args:
+        root: the model of all settings.
+        tree: the file's YAML tree; None without a file.
+        file: the file's name in messages; None without one.
+    """
+
+    def __init__(
+        self, root: type[BaseModel], tree: Node | None, file: str | None, environment: Mapping[str, str]
+    ) -> None:
+        self._root = root
+        self._tree = tree
+        self._file = file
+        self._environment = environment
+
+    def mistakes(self, error: ValidationError) -> Iterator[str]:
+        """Return a line for each of the first hundred mistakes."""
+        # Do not show the input, because it may contain a secret.
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        found = [each for each in found if not _is_caused_by_others(each, found)]
+        found.sort(key=lambda each: line_of(self._tree, each["loc"]) or 0)
+        for each in found[:MAX_MISTAKES]:
+            yield f"{self.locate(each['loc'])}: {self._message(each)}"
+        if (more := len(found) - MAX_MISTAKES) > 0:
+            yield f"{self._file or 'environment'}: and {more} more mistakes"
+
+    def locate(self, place: Place) -> str:
+        """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
+        place = tuple(part for part in place if part != _OF_A_KEY)
+        variable = variable_of(place, self._environment)
+        if variable is None and node_at(self._tree, place) is None:
+            variable = variable_below(place, self._environment)
+        if variable is not None:
+            return f"environment: {variable}"
+        around = self._variable_for_missing_block(place)
+        return self._in_file(place) if around is None else f"environment: {around}: {'.'.join(map(shown_name, place))}"
+
+    def _variable_for_missing_block(self, place: Place) -> str | None:
+        """Return a variable that sets something in the same block of a cluster, if the file has no such block."""
+        for length in range(len(place) - 1, 1, -1):
+            if node_at(self._tree, place[:length]) is not None:
+                return None
+            if (variable := variable_below(place[:length], self._environment)) is not None:
+                return variable
+        return None
+
+    def misspelt(self, names: Iterable[str]) -> Iterator[str]:
+        """Return a line for each top-level name that differs from a setting only in case; pydantic would accept it."""
+        known = names_at(self._root, ())
+        for name in names:
+            if name not in known and name.lower() in known:
+                yield f"{self._in_file((name,))}: no such setting; did you mean {name.lower()}?"
+
+    def _in_file(self, place: Place) -> str:
+        line = line_of(self._tree, place)
+        path = "".join(f"{'.' if number else ': '}{shown_name(part)}" for number, part in enumerate(place))
+        return f"{self._file or 'environment'}{f':{line}' if line else ''}{path}"
+
+    def _message(self, mistake: ErrorDetails) -> str:
+        kind, place = mistake["type"], mistake["loc"]
+        match kind:
+            case "extra_forbidden" | "unexpected_keyword_argument":
+                return self._explain_unknown(place)
+            case "invalid_key" | "string_type" if kind == "invalid_key" or place[-1] == _OF_A_KEY:
+                return f"is no name: put it in quotes{_DECIMALS}"
+            case "missing" | "missing_argument":
+                return "is needed"
+            case "too_short":
+                return "is empty: it needs at least one entry"
+            case "path_type":
+                return "is no path: write one in quotes"
+            case kind if kind in _BLOCKS:
+                return self._explain_non_block(place)
+        said = mistake["msg"].removeprefix("Value error, ")
+        said = said[:1].lower() + said[1:] if said[:2].istitle() else said
+        return said + self._remedy(kind, place, said)
+
+    def _explain_unknown(self, place: Place) -> str:
+        *around, name = place
+        if around == ["policies"]:
+            return f"no such policy in this version; there is {', '.join(POLICIES)}"
+        if name == "clusters" and "clusters" in around:
+            return "no such setting: overrides contain no further overrides"
+        if ":" in str(name):
+            return "no such setting: is a space missing after the colon?"
+        if str(name)[:1].isdigit():
+            return f"no such setting{_DECIMALS}"
+        here = names_at(self._root, tuple(around))
+        if (near := nearest(str(name), here)) is not None:
+            return f"no such setting; did you mean {near}?"
+        elsewhere = self._misplaced_name(tuple(around), str(name))
+        return f"no such setting here; there is {elsewhere}" if elsewhere else f"no such setting{suggest('', here)}"
+
+    def _misplaced_name(self, around: Place, name: str) -> str | None:
+        """Return the path of the setting with this name that is nearest to the given place."""
+        clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
+        found = [each for each in places(self._root, clusters) if each[-1] == name]
+        found.sort(key=lambda each: (-_common_length(each, around), len(each)))
+        return ".".join(map(shown_name, found[0])) if found else None
+
+    def _explain_non_block(self, place: Place) -> str:
+        names = names_at(self._root, place)
+        example = f", such as {shown_name(place[-1])}: {{{names[0]}: …}}" if names and place else ""
+        if "available_ratio_below" in names and (share := self._read_share(place)):
+            return f"must contain settings by name: write {{available_ratio_below: {share}}}"
+        return f"must contain settings by name{example}"
+
+    def _remedy(self, kind: str, place: Place, said: str) -> str:
+        if (share := self._read_share(place)) is not None:
+            return f"; write {'available_ratio_below: ' if place[-1] == 'available_bytes_below' else ''}{share}"
+        node = node_at(self._tree, place)
+        match kind:
+            case "enum" | "literal_error" if isinstance(node, ScalarNode):
+                choices = _CHOICE.findall(said)
+                near = nearest(node.value, choices) or next(filter(node.value.casefold().startswith, choices), None)
+                return f"; did you mean {near}?" if near else ""
+            case "string_type" if isinstance(node, SequenceNode):
+                return ": write it as one text with commas"
+            case "string_type" if isinstance(node, ScalarNode) and node.tag in _NOT_TEXT:
+                return ": put it in quotes"
+            case "tuple_type" | "list_type" | "set_type":
+                return ": write it as [first, second], even with one entry"
+            case "string_pattern_mismatch":
+                field = field_at(self._root, place)
+                default: Any = None if field is None else field.default
+                return f": write it as {default}" if isinstance(default, str) else ""
+        return ""
+
+    def _read_share(self, place: Place) -> str | None:
+        """Return a percentage as the share that settings write: ``0.15`` for ``15%``; None if the value is none."""
+        node = node_at(self._tree, place)
+        if not isinstance(node, ScalarNode) or is_secret(self._root, place):
+            return None
+        written = _PERCENT.fullmatch(node.value)
+        return None if written is None else f"{float(written[1]) / 100:.6g}"
+
+
+def _is_caused_by_others(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """Return whether a list is too short only because of mistakes in its entries."""
+    place = mistake["loc"]
+    return mistake["type"] == "too_short" and any(
+        each["loc"][: len(place)] == place and len(each["loc"]) > len(place) for each in found
+    )
+
+
+def _common_length(one: Place, other: Place) -> int:
+    """Return how many parts both paths have in common at their beginning."""
+    count = 0
+    for mine, its in zip(one, other, strict=False):
+        if mine != its:
+            break
+        count += 1
+    return count
