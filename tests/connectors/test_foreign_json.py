@@ -10,6 +10,7 @@ from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.pulsar.probes import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
 from connectors.zookeeper.server_admin import AdminServer, StatusError
+from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 
@@ -36,7 +37,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("document", STRANGE.values(), ids=STRANGE)
+@for_each("document", STRANGE.values(), ids=STRANGE)
 def test_what_cannot_be_read_is_one_error_that_quotes_nothing(document: bytes) -> None:
     with pytest.raises(UnreadableJsonError) as caught:
         read_json(document, Note)
@@ -61,8 +62,8 @@ def read_znode(document: bytes) -> None:
         JsonZnodes(server.session()).get("/note", Note)
 
 
-@pytest.mark.parametrize("read", [ask_server, read_znode])
-@pytest.mark.parametrize("document", STRANGE.values(), ids=STRANGE)
+@for_each("read", [ask_server, read_znode])
+@for_each("document", STRANGE.values(), ids=STRANGE)
 def test_so_nobody_who_reads_it_is_stopped(read: Callable[[bytes], None], document: bytes) -> None:
     read(document)
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from policies.observations import Reading
 from policies.registry import reading_types
 from policies.wire import Event
+from tests.cases import for_each
 
 _BOUNDS = {"string": "maxLength", "array": "maxItems"}
 
@@ -37,7 +37,7 @@ def _unbounded(schema: Any, path: str) -> Iterator[str]:
         yield from _unbounded(each, path)
 
 
-@pytest.mark.parametrize("reading", reading_types())
+@for_each("reading", reading_types())
 def test_every_string_list_and_map_of_a_reading_is_bounded(reading: type[Reading]) -> None:
     assert unbounded(reading) == set()
 

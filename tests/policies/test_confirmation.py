@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.confirmation import Confirmation, PendingDifferences, SetReading, confirm
+from tests.cases import for_each
 
 CONFIRM_MS, VALIDITY_MS = 10, 100
 TEN, STRANGERS = (frozenset(f"{kind}{n}" for n in range(10)) for kind in "ms")
@@ -100,8 +101,8 @@ def test_two_collectors_that_agree_in_the_end_dispute_nothing() -> None:
     assert read(found, 110, STRANGERS, "a").believed == STRANGERS
 
 
-@pytest.mark.parametrize("other", [STRANGERS, TEN - {"m1"}, TEN | {"new"}, frozenset()])
-@pytest.mark.parametrize("source", ["zk", ""])
+@for_each("other", [STRANGERS, TEN - {"m1"}, TEN | {"new"}, frozenset()])
+@for_each("source", ["zk", ""])
 def test_members_that_come_and_go_within_one_collector_s_readings_change_nothing_after_a_while(
     other: frozenset[str], source: str
 ) -> None:

@@ -16,6 +16,7 @@ from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.throttle.decisions import FreshnessCounts, ThrottleFactor, VolumeCounts
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import QuotaApplication
+from tests.cases import for_each
 from tests.decisions import decided as decision
 
 BROKERS = FreshnessCounts(counted=1, stale=0, departed=0)
@@ -88,7 +89,7 @@ SET = f"set: 250 kB/s a broker for {ANY} since 2026-11-21 12:00:00 UTC by the qu
 DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reports", "sentence"),
     [
         pytest.param([], "set: nothing, no actuator has reported", id="no report"),
@@ -197,7 +198,7 @@ def unloaded(outcome: UnloadOutcome) -> BundleUnloaded:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("event", "effect"),
     [
         (quarantined(QuarantineOutcome.DONE), (ReportResult.APPLIED, "group quarantine", True)),

@@ -2,10 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from policies.pauses import PauseCommand, PolicyPause, commanded, describe, open_at
 from policies.units import to_millis
+from tests.cases import for_each
 
 SATURDAY = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -18,7 +17,7 @@ def command(until: float | None, **more: str) -> PauseCommand:
     return PauseCommand(cluster="c", policy="throttle", until=None if until is None else hours(until), **more)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("commands", "until"),
     [
         ([(0, command(2))], 2),

@@ -14,6 +14,7 @@ from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.readings import LogDirs, QuotaApplication
 from policies.units import UserError
+from tests.cases import for_each
 
 THROTTLE = POLICIES["throttle"]
 
@@ -160,7 +161,7 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
     assert said in refusal((THROTTLE, kind))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("flawed", "said"),
     [
         (

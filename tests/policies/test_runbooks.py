@@ -3,13 +3,13 @@
 import shlex
 from functools import cache
 
-import pytest
 import typer.main
 
 from deploy.commands.root import app
 from policies.alerts import HOST_ALERT_KINDS
 from policies.policy import AlertKind
 from policies.registry import POLICIES, alert_kind
+from tests.cases import for_each
 
 KINDS = {
     f"{policy}/{alert.name}": alert
@@ -20,7 +20,7 @@ parser = cache(typer.main.get_command)
 HOSTILE = "it's; rm -rf $HOME"
 
 
-@pytest.mark.parametrize("alert", KINDS.values(), ids=KINDS)
+@for_each("alert", KINDS.values(), ids=KINDS)
 def test_a_runbook_can_be_followed(alert: AlertKind) -> None:
     for text in (alert.meaning, alert.remedy, alert.ends):
         assert text.endswith(".")

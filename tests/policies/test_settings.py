@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from policies.decisions import Mode
 from policies.throttle.settings import Preset, ThrottleSettings
+from tests.cases import for_each
 
 GB = 10**9
 
@@ -54,7 +55,7 @@ def test_settings_are_written_as_they_are_read() -> None:
     assert read(read(block).model_dump(exclude_none=True)).fingerprint() == read(block).fingerprint()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cluster", "validity"),
     [("payments", "1m"), ("dev-orders", "2m"), ("dev-payments", "2m"), ("dev-", "2m"), ("Dev-x", "4m"), ("x", "4m")],
 )
@@ -100,7 +101,7 @@ def test_an_override_replaces_a_limit_whole_even_by_one_of_the_other_kind() -> N
     assert (limit.kind, limit.value) == ("available_ratio_below", 0.1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("override", "place", "message"),
     [
         ({"validity": "soon"}, "validity", "is not a duration"),
@@ -232,8 +233,8 @@ def test_an_override_may_be_a_preset() -> None:
     assert settings.for_cluster("new").min_hold.total_seconds() == 10
 
 
-@pytest.mark.parametrize("pattern", ["old", "*"])
-@pytest.mark.parametrize("own", [{}, {"min_hold": "10s"}, {"min_hold": "0s"}])
+@for_each("pattern", ["old", "*"])
+@for_each("own", [{}, {"min_hold": "10s"}, {"min_hold": "0s"}])
 def test_an_override_without_a_preset_has_nothing_of_that_of_the_block(own: dict[str, Any], pattern: str) -> None:
     overridden = read({"preset": "strimzi", **own, "clusters": {pattern: {"preset": None, "min_change": 0.2}}})
     plain = read({**own, "min_change": 0.2})

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.decisions import LONGEST_VALIDITY, Fence, Passed, ends_at, next_sequence, succeeds
 from policies.units import from_millis, to_millis
+from tests.cases import for_each
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_MS = to_millis(NOON)
@@ -29,7 +30,7 @@ def in_force(sequence: int, decided_at: datetime = NOON, appended_at: datetime =
     return Passed(sequence, decided_at, appended_at)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("new", "before", "passes"),
     [
         pytest.param(Decision(1), None, True, id="the first"),
@@ -71,7 +72,7 @@ class Loop:
 SECOND = timedelta(seconds=1)
 
 
-@pytest.mark.parametrize("ahead", [-1000, -1, 0, 1, 1000, 10**18])
+@for_each("ahead", [-1000, -1, 0, 1, 1000, 10**18])
 def test_a_forged_record_fences_out_no_more_than_the_time_to_the_next_repeat(ahead: int) -> None:
     fence, loop = Fence[str](), Loop(NOON_MS)
     assert fence.passes("a", loop.decide(NOON), NOON + SECOND)

@@ -26,9 +26,10 @@ from policies.units import (
     parse_duration,
     to_millis,
 )
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "seconds"),
     [
         ("0s", 0),
@@ -47,9 +48,7 @@ def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> N
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"]
-)
+@for_each("text", ["", "5", "s", "5 m", "-5m", "5M", "5m ", "1h30", "PT5M", "five minutes", "nan", ".5s"])
 def test_what_is_no_duration_is_refused_with_how_one_is_written(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration: write it as "):
         parse_duration(text)
@@ -100,7 +99,7 @@ def test_a_duration_lies_between_zero_and_a_century(kind: type[timedelta], value
         TypeAdapter(kind).validate_python(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "count"),
     [(0, 0), (42, 42), ("42", 42), ("5GB", 5 * 10**9), ("5GiB", 5 * 2**30), ("1.5kB", 1500), (2**63 - 1, 2**63 - 1)],
 )
@@ -108,7 +107,7 @@ def test_sizes_are_decimal_binary_or_plain(value: object, count: int) -> None:
     assert TypeAdapter(Size).validate_python(value) == count
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [-1, "-5GB", "", "GB", "5XB", "5 apples", float("nan"), float("inf"), 2**63, 10**400, "9" * 400 + "GB", True, [1]],
 )
@@ -154,7 +153,7 @@ def test_an_instant_needs_its_zone() -> None:
         TypeAdapter(Instant).validate_python(datetime(2026, 11, 21))  # noqa: DTZ001 - that is the point
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -173,7 +172,7 @@ def test_sizes_in_sentences(count: float, text: str) -> None:
     assert human_bytes(count) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seconds", "text"),
     [
         (0, "0 s"),
@@ -194,7 +193,7 @@ def test_the_state_holds_64_bits() -> None:
     assert units.MAX_INT64 == 2**63 - 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "is_accepted"),
     [
         ("1970-01-01T00:00:00Z", True),

@@ -33,6 +33,7 @@ from policies.wire import (
     decision_event,
     observation_event,
 )
+from tests.cases import for_each
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 READINGS: EventReader[Reading] = EventReader(reading_types())
@@ -247,7 +248,7 @@ def test_what_an_event_may_leave_out(record: bytes, expected: dict[str, Any]) ->
     assert READINGS.read(record) == READINGS.read(json.dumps(expected))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("record", "reason", "place"),
     [
         pytest.param(b"", "malformed", "record", id="empty"),
@@ -404,7 +405,7 @@ def test_an_event_with_any_bytes_replaced_is_read_or_a_bad_record(data: st.DataO
     assert error is None or ": " in error.detail
 
 
-@pytest.mark.parametrize("reading", reading_types())
+@for_each("reading", reading_types())
 def test_each_reading_names_its_type_once(reading: type[Reading]) -> None:
     assert [kind.event_type for kind in reading_types()].count(reading.event_type) == 1
 
@@ -421,7 +422,7 @@ def lists_of(kind: type[Reading]) -> list[str]:
 LISTS = [(kind, name) for kind in reading_types() for name in lists_of(kind)]
 
 
-@pytest.mark.parametrize(("kind", "name"), LISTS)
+@for_each(("kind", "name"), LISTS)
 def test_of_a_list_that_is_wrong_throughout_the_first_mistake_is_told(kind: type[Reading], name: str) -> None:
     """A record can hold two million, at a kilobyte and ten microseconds each, and be some thousand bytes compressed."""
     wrong = [{"a": [0]}] * 1000

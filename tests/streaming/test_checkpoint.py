@@ -7,9 +7,10 @@ import pyspark
 import pytest
 
 from streaming.settings import CheckpointPlace, explain_unreachable
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "uri", "folder"),
     [
         ("/srv/check point", "file:///srv/check%20point", Path("/srv/check point")),

@@ -10,6 +10,7 @@ import pytest
 from streaming.conf import SMALL_BATCH_TUNING, TUNING, launch_properties, session_properties
 from streaming.session import set_defaults
 from streaming.settings import FIXED_PROPERTIES, StreamSettings
+from tests.cases import for_each
 
 LOG = Path("/srv/headgate/spark.log")
 RUN = Path("/srv/headgate/spark-tmp/run-1")
@@ -48,12 +49,12 @@ def test_what_the_file_adds_to_ours_comes_after_it_and_what_else_it_says_counts(
     assert options["spark.executor.cores"] == "4"
 
 
-@pytest.mark.parametrize("name", FIXED_PROPERTIES)
+@for_each("name", FIXED_PROPERTIES)
 def test_what_decisions_rest_on_is_ours_whoever_says_otherwise(name: str) -> None:
     assert session_properties(settings(), "local[2]", {name: "other"}, RUN)[name] == FIXED_PROPERTIES[name]
 
 
-@pytest.mark.parametrize("name", [*TUNING, MANAGER])
+@for_each("name", [*TUNING, MANAGER])
 def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
     assert name in session_properties(settings(), "local[2]", {}, RUN)
     assert name not in session_properties(settings(), "local[2]", {name: "other"}, RUN)
@@ -86,7 +87,7 @@ def test_executors_elsewhere_have_their_own_folders_secret_and_way_to_the_driver
     assert not ours_alone & options.keys()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("folder", "manager"),
     [
         (None, "FileSystemBasedCheckpointFileManager"),

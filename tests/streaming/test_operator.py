@@ -32,6 +32,7 @@ from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, StateCache, decode
 from streaming.operator import KeyTransition, PolicyOperator, reconcile
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
 
@@ -546,7 +547,7 @@ def test_crashes_before_every_batch_change_no_byte() -> None:
     assert run(COURSE, set(range(len(COURSE)))) == UNBROKEN
 
 
-@pytest.mark.parametrize("number", range(len(COURSE)))
+@for_each("number", range(len(COURSE)))
 def test_a_batch_that_is_run_twice_gives_the_same_rows(number: int) -> None:
     query = Query()
     for batch in COURSE[:number]:

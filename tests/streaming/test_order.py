@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policies.wire import ObservedRecord
 from streaming.clocks import CLOCK_JUMP_MS, FARTHEST_MS, Order, ReadPosition
+from tests.cases import for_each
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -22,7 +23,7 @@ def times(*appended_ms: int, places: tuple[ReadPosition, ...] = (), now_ms: int 
     return [order.effective_ms(record(first + n, ms)) for n, ms in enumerate(appended_ms)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("appended", "expected"),
     [
         ([-3000, -2000, -1000], [-3000, -2000, -1000]),

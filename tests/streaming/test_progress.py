@@ -11,6 +11,7 @@ import pytest
 
 from streaming.progress import BatchProgress, ProgressListener, RawProgressListener, listen, read_progress
 from streaming.settings import SparkInternals
+from tests.cases import for_each
 
 # As Spark 4.2 gives it for this query, shortened in the middle.
 RECORDED: dict[str, Any] = {
@@ -76,7 +77,7 @@ def test_a_whole_progress_is_read() -> None:
     assert read_progress(RECORDED) == WHOLE
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("progress", "field"),
     [
         (without("batchDuration"), "duration_seconds"),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from streaming.settings import StreamSettings
+from tests.cases import for_each
 
 STANDALONE = {"master": "spark://master.example.org:7077"}
 HDFS = {"checkpoint_dir": "hdfs://n:8020/headgate"}
@@ -62,12 +63,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("given", GOOD.values(), ids=GOOD.keys())
+@for_each("given", GOOD.values(), ids=GOOD.keys())
 def test_what_can_work_is_taken(given: dict[str, Any]) -> None:
     StreamSettings.model_validate(given)
 
 
-@pytest.mark.parametrize(("given", "field", "says"), BAD.values(), ids=BAD.keys())
+@for_each(("given", "field", "says"), BAD.values(), ids=BAD.keys())
 def test_what_cannot_work_is_refused(given: dict[str, Any], field: str, says: str) -> None:
     with pytest.raises(ValidationError) as refused:
         StreamSettings.model_validate(given)

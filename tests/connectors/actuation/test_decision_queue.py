@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from connectors.actuation.worker import DecisionQueue
+from tests.cases import for_each
 from tests.connectors.actuation.test_decision_worker import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON
 
@@ -28,7 +29,7 @@ class Door:
         self.queue.read()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "new", "enters", "is_told"),
     [
         pytest.param(None, Toy(5), True, False, id="the first"),

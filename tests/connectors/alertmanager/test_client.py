@@ -11,6 +11,7 @@ from connectors.alertmanager.notifier import AlertmanagerClient, PostError, post
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.client import BearerAuth
 from policies.units import UserError
+from tests.cases import for_each
 
 URL = "http://alertmanager:9093/prefix/"
 
@@ -70,7 +71,7 @@ def _endless() -> httpx.Response:
     return httpx.Response(500, content=(b"x" * 1_000 for _ in range(10**9)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "said"),
     [
         (lambda _: httpx.Response(400, text="start time\nmust be before end time"), "status 400: start time must be"),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.alertmanager.settings import AlertmanagerSettings
+from tests.cases import for_each
 
 GOOD = "http://alertmanager-0:9093"
 
@@ -16,7 +17,7 @@ def test_addresses_alone_will_do() -> None:
         assert client.follow_redirects is False
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "field", "remedy"),
     [
         ({"urls": []}, "urls", "at least 1 item"),

@@ -3,9 +3,10 @@
 import pytest
 
 from connectors.bookie_disks.collector import list_ledger_dirs, parse_java_number, read_thresholds
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "number"),
     [
         ("0.95", 0.95), ("0.95f", 0.95), ("0.95F", 0.95), ("1d", 1.0), ("1.D", 1.0), (".9", 0.9), ("+0.9", 0.9),

@@ -18,6 +18,7 @@ from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.observations import Outcome
+from tests.cases import for_each
 
 LIST = "bk1/api/v1/bookie/list_bookies"
 CONFIG = {"bookiePort": "3181", "ledgerDirectories": "/a"}
@@ -96,7 +97,7 @@ def test_a_threshold_of_the_configuration_counts() -> None:
     assert (thresholds.read_only, thresholds.major_compaction) == (0.97, 0.8)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answers", "outcome", "said"),
     [
         pytest.param({"bk1/api/v1/config/server_config": 404}, "unsupported", "no such API", id="another server"),

@@ -2,10 +2,9 @@
 
 import itertools
 
-import pytest
-
 from connectors.collection import DETAIL_LENGTH, ReadErrors, most_telling, one_line
 from policies.observations import Outcome
+from tests.cases import for_each
 
 FAILURES = [outcome for outcome in Outcome if outcome is not Outcome.OK]
 
@@ -15,7 +14,7 @@ def test_a_detail_is_one_line_and_short() -> None:
     assert len(one_line("x" * 999)) == DETAIL_LENGTH
 
 
-@pytest.mark.parametrize("outcomes", list(itertools.combinations(FAILURES, 2)))
+@for_each("outcomes", list(itertools.combinations(FAILURES, 2)))
 def test_which_failure_says_most_does_not_depend_on_their_order(outcomes: tuple[Outcome, ...]) -> None:
     assert most_telling(outcomes) is most_telling(outcomes[::-1])
 

@@ -11,6 +11,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import ClusterSources
 from policies.observations import Outcome
+from tests.cases import for_each
 from tests.policies.isolation.scenario import isolation
 
 
@@ -32,7 +33,7 @@ class Watched(ClusterSources):
 OVERLAP = "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: "
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("version", "rules", "remedy"),
     [
         ("4.2.4", "current", None),
@@ -57,7 +58,7 @@ def test_the_rules_must_fit_the_version(version: str, rules: str, remedy: str | 
     assert [line.startswith(remedy or "") for line in found.remedies] == [True] * (remedy is not None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configuration", "block", "remedy"),
     [
         (
@@ -90,7 +91,7 @@ def test_the_settings_must_fit_the_brokers(
 OWN = {"metadataStoreUrl": "zk:zk1:2181,zk2:2181/pulsar"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configuration", "watched", "remedies"),
     [
         pytest.param({}, {}, (), id="nothing is said of stores"),

@@ -19,6 +19,7 @@ from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
 from policies.units import UserError
+from tests.cases import for_each
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -79,7 +80,7 @@ def test_a_refusal_is_not_an_empty_success(version: int) -> None:
     assert (reading.outcome, reading.volumes) == (Outcome.UNAUTHORIZED, ())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "outcome", "detail"),
     [
         (errors.KafkaTimeoutError("no answer within 5 s"), "timeout", "no answer within 5 s"),

@@ -9,6 +9,7 @@ from connectors.collection import DETAIL_LENGTH
 from connectors.kafka.cluster_client import detail_of, error_in, error_name, most_telling, outcome_of
 from policies.observations import Outcome
 from policies.units import UserError
+from tests.cases import for_each
 
 MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
     "acl": (errors.TopicAuthorizationFailedError(), Outcome.UNAUTHORIZED),
@@ -29,7 +30,7 @@ MEANINGS: dict[str, tuple[BaseException, Outcome]] = {
 }
 
 
-@pytest.mark.parametrize(("error", "outcome"), MEANINGS.values(), ids=MEANINGS)
+@for_each(("error", "outcome"), MEANINGS.values(), ids=MEANINGS)
 def test_an_error_has_one_outcome(error: BaseException, outcome: Outcome) -> None:
     assert outcome_of(error) is outcome
 

@@ -8,6 +8,7 @@ from connectors.kafka.topics import TopicSettings, acl_commands, is_shared, plan
 from policies.registry import COMMANDS
 from policies.units import UserError
 from policies.wire import DECIDER_TOPIC, SHARES_TOPIC
+from tests.cases import for_each
 
 TOPICS = [each.topic.removeprefix("headgate.") for each in plan(TopicSettings()) if not is_shared(each.topic)]
 
@@ -22,7 +23,7 @@ def writers(topic: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@for_each("topic", TOPICS)
 def test_decisions_and_commands_have_one_writer_each_and_no_collector_writes_anothers_topic(topic: str) -> None:
     found = writers(topic)
     assert found, "somebody writes it"

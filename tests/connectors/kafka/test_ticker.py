@@ -15,6 +15,7 @@ from connectors.kafka.topics import TopicSettings
 from policies.policy import Tick, timer_key, timer_record
 from policies.units import from_millis
 from policies.wire import EventReader
+from tests.cases import for_each
 
 START_MS = 1_795_248_000_000
 SLOW_SECONDS = 20.0
@@ -141,7 +142,7 @@ FORGED: Sequence[bytes | None] = (
 )
 
 
-@pytest.mark.parametrize("record", FORGED)
+@for_each("record", FORGED)
 def test_what_is_no_timer_is_nobodys(record: bytes | None) -> None:
     loop = Loop()
     loop.ticker.note(record)

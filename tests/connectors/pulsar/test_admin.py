@@ -12,6 +12,7 @@ from connectors.pulsar.rest import AdminError, PulsarAdmin
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
+from tests.cases import for_each
 
 GONE = (404, {"reason": "Namespace not found"})
 EMPTY = (200, None)
@@ -108,7 +109,7 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
 }
 
 
-@pytest.mark.parametrize(("ask", "answer", "path", "result"), READS.values(), ids=READS.keys())
+@for_each(("ask", "answer", "path", "result"), READS.values(), ids=READS.keys())
 def test_what_is_read_comes_in_its_shape(
     ask: Callable[[AdminApi], Any], answer: tuple[int, Any], path: str, result: Any
 ) -> None:

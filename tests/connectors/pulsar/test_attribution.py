@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor, parse_locator
 from connectors.pulsar.topics import ValuePart, difference, set_attribution
 from policies.switching.ledgers import LedgerKind
+from tests.cases import for_each
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
@@ -121,8 +122,8 @@ UNTOUCHED = {
 }
 
 
-@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-@pytest.mark.parametrize(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
+@for_each("codec", CODECS.values(), ids=CODECS)
+@for_each(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
     kind: LedgerKind, data: bytes, codec: Callable[[bytes], bytes]
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> 
     assert set_attribution(LedgerKind.CURSOR, data, 7, {None}, "new") != data
 
 
-@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+@for_each("codec", CODECS.values(), ids=CODECS)
 def test_a_compressed_cursor_is_written_plain(codec: Callable[[bytes], bytes]) -> None:
     plain = cursor(7, entry_of("a", "1" * 500), unknown=MARK_DELETE)
     after = set_attribution(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new")
@@ -190,7 +191,7 @@ ANEW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "after", "parts"), ANEW.values(), ids=ANEW)
+@for_each(("before", "after", "parts"), ANEW.values(), ids=ANEW)
 def test_a_new_id_and_its_cluster_differ_together_or_something_is_wrong(
     before: bytes, after: bytes, parts: tuple[ValuePart, ...]
 ) -> None:
@@ -233,7 +234,7 @@ DIFFERENCES = {
 }
 
 
-@pytest.mark.parametrize(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
+@for_each(("before", "after", "parts"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_a_difference_of_two_locators_has_its_name(before: bytes, after: bytes, parts: tuple[ValuePart, ...]) -> None:
     same = position(1, 1)
     for one, two in ((locator(before, same), locator(after, same)), (locator(same, before), locator(same, after))):

@@ -14,6 +14,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
+from tests.cases import for_each
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
 
@@ -72,7 +73,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "place", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+@for_each(("given", "place", "message"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_named_with_its_place_and_quotes_no_token(given: dict[str, Any], place: str, message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PulsarAdmin(**{"admin_url": "https://pulsar:8443", **given})

@@ -9,6 +9,7 @@ import pytest
 
 from connectors.pulsar.metadata import decompress, parse_cursor, parse_locator
 from policies.switching.ledgers import LedgerKind, Reference
+from tests.cases import for_each
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 
 CAPTURED = {
@@ -77,7 +78,7 @@ NO_CURSORS = {
 }
 
 
-@pytest.mark.parametrize(("data", "why"), NO_CURSORS.values(), ids=NO_CURSORS)
+@for_each(("data", "why"), NO_CURSORS.values(), ids=NO_CURSORS)
 def test_what_is_no_cursor_is_refused_with_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_cursor("/x", data)

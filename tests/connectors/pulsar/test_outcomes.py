@@ -11,6 +11,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import PulsarAdmin, describe_pulsar_error, outcome_of
 from policies.observations import Outcome
 from policies.units import UserError
+from tests.cases import for_each
 
 TOKEN = "never-shown-token"
 URL = "https://pulsar:8443"
@@ -61,7 +62,7 @@ STATUSES: dict[str, tuple[int, dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "body", "outcome", "detail"), STATUSES.values(), ids=STATUSES.keys())
+@for_each(("status", "body", "outcome", "detail"), STATUSES.values(), ids=STATUSES.keys())
 def test_a_status_is_an_outcome_with_the_servers_reason(
     status: int, body: dict[str, Any], outcome: str, detail: str
 ) -> None:
@@ -79,7 +80,7 @@ ERRORS: dict[str, tuple[Exception, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS.keys())
+@for_each(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_of_the_connection_is_an_outcome_at_once(error: Exception, outcome: str, detail: str) -> None:
     asked: list[httpx.Request] = []
     assert failure(api(error, asked=asked).tenants) == (outcome, f"GET /admin/v2/tenants: {detail}")
@@ -129,7 +130,7 @@ SHAPES: dict[str, tuple[Callable[[AdminApi], object], bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("ask", "body", "detail"), SHAPES.values(), ids=SHAPES.keys())
+@for_each(("ask", "body", "detail"), SHAPES.values(), ids=SHAPES.keys())
 def test_an_answer_of_another_shape_is_an_error_that_names_its_path(
     ask: Callable[[AdminApi], object], body: bytes, detail: str
 ) -> None:
@@ -190,7 +191,7 @@ def test_a_redirect_to_another_broker_is_followed_with_the_token() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "target",
     [
         pytest.param("https://evil:8443/there", id="a host that is not listed"),

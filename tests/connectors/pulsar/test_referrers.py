@@ -12,6 +12,7 @@ import pytest
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
+from tests.cases import for_each
 from tests.connectors.pulsar.znodes import compaction_info, cursor_info, delayed_info, schema_locator, topic_info
 
 TOPICS = "/managed-ledgers/t/n/persistent"
@@ -58,7 +59,7 @@ def staying(tree: Mapping[str, bytes], **ids: Collection[int]) -> dict[tuple[str
     return {(s.kind.value, s.cluster): (s.count, s.greatest_id) for s in inventory.staying("old", held_by(**ids))}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("topic", "expected"),
     [
         pytest.param(topic_info(3, 7), {("topic", "old"): (2, 7)}, id="no attribution: the bootstrap cluster"),
@@ -155,7 +156,7 @@ UNPLACED = {
 }
 
 
-@pytest.mark.parametrize(("path", "data"), UNPLACED.items(), ids=UNPLACED)
+@for_each(("path", "data"), UNPLACED.items(), ids=UNPLACED)
 def test_a_path_that_cannot_be_placed_is_a_problem_until_it_is_left_out(path: str, data: bytes) -> None:
     tree = {path: data} | ({f"{TOPIC}/s1": cursor_info(4)} if "s1" in path else {})
     problems = found(tree).problems

@@ -13,6 +13,7 @@ from connectors.sessions.registration import check_brokers
 from connectors.zookeeper.json_znodes import load_manager
 from policies.observations import Outcome
 from policies.sessions.readings import OwnedNode, Ownerships
+from tests.cases import for_each
 
 B1, B2 = "b1:8080", "b2:8080"
 X, Y = "t/ns/0x00000000_0x80000000", "t/ns/0x80000000_0xffffffff"
@@ -117,7 +118,7 @@ def test_a_registration_names_the_load_manager(value: bytes, manager: str | None
     assert node.has_extensible_load_manager is (manager is not None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("configuration", "outcome", "words"),
     [
         (

@@ -17,6 +17,7 @@ from connectors.pulsar.rest import PulsarAdmin
 from connectors.sessions.health import MemberHealthCollector, WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
+from tests.cases import for_each
 
 HEALTHY = httpx.codes.OK
 PATIENCE_SECONDS = 120.0
@@ -189,8 +190,8 @@ def test_a_name_that_is_no_address_is_not_asked(watch: Watch, cluster: Cluster) 
     assert set(watch.poll()) == {"b1:8080"}
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "localhost", "169.254.169.254"])
-@pytest.mark.parametrize("where", ["on the list", "in the settings", "in an earlier reading"])
+@for_each("host", ["0.0.0.0", "localhost", "169.254.169.254"])
+@for_each("where", ["on the list", "in the settings", "in an earlier reading"])
 def test_nobody_is_asked_at_an_address_at_which_each_machine_finds_itself(host: str, where: str) -> None:
     cluster = Cluster(b1=HEALTHY)
     watch = Watch(cluster, **({"members": (f"{host}:8080",)} if where == "in the settings" else {}))
@@ -276,7 +277,7 @@ def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
     [
         {"member_url": "http://b1:8080"},

@@ -10,6 +10,7 @@ from policies.observations import Outcome
 from policies.sessions.readings import NodeKind, OwnedNode
 from policies.units import from_millis
 from policies.wire import MAX_RECORD_BYTES, observation_event
+from tests.cases import for_each
 
 # As Pulsar 4.2 writes them.
 BUNDLE = (
@@ -18,7 +19,7 @@ BUNDLE = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "member"),
     [
         (BUNDLE, "b1.example.org:8080"),

@@ -9,6 +9,7 @@ from pydantic import SecretStr, ValidationError
 from connectors.isolation.collector import WatchedBookies
 from connectors.zookeeper.session import ZooKeeperConnection
 from policies.units import UserError
+from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 
@@ -53,7 +54,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "field", "message"), REFUSED.values(), ids=REFUSED)
+@for_each(("given", "field", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_work_is_refused_by_name_and_never_quoted(given: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ValidationError) as raised:
         ZooKeeperConnection.model_validate({"servers": "zk:2181", **given})

@@ -3,13 +3,13 @@
 import socket
 import ssl
 
-import pytest
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error, outcome_of
 from policies.observations import Outcome
 from policies.units import UserError
+from tests.cases import for_each
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 MISTRUSTED = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -40,7 +40,7 @@ ERRORS: dict[str, tuple[BaseException, Outcome, str]] = {
 }
 
 
-@pytest.mark.parametrize(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS)
+@for_each(("error", "outcome", "detail"), ERRORS.values(), ids=ERRORS)
 def test_an_error_has_an_outcome_and_a_detail(error: BaseException, outcome: Outcome, detail: str) -> None:
     assert outcome_of(error) is outcome
     assert describe_zookeeper_error(error).startswith(detail)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import parse_groups
 from policies.bookie_readings import RackInfo
+from tests.cases import for_each
 
 GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {
     "zero bytes": (b"", {}),
@@ -26,7 +27,7 @@ GROUPS: dict[str, tuple[bytes, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "groups"), GROUPS.values(), ids=GROUPS)
+@for_each(("data", "groups"), GROUPS.values(), ids=GROUPS)
 def test_groups_are_understood(data: bytes, groups: dict[str, Any]) -> None:
     assert parse_groups(data) == groups
 
@@ -42,7 +43,7 @@ NO_GROUPS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "message"), NO_GROUPS.values(), ids=NO_GROUPS)
+@for_each(("data", "message"), NO_GROUPS.values(), ids=NO_GROUPS)
 def test_what_is_no_groups_is_refused_with_its_place(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_groups(data)
@@ -73,7 +74,7 @@ AFFINITIES: dict[str, tuple[bytes, tuple[Any, ...] | None]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "expected"), AFFINITIES.values(), ids=AFFINITIES)
+@for_each(("data", "expected"), AFFINITIES.values(), ids=AFFINITIES)
 def test_affinity_is_understood(data: bytes, expected: tuple[Any, ...] | None) -> None:
     affinity = parse_affinity(data)
     assert (affinity and (affinity.primary, affinity.secondary, affinity.strict)) == expected

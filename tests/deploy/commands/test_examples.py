@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from deploy.commands.examples import EXAMPLES
 from deploy.commands.root import app
 from deploy.commands.shell import complete_clusters, complete_policies
+from tests.cases import for_each
 
 GROUP = typer.main.get_command(app)
 
@@ -28,7 +29,7 @@ def list_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(list_commands(GROUP))
 
 
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
+@for_each(("name", "line"), [(name, line) for name, lines in EXAMPLES.items() for line in lines])
 def test_an_example_names_a_command_and_options_that_exist(name: str, line: str) -> None:
     words = [word for word in shlex.split(line) if not word.startswith("HEADGATE_SETTINGS=")]
     assert words[: 1 + len(name.split())] == ["headgate", *name.split()]

@@ -18,6 +18,7 @@ from policies.observations import ReportResult
 from policies.pauses import PauseCommand, PolicyPause
 from policies.units import UserError, to_millis
 from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.cases import for_each
 from tests.connectors.exporter.loop import quota, reported
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -26,7 +27,7 @@ NOWHERE: dict[str, Any] = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
 WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}}}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("settings", "request_", "message"),
     [
         (WATCHED, PauseRequest("trottle", None, HOUR), "policy: 'trottle' is no policy; did you mean throttle?"),

@@ -3,6 +3,7 @@
 import pytest
 
 from deploy.demo.story import DemoSample, Phase, Story
+from tests.cases import for_each
 
 LOAD = 8_000_000
 
@@ -38,7 +39,7 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     assert phases == list(Phase)[1 : len(phases) + 1]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "stays"),
     [
         ([sample(0), sample(10, 0.9)], []),

@@ -27,6 +27,7 @@ from deploy.doctor import Result, Verdict, ask_all, doctor_view, machine_probes,
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.registry import AUDIT
+from tests.cases import for_each
 
 SECRET = "hunter2-and-more"
 
@@ -44,7 +45,7 @@ def probe(name: str, answer: ProbeResult | Exception, after_seconds: float = 0.0
 OK = ProbeResult(Outcome.OK, "fine")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("outcome", "verdict"),
     [
         (Outcome.OK, Verdict.WORKS),
@@ -169,7 +170,7 @@ def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[st
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("token", "role"),
     [
         (None, None),

@@ -13,6 +13,7 @@ from policies.units import to_millis
 from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.cases import for_each
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
 from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members
 
@@ -90,7 +91,7 @@ def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
 WITH_AN_END = [kind for kind in decision_types() if "valid_until" in kind.model_fields]
 
 
-@pytest.mark.parametrize("kind", WITH_AN_END)
+@for_each("kind", WITH_AN_END)
 def test_what_its_reference_calls_an_order_is_not_kept_up(kind: type[Decision]) -> None:
     what_ends = str(kind.model_fields["valid_until"].description)
     assert kind.is_kept_up is ("begin" not in what_ends), what_ends

@@ -8,6 +8,7 @@ import yaml
 from deploy.policy_commands.strimzi import import_properties
 from deploy.settings.application import Settings
 from policies.units import UserError
+from tests.cases import for_each
 
 P = "client.quota.callback.static."
 LIMIT = f"{P}storage.per.volume.limit.min.available"
@@ -74,7 +75,7 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lines", "said"),
     [
         pytest.param([f"{LIMIT}.bytes=1", f"{LIMIT}.ratio=0.1"], "more than one hard limit", id="two hard"),
@@ -227,7 +228,7 @@ def test_an_unknown_key_of_the_plugin_is_named() -> None:
     assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("lines", "interval"),
     [
         pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.check-interval=90"], "1m30s", id="released: seconds"),

@@ -9,6 +9,7 @@ from deploy.processes.parts import Collectors, Connections
 from deploy.settings.application import Settings
 from policies.units import UserError
 from policies.wire import SHARE_COUNT, share_of
+from tests.cases import for_each
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
@@ -49,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("cluster", "expected"), CASES.values(), ids=CASES)
+@for_each(("cluster", "expected"), CASES.values(), ids=CASES)
 def test_each_block_of_a_cluster_asks_for_its_collector(cluster: dict[str, Any], expected: list[str]) -> None:
     assert names({"c1": cluster}) == expected
 

@@ -12,6 +12,7 @@ from deploy.settings.application import EMBEDDED_CLUSTER, Settings
 from deploy.settings.embedded import with_embedded
 from policies.throttle import ThrottleSettings
 from policies.units import UserError
+from tests.cases import for_each
 
 SERVERS = "127.0.0.1:19092"
 HARD_RATIO, SOFT_RATIO = 0.05, 0.15
@@ -80,7 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[float | None, float | None]]] = {
 }
 
 
-@pytest.mark.parametrize(("throttle", "expected"), CASES.values(), ids=CASES)
+@for_each(("throttle", "expected"), CASES.values(), ids=CASES)
 def test_the_built_in_limits_are_its_defaults_where_the_user_sets_none(
     throttle: dict[str, Any], expected: tuple[float | None, float | None]
 ) -> None:

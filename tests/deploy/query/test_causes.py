@@ -1,9 +1,9 @@
 """The last line of a process that gives up names the cause, whatever it was wrapped in."""
 
-import pytest
 from py4j.protocol import Py4JError
 
 from deploy.query.supervisor import cause_in_one_line
+from tests.cases import for_each
 
 _STAGE = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in "
@@ -12,7 +12,7 @@ _STAGE = (
 _TRACE = "\n\tat org.apache.kafka.clients.producer.KafkaProducer.doSend(KafkaProducer.java:1)\n\nDriver stacktrace:"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "cause"),
     [
         (

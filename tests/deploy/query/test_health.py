@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from deploy.query.supervisor import QueryHealth
 from streaming.operator import StepMark
 from streaming.progress import BatchProgress
+from tests.cases import for_each
 
 STALL_SECONDS = 60.0
 START_SECONDS = 180.0
@@ -91,7 +92,7 @@ def test_a_long_batch_whose_steps_go_on_is_no_stall(tmp_path: Path) -> None:
     assert health.stalled_seconds() is None
 
 
-@pytest.mark.parametrize(("watched", "seconds"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
+@for_each(("watched", "seconds"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
 def test_a_stall_is_silence_for_longer_than_it_may_take(watched: Watched, seconds: float | None) -> None:
     assert watched.health.stalled_seconds() == seconds
     problem = None if seconds is None else f"the query has made no progress for {seconds:.0f} s"

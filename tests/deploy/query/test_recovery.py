@@ -14,6 +14,7 @@ from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
 from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.cases import for_each
 from tests.policies.scenario import GB, HARD, at, log_dirs, throttle
 
 ALERTS = [
@@ -38,7 +39,7 @@ def command(at: datetime, until: datetime | None) -> Record:
     return Record("commands", b"", observation_event(reading, id="c", source="cli", time=at), to_millis(at))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("quiet", "commands", "now", "found"),
     [
         pytest.param(PAUSED, [], NOON + DAY, True, id="its command is no longer kept"),

@@ -8,6 +8,7 @@ import pytest
 from policies.bookie_disks.readings import PublishState
 from policies.decisions import Alert, AlertStatus
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, all_disks, disks, failed, let_through, settings
 from tests.policies.virtual_run import at
 
@@ -33,7 +34,7 @@ def fill(run: Run, first: float, rate: float, until: int, *, since: int = 0) -> 
     return run
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "first", "rate", "fires"),
     [
         pytest.param({}, STOPPED, 33.0, True, id="stopped, and full within half an hour"),

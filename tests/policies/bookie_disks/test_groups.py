@@ -4,6 +4,7 @@ import pytest
 
 from policies.bookie_readings import NamespaceAffinity
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, settings
 from tests.policies.cases_of_bookies import affinity, racks
 
@@ -24,7 +25,7 @@ def test_a_full_bookie_slows_its_own_group_only() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("groups", "namespaces", "group", "factor", "ensemble"),
     [
         pytest.param(None, {"a/b": "g1"}, "default", 1.0, 2, id="without groups all bookies are one group"),
@@ -85,8 +86,8 @@ WRONG = {
 """Readings that would open the gate of the group, or stop it, if one were enough."""
 
 
-@pytest.mark.parametrize("free", [{"b1": 16, "b2": 50, "b3": 60}, {"b1": 60, "b2": 5, "b3": 14}], ids=["two", "three"])
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@for_each("free", [{"b1": 16, "b2": 50, "b3": 60}, {"b1": 60, "b2": 5, "b3": 14}], ids=["two", "three"])
+@for_each("wrong", WRONG.values(), ids=WRONG)
 def test_one_wrong_reading_of_groups_or_affinities_moves_no_factor(wrong: Observation, free: dict[str, float]) -> None:
     """With ensembles of three, the third best of three decides: fewer bookies, or smaller ensembles, would move it."""
     members, ensemble = ("b1 b2", 2) if free["b1"] == 16 else ("b1 b2 b3", 3)

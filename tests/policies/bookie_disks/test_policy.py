@@ -10,12 +10,13 @@ from policies.bookie_disks.state import BookieDisksState
 from policies.observations import Observation, Outcome
 from policies.pauses import PolicyPause
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, QUIET, Run, all_disks, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 from tests.policies.virtual_run import at
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ensemble", "free", "factor", "reason"),
     [
         pytest.param(3, [1, 50, 50, 50, 50], 1.0, "above_limits", id="one full bookie of five slows nobody down"),

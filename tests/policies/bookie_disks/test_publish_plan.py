@@ -12,6 +12,7 @@ from policies.bookie_disks.publish_plan import (
     WantedShare,
     plan_publish,
 )
+from tests.cases import for_each
 
 BASE, FLOOR = 1000, 50
 NO_LIMIT, THEIRS = FoundLimit(None, None), FoundLimit(800, '{"rate": 800}')
@@ -21,7 +22,7 @@ HALF = WantedShare(0.5, PublishReason.DECIDED)
 ALL = WantedShare(1.0, PublishReason.DECIDED)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wanted", "record", "found", "expected"),
     [
         pytest.param(HALF, None, NO_LIMIT, ("set", "decided", 500, NO_LIMIT), id="a share of the base is set"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from policies.free_space.gate import FactorVerdict, Gate, HoldReason, move
 from policies.units import millis_of, to_millis
+from tests.cases import for_each
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
 A, B = (1, "/data/a"), (2, "/data/b")
@@ -19,7 +20,7 @@ def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int
     return Gate(factor, None if changed_ago is None else to_millis(at(1000 - changed_ago)), stopped_by)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "raw", "stopping", "recovered", "verdict", "factor", "hold"),
     [
         pytest.param(gate(1.0), 1.0, set(), set(), "no_change", 1.0, None, id="open stays open"),

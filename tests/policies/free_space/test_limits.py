@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.free_space.limits import Limit, LimitHit, as_settings, assess
+from tests.cases import for_each
 
 GB = 10**9
 
@@ -18,7 +19,7 @@ def below(value: float | str) -> Limit:
     return Limit.model_validate({"available_bytes_below": value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("free", "total", "soft", "hard", "factor", "hit"),
     [
         pytest.param(4 * GB, 100 * GB, "5GB", 0.01, 0.75, LimitHit.SOFT, id="the example of the specification"),
@@ -116,7 +117,7 @@ def test_a_factor_of_0_at_hard_of_1_above_both_and_in_between_between(
         assert soft.in_bytes(total) > hard.in_bytes(total)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("limit", "free", "total", "margin", "reached"),
     [
         (below("1000B"), 1000, 9, 0.0, True),

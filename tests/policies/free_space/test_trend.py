@@ -21,6 +21,7 @@ from policies.free_space.trend import (
     estimate_filling,
     follow_reading,
 )
+from tests.cases import for_each
 
 MB, GB = 10**6, 10**9
 Levels = Sequence[tuple[float, int]]
@@ -79,7 +80,7 @@ def test_a_linear_fill_is_said_once_it_has_been_seen_for_a_fortieth_of_what_is_l
     assert [a.confidence < b.confidence for a, b in pairwise(found) if 100 <= a.second < 190] == [True] * 9
 
 
-@pytest.mark.parametrize(
+@for_each(
     "levels",
     [
         pytest.param([], id="nothing read"),
@@ -100,8 +101,8 @@ def test_what_does_not_fill_has_no_rate(levels: Levels) -> None:
     assert said(levels) == []
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
-@pytest.mark.parametrize("every", [1, 10])
+@for_each("share", [0.02, 0.1, 0.5])
+@for_each("every", [1, 10])
 def test_after_space_came_back_nothing_of_the_old_rate_is_said(every: int, share: float) -> None:
     fill = line(MB, every=every, count=60, free=2 * GB)
     end, free = fill[-1][0], round(fill[-1][1] * (1 + share))
@@ -128,7 +129,7 @@ def test_a_volume_that_begins_to_fill_after_a_long_rest_shows_its_rate_within_th
     assert first.rate == pytest.approx(10 * MB)
 
 
-@pytest.mark.parametrize("burst_at", range(3, 58, 6))
+@for_each("burst_at", range(3, 58, 6))
 def test_one_burst_among_sixty_readings_moves_the_rate_by_less_than_a_tenth(burst_at: int) -> None:
     levels = line(MB, free=20 * GB, count=90)
     levels[burst_at] = (levels[burst_at][0], levels[burst_at][1] - 100 * MB)
@@ -188,8 +189,8 @@ def test_a_reading_that_is_off_by_half_a_poll_is_no_step(late_bytes: int, is_ste
     assert told([*levels[:-1], (second, free - late_bytes)])[-1].rate == (0 if is_step else pytest.approx(100 * MB))
 
 
-@pytest.mark.parametrize("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
-@pytest.mark.parametrize(
+@for_each("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
+@for_each(
     ("rises", "overdue"),
     [
         pytest.param([(0, 79 * GB), (10, 9 * GB), (11, 21 * GB), (30, 20 * GB), (31, 41 * GB)], 71, id="falling peaks"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QuarantineVerdict
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.policies.isolation.scenario import LONG, ON, Run, affinity, at, bookies, everything, racks, to
 
 MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
@@ -65,7 +66,7 @@ def test_a_second_reading_lifts_the_guard_when_it_has_settled() -> None:
     assert run.said("isolation-leak")[-1] == (80, "c1/acme/a", "resolved", "critical")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reading",
     [
         pytest.param(bookies(70, OTHERS), id="bookies of another cluster"),
@@ -79,7 +80,7 @@ def test_a_second_reading_lifts_the_guard_when_it_has_settled() -> None:
         pytest.param(racks(70, {"default": MEMBERS.removeprefix("bk1 ")}), id="one member is missing"),
     ],
 )
-@pytest.mark.parametrize("grace", ["0s", "10s"])
+@for_each("grace", ["0s", "10s"])
 def test_one_odd_reading_orders_nothing_and_raises_nothing_critical(reading: Observation, grace: str) -> None:
     run = settled(grace=grace).see(reading).until(79)
     run.see(*everything(80, MEMBERS, GROUPS, NAMESPACES)).until(200)
@@ -175,7 +176,7 @@ def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() ->
     assert orders(run.until(220))[-1] == ("bk11", "quarantine")
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
+@for_each("order", list(permutations(range(3))))
 def test_the_order_of_collectors_in_one_instant_makes_nobody_join_in_place(order: tuple[int, ...]) -> None:
     run = settled()
     seen = everything(70, f"{MEMBERS} bk11", {"default": f"{MEMBERS} bk11"}, NAMESPACES)

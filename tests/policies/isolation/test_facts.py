@@ -6,6 +6,7 @@ from policies.isolation.facts import IsolationFacts, join_facts
 from policies.isolation.fold import fold
 from policies.isolation.state import BookieClusterState
 from policies.observations import Observation, Outcome
+from tests.cases import for_each
 from tests.policies.isolation.scenario import CLUSTER, affinity, at, bookies, isolation, racks
 
 SETTINGS = isolation(validity="60s")
@@ -20,7 +21,7 @@ def read(bookies_at: float, racks_at: float, affinity_at: float) -> tuple[Observ
     return bookies(bookies_at, "bk1 bk2"), racks(racks_at, QUARANTINED), affinity(affinity_at, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("observations", "stale", "has_fresh_registrations"),
     [
         pytest.param(read(40, 40, 40), set(), True, id="all fresh"),

@@ -10,6 +10,7 @@ from policies.isolation.settings import RuleSet
 from policies.isolation.state import BookieClusterState
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.isolation.scenario import (
     CLUSTER,
     GROUPS,
@@ -81,7 +82,7 @@ def test_taken_back_what_the_settings_promise_holds_again() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("order", list(permutations((10, 20, 30))))
+@for_each("order", list(permutations((10, 20, 30))))
 def test_the_last_promise_counts_in_whatever_order_they_come(order: tuple[int, ...]) -> None:
     given = {10: "current", 20: None, 30: "legacy"}
     run = short()

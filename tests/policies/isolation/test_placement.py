@@ -13,6 +13,7 @@ from policies.isolation.messages import find_next_verdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, Exclusion, classify, place
 from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.isolation.state import Cohort
+from tests.cases import for_each
 
 TWO_GROUPS = {"p": "a b", "s": "c d", "x": "e"}
 
@@ -26,7 +27,7 @@ def affinity(primary: str, secondary: str = "") -> AffinityGroups:
     return AffinityGroups(frozenset(primary.split()), frozenset(secondary.split()))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "writable", "groups", "own", "n", "candidates", "tier", "headroom"),
     [
         pytest.param("legacy", "a b c e u", TWO_GROUPS, ("p", "s"), 2, "a b u", "primary", 1, id="legacy: U always"),
@@ -112,7 +113,7 @@ def test_where_nothing_is_excluded(
     assert (placed.reason, placed.feasible, placed.headroom) == (reason, True, 2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rules", "writable", "candidates", "tier"),
     [
         ("legacy", "a x y u", "xyu", Tier.SECONDARY),
@@ -122,7 +123,7 @@ def test_where_nothing_is_excluded(
         ("strict", "a u v", "", Tier.NONE),
     ],
 )
-@pytest.mark.parametrize("unaffine", list(Unaffine))
+@for_each("unaffine", list(Unaffine))
 def test_secondary_groups_alone_are_an_affinity_whose_primary_groups_are_always_short(
     rules: str, writable: str, candidates: str, tier: Tier, unaffine: Unaffine
 ) -> None:

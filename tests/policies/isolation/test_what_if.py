@@ -4,11 +4,12 @@ import pytest
 
 from policies.isolation.placement import BookieMembership, HypotheticalChange, apply_changes, parse_change
 from policies.units import UserError
+from tests.cases import for_each
 
 NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "change"),
     [
         ("add=bk9:3181", HypotheticalChange("add", "bk9:3181")),
@@ -23,15 +24,13 @@ def test_a_change_is_read(text: str, change: HypotheticalChange) -> None:
     assert parse_change(text) == change
 
 
-@pytest.mark.parametrize(
-    "text", ["", "bk1", "add", "add=", "lose=bk1", "add=@g", "add=bk1@", "remove=", "remove-group="]
-)
+@for_each("text", ["", "bk1", "add", "add=", "lose=bk1", "add=@g", "add=bk1@", "remove=", "remove-group="])
 def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
     with pytest.raises(UserError, match="add=BOOKIE@GROUP"):
         parse_change(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "writable", "groups"),
     [
         pytest.param(["add=c:1"], {"a:1", "b:1", "c:1"}, NOW.groups, id="joins without a group"),

@@ -1,10 +1,10 @@
 """Bundles are ranges: what others cover was split or merged, and is neither an orphan nor to be owned again."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.sessions.state import NodeRecord, ReplacedBundles, find_replaced
+from tests.cases import for_each
 from tests.policies.sessions.course import Run, node, session, tree
 
 NS = "/namespace/t/ns"
@@ -21,7 +21,7 @@ def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord
     return NodeRecord(name, 100, "n", exists=exists, changed_ms=changed_ms)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("others", "expected"),
     [
         ([], (False, False)),

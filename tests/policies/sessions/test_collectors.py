@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from policies.observations import Observation
+from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.sessions.course import (
     BUNDLE,
@@ -85,7 +86,7 @@ def test_the_order_of_collectors_within_an_instant_changes_no_decision(
 ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "denied",
     [
         session(21, "b1", "expired", "0xb1"),
@@ -100,7 +101,7 @@ ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
         owned(21, None, None),
     ],
 )
-@pytest.mark.parametrize("cut", [Run.feed, lambda run, seen: run.together(*seen)], ids=["one by one", "in one batch"])
+@for_each("cut", [Run.feed, lambda run, seen: run.together(*seen)], ids=["one by one", "in one batch"])
 def test_a_reading_that_the_next_ones_deny_orders_nothing(denied: Observation, cut: Any) -> None:
     run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
     for second in range(0, 120, 5):

@@ -6,6 +6,7 @@ from policies.observations import Observation
 from policies.sessions.emit import FORGET_MS, find_forgotten, is_long_absent
 from policies.sessions.readings import registration_path
 from policies.sessions.state import Health, Member, NodeRecord, SourceRecord
+from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     absent,
@@ -59,7 +60,7 @@ def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it
     assert run.state.claims == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("unseen_ms", "who", "forgotten"),
     [
         (300_000, "b2", False),

@@ -9,6 +9,7 @@ from policies.sessions.judge import RuledClaim
 from policies.sessions.ownership_table import BundleRuling
 from policies.sessions.state import Claim, NodeRecord
 from policies.units import from_millis
+from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, Run, absent, at, owned, session, tree
 from tests.policies.sessions.joined import connected, expired, joined, published
 
@@ -102,7 +103,7 @@ def test_the_sentence_about_a_bundle(ruling: BundleRuling, rivals: tuple[str, ..
     assert message(ruling, NODE, *rivals) == expected
 
 
-@pytest.mark.parametrize("reason", OwnershipReason)
+@for_each("reason", OwnershipReason)
 def test_there_is_a_sentence_for_every_reason_with_and_without_a_node_and_what_it_says(reason: OwnershipReason) -> None:
     for node in (NODE, NodeRecord(BUNDLE, 1, "n"), None):
         said = message(BundleRuling(UNLOAD, reason), node, "b3")

@@ -6,6 +6,7 @@ from policies.observations import Observation
 from policies.sessions import SessionsSettings
 from policies.sessions.fleet import Budget, RoleFacts, fewest_fleet_wide, find_unread, join_roles
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
+from tests.cases import for_each
 from tests.policies.sessions.course import session
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -13,7 +14,7 @@ SETTINGS = SessionsSettings()
 VALIDITY_MS = 300_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("members", "ratio", "needed"), [(1, 1.0, 2), (3, 0.3, 2), (10, 0.3, 3), (11, 0.3, 4), (100, 0.07, 7), (4, 1.0, 4)]
 )
 def test_how_many_make_it_a_loss_of_the_fleet(members: int, ratio: float, needed: int) -> None:
@@ -63,7 +64,7 @@ def test_each_role_is_a_fleet_of_its_own() -> None:
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "now_ms", "reason", "evidence"),
     [
         (OK, 1000 + VALIDITY_MS, None, ()),

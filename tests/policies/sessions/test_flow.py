@@ -6,9 +6,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pytest
-
 import policies.sessions
+from tests.cases import for_each
 from tests.policies.sessions.course import Run, at, owned, session
 from tests.policies.sessions.joined import connected
 
@@ -34,7 +33,7 @@ def imported(path: Path) -> set[str]:
     return names | {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@for_each("stage", STAGES)
 def test_a_stage_knows_none_that_comes_after_it(stage: str) -> None:
     known = {found for path in modules(stage) for name in imported(path) if (found := stage_of(name))}
     assert max(map(STAGES.index, known | {stage})) == STAGES.index(stage)

@@ -7,6 +7,7 @@ import pytest
 from policies.observations import Observation
 from policies.sessions.fleet import Certainty
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.sessions.course import at, health, registered, session, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
@@ -19,7 +20,7 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
     return joined(*B1, *readings, until=until, **settings).members["b1"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "until", "dead"),
     [
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 10, True),
@@ -52,7 +53,7 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
     assert b1(*readings, until=until).liveness.is_dead is dead
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "since"),
     [
         ([unregistered(10, "b1"), health(12, "b1")], 10),
@@ -96,7 +97,7 @@ def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     assert b1(*readings, until=400).liveness.unregistered is None, "readings past their validity"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "until", "certainty"),
     [
         ([unregistered(10, "b1"), health(12, "b1")], 14, Certainty.ONCE),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from policies.observations import Observation
+from tests.cases import for_each
 from tests.policies.sessions.course import CLUSTER, Run, health, node, session, tree
 from tests.policies.sessions.world import World
 
@@ -27,9 +28,9 @@ def watch(run: Run, dead: Callable[[str, int], bool], *names: str, until: int, w
 # --- registrations that are not ephemeral
 
 
-@pytest.mark.parametrize("count", [1, 3, 12])
-@pytest.mark.parametrize("died", ["none", "one", "all"])
-@pytest.mark.parametrize("watched", [True, False])
+@for_each("count", [1, 3, 12])
+@for_each("died", ["none", "one", "all"])
+@for_each("watched", [True, False])
 def test_registrations_that_outlive_sessions_are_reported_and_health_decides(
     count: int, died: str, watched: bool
 ) -> None:

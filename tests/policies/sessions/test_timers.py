@@ -3,10 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-import pytest
-
 from policies.observations import Observation
 from policies.sessions import timers
+from tests.cases import for_each
 from tests.policies.sessions.course import at, health, owned, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
 
@@ -18,7 +17,7 @@ def wake_at(*readings: Observation, until: float, review_at: datetime | None = N
     return None if moment is None else (moment - at(0)).total_seconds()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "until", "expected"),
     [
         ([], 0, None),

@@ -6,6 +6,7 @@ import pytest
 
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import LogDirs, VolumeReading
+from tests.cases import for_each
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -180,7 +181,7 @@ def test_a_broker_that_left_is_not_unread() -> None:
     assert run.said(UNREAD) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "course",
     [
         pytest.param([log_dirs(0, 1, 9 * GB), log_dirs(0, 2, 9 * GB)], id="all brokers silent"),
@@ -188,7 +189,7 @@ def test_a_broker_that_left_is_not_unread() -> None:
         pytest.param([members(t, outcome=Outcome.UNREACHABLE) for t in range(0, 300, 10)], id="no brokers known"),
     ],
 )
-@pytest.mark.parametrize("block", [HARD, {}], ids=["limited", "only observed"])
+@for_each("block", [HARD, {}], ids=["limited", "only observed"])
 def test_when_nothing_is_known_for_validity_it_is_critical(course: list[Any], block: dict[str, Any]) -> None:
     run = Run(throttle(block)).feed(course).until(900)
     of_cluster = [a for a in run.alerts if a.subject == CLUSTER]

@@ -6,6 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.throttle.fold import AdoptCommand, ForgetCommand
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, Run, at, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 
@@ -19,7 +20,7 @@ STOPPED = [members(0, 1, 2), log_dirs(0, 1, {A: 0, B: 9 * GB}), log_dirs(0, 2, 9
 LEFT = [members(60, 2)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "course",
     [
         pytest.param([log_dirs(60, 1, {B: 9 * GB})], id="taken out"),
@@ -29,7 +30,7 @@ LEFT = [members(60, 2)]
         pytest.param(LEFT, id="broker left"),
     ],
 )
-@pytest.mark.parametrize("preset", [None, "strimzi"])
+@for_each("preset", [None, "strimzi"])
 def test_a_log_dir_that_is_gone_or_failed_counts_no_more_once_it_is_forgotten(
     course: list[Observation], preset: str | None
 ) -> None:

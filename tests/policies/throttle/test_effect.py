@@ -9,6 +9,7 @@ from policies.observations import Observation, Outcome
 from policies.throttle.alerts import CONTESTED, ESCAPED, NOT_CARRIED_OUT, UNKNOWN_ORIGINAL, WITHOUT_EFFECT
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, HARD, Run, at, log_dirs, members, throttle
 
 FREE = 900
@@ -37,7 +38,7 @@ def firing(*observations: Observation) -> dict[str, Alert]:
     return {name: alert for name, alert in alerts.items() if alert.status is AlertStatus.FIRING}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rate", "more", "expected"),
     [
         pytest.param(3.0, {}, False, id="what the quotas let through, and some more"),

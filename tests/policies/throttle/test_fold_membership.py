@@ -5,6 +5,7 @@ import pytest
 from policies.observations import Observation, Outcome
 from policies.throttle.fold import fold
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.scenario import GB, at, log_dirs, members
 from tests.policies.throttle.known import A, counting, folded, freshness
 
@@ -14,7 +15,7 @@ def test_a_broker_left_when_a_membership_first_lacked_it_though_later_ones_are_i
     assert known.brokers[0].left_ms == to_millis(at(20))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("membership", "kind"),
     [
         pytest.param(members(20, 2), "departed", id="a newer one without it"),

@@ -9,6 +9,7 @@ from policies.free_space.limits import LimitHit
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import FALLBACK_REASONS, ThrottleReason
 from policies.throttle.readings import LogDirs, VolumeReading
+from tests.cases import for_each
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -121,7 +122,7 @@ def test_without_limits_a_cluster_is_observed_never_throttled(course: list[Obser
     assert {d.factor for d in run.decisions} == {1.0}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("course", "expected"),
     [
         pytest.param([log_dirs(0, 1, 50 * GB)], (300, "stale_volume", 0.5), id="a broker falls silent"),
@@ -194,7 +195,7 @@ def test_a_slowed_cluster_needs_no_margin() -> None:
     assert run.until(30).factor == pytest.approx(0.075)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("free", "factor"),
     [
         (3.2, 0.55),

@@ -3,6 +3,7 @@
 import pytest
 
 from policies.throttle.quota_plan import CLOSE_LOOK_SECONDS, Contest, note_put_back
+from tests.cases import for_each
 
 
 def contest(*at: float) -> Contest:
@@ -19,7 +20,7 @@ def test_three_times_the_same_value_are_a_contest_and_another_value_begins_again
     assert note_put_back(found, 50.0, None) == Contest((50.0,), None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("known", "now", "expected"),
     [
         pytest.param(contest(0.0), 1.0, CLOSE_LOOK_SECONDS, id="often at first"),

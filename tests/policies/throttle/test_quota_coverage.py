@@ -20,6 +20,7 @@ from policies.throttle.quota_state import (
     recorded_entity,
     takes_precedence,
 )
+from tests.cases import for_each
 
 BY_PRECEDENCE = [
     Entity("alice", "app"), Entity("alice", DEFAULT), Entity("alice"), Entity(DEFAULT, "app"), Entity(DEFAULT, DEFAULT),
@@ -113,7 +114,7 @@ ADDED: dict[str, tuple[QuotaSettings, dict[Entity, int], dict[Entity, int], bool
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given_", "rates", "planned", "is_stop", "expected"), ADDED.values(), ids=ADDED)
+@for_each(("given_", "rates", "planned", "is_stop", "expected"), ADDED.values(), ids=ADDED)
 def test_what_is_set_besides(
     given_: QuotaSettings, rates: dict[Entity, int], planned: dict[Entity, int], is_stop: bool,
     expected: dict[Entity, int],
@@ -180,7 +181,7 @@ def test_an_entity_that_is_printed_can_be_passed_back_in_a_shell_and_in_settings
         assert QuotaEntity(**json.loads(str(entity))).entity == entity
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("entity", "text"),
     [
         (Entity(client_id=DEFAULT), "client-id=<default>"),
@@ -198,7 +199,7 @@ def test_an_entity_is_printed_as_kafkas_tools_do_and_as_json_where_that_is_ambig
     assert parse_entity(text) == entity
 
 
-@pytest.mark.parametrize("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "{", "{}", "[]", '{"ip": "x"}'])
+@for_each("text", ["", "alice", "user=", "user=a,user=b", "topic=x", "{", "{}", "[]", '{"ip": "x"}'])
 def test_text_that_names_no_entity_is_refused(text: str) -> None:
     assert parse_entity(text) is None
 

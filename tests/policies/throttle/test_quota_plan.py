@@ -18,6 +18,7 @@ from policies.throttle.quota_plan import (
     plan,
 )
 from policies.throttle.quota_state import Original
+from tests.cases import for_each
 
 FLOOR = 1000
 BASE = 100_000
@@ -125,13 +126,13 @@ CASES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@for_each(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: int | None) -> None:
     planned = plan(situation(**given_))
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("found", "base", "factors", "expected"),
     [
         pytest.param(FLOOR, None, (), True, id="the floor"),

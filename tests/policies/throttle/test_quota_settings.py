@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.quota_settings import QuotaSettings
+from tests.cases import for_each
 
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
@@ -29,7 +30,7 @@ def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) 
     assert (wait and wait.total_seconds()) == seconds
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "said"),
     [
         ({"entities": []}, "needs at least one"),

@@ -11,6 +11,7 @@ from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
 from policies.throttle.state import MeasuredUsage, VolumeContent, describe_growth, is_filling_up, measure_usage
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, folded
 
@@ -75,7 +76,7 @@ def test_an_attempt_that_failed_takes_no_usage_away() -> None:
     assert folded([log_dirs(0, 1, 4 * GB)], [failed]).brokers[0].usage is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("usage", "sentence"),
     [
         pytest.param(None, "", id="not read"),

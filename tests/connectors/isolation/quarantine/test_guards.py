@@ -14,6 +14,7 @@ from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import QuarantineOutcome
 from policies.observations import Outcome
+from tests.cases import for_each
 from tests.connectors.isolation.quarantine.orders import BOOKIE, NOON, decision, registered
 
 GROUPS: dict[str, dict[str, object]] = {"blue": {"bk1:3181": {}}}
@@ -60,7 +61,7 @@ def test_a_bookie_that_is_gone_is_left_alone() -> None:
     assert refused(snapshot(registration=None)) is QuarantineOutcome.NOT_REGISTERED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decided", "found", "meant"),
     [
         ({"czxid": 7}, registered(czxid=7), True),

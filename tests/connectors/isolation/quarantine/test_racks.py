@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from connectors.isolation.groups import MalformedRacksError, find_group, parse_host, parse_racks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
+from tests.cases import for_each
 
 ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}
 OURS = '"headgate-quarantine":{"bk11:3181":{"rack":"/headgate-quarantine","hostname":"bk11"}}'
@@ -19,7 +20,7 @@ def added(content: str | bytes, bookie: str = "bk11:3181") -> str:
     return parse_racks(raw).with_member(bookie, QUARANTINE_GROUP, QUARANTINE_RACK).decode()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "after"),
     [
         pytest.param("", "{" + OURS + "}", id="zero bytes"),
@@ -52,7 +53,7 @@ def test_one_entry_is_added_and_the_rest_is_as_it_was(before: str, after: str) -
     assert added(before) == after
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("bookie", "host"),
     [
         ("bk11:3181", "bk11"),
@@ -69,7 +70,7 @@ def test_the_host_is_named_where_the_id_holds_one(bookie: str, host: str | None)
     assert entry == {"rack": QUARANTINE_RACK, **({"hostname": host} if host else {})}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content",
     [
         pytest.param(b"{", id="cut short"),

@@ -17,6 +17,7 @@ from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
+from tests.cases import for_each
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
 from tests.connectors.sessions.unload.orders import BUNDLE, CLUSTER, decision
 
@@ -60,7 +61,7 @@ def report(order: OwnershipDecision, outcome: UnloadOutcome, cluster: str = CLUS
 ORDER = MemoryActuator().order
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("audit", "is_pending"),
     [
         pytest.param([], True, id="nothing was done"),

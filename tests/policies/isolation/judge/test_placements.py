@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
 from policies.isolation.judge import PlacementJudgement, judge_placement
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import Cohort
+from tests.cases import for_each
 from tests.policies.isolation.scenario import (
     GROUPS,
     Run,
@@ -18,7 +17,7 @@ from tests.policies.isolation.scenario import (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("writable", "said", "settings", "verdict", "reason", "tier", "leak"),
     [
         ("bk1 bk2 bk11", "default", {}, "isolated", "primary_suffices", "primary", ""),
@@ -47,14 +46,14 @@ def test_verdicts(
     assert placement.explanation.endswith(".")
 
 
-@pytest.mark.parametrize("groups", [{}, None], ids=["no groups", "no znode"])
-@pytest.mark.parametrize("rules", ["legacy", "current", "strict"])
+@for_each("groups", [{}, None], ids=["no groups", "no znode"])
+@for_each("rules", ["legacy", "current", "strict"])
 def test_a_cluster_without_groups_constrains_nobody(groups: Any, rules: str) -> None:
     run = Run(rules=rules).see(*everything(0, "bk1 bk2", groups, {"acme/a": "default"}))
     assert (run.placement("acme/a").verdict, run.placement("acme/a").reason) == ("unconstrained", "no_groups")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("strict", "rules", "in_force"),
     [
         (True, "current", "current"), (False, "strict", "current"), (None, "strict", "strict"),
@@ -68,7 +67,7 @@ def test_a_namespace_s_own_flag_counts_only_where_the_brokers_read_it(
     assert placement_of("bk1 bk11", to("default", strict=strict), rules=rules).rules == in_force
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("writable", "said", "settings", "verdict"),
     [
         ("bk1 bk2 bk11", to("default", strict=True), {}, "asked_for"),

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 
-import pytest
-
 from policies.observations import Observation
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.fold import ClusterState
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import Claim, LastPublishedRuling, SessionsState
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, recovery, session, tree
 
 CONNECTED = tuple(session(0, m, "connected", f"0x{m}") for m in ("b1", "b2"))
@@ -25,7 +24,7 @@ def claimants(*readings: Observation, claims: Iterable[Claim] = ()) -> list[str]
     return sorted(member for path, member in cluster.claims.by_key if path == BUNDLE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("readings", "expected"),
     [
         ([OWNED], []),

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pytest
-
 from policies.observations import Observation
 from policies.sessions.decisions import SessionStatus
 from policies.sessions.readings import Recovery, SessionState
 from policies.sessions.session_machine import fold_report
 from policies.sessions.state import Member, SessionTrack
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, at, recovery
 
 LOST_MS = to_millis(at(10))
@@ -53,7 +52,7 @@ def test_load_data_is_published_when_that_is_reported() -> None:
     assert after(recovery(12, "b1", "republish-load-data", "failed")).republished_ms == LOST.republished_ms
 
 
-@pytest.mark.parametrize("action", ["re-own", "unload", "reconnect", "republish-load-data"])
-@pytest.mark.parametrize("result", ["ok", "failed"])
+@for_each("action", ["re-own", "unload", "reconnect", "republish-load-data"])
+@for_each("result", ["ok", "failed"])
 def test_whoever_reports_is_heard_of(action: str, result: str) -> None:
     assert after(recovery(12, "b1", action, result, path=BUNDLE)).seen_ms == to_millis(at(12))

@@ -12,6 +12,7 @@ from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import SessionState
 from policies.sessions.session_machine import SessionReading, Timeouts, begin, observe, pass_time
 from policies.sessions.state import SessionTrack
+from tests.cases import for_each
 
 TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
 CONNECTED, DISCONNECTED, EXPIRED, CLOSED = SessionState
@@ -41,7 +42,7 @@ def test_each_status_is_reached() -> None:
     assert {status: track.status for status, track in STATUSES.items()} == {status: status for status in SessionStatus}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "reading", "status", "events"),
     [
         (SessionStatus.ESTABLISHED, seen(10, EXPIRED), SessionStatus.SESSION_LOST, [EVENT.SESSION_LOST]),
@@ -95,8 +96,8 @@ def test_every_status_and_every_observation(
     assert (track.status, list(happened)) == (status, events)
 
 
-@pytest.mark.parametrize("state", SessionState)
-@pytest.mark.parametrize("before", SessionStatus)
+@for_each("state", SessionState)
+@for_each("before", SessionStatus)
 def test_a_reading_of_a_past_session_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     renewed, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
     denied_ms = 11_000 if state is CONNECTED else -1
@@ -118,8 +119,8 @@ def test_a_closed_session_that_is_read_as_connected_twice_was_not_closed() -> No
     assert (once.status, twice.status, events) == (SessionStatus.CLOSED, SessionStatus.ESTABLISHED, (EVENT.JOINED,))
 
 
-@pytest.mark.parametrize("state", SessionState)
-@pytest.mark.parametrize("before", SessionStatus)
+@for_each("state", SessionState)
+@for_each("before", SessionStatus)
 def test_an_older_reading_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     track = after(*[seen(20, s) for s in (CONNECTED,)])
     assert observe(track, seen(19, state), TIMEOUTS) == (track, ())

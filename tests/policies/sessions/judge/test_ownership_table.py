@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.ownership_table import Claimant, NodeNow, retry_ms, rule
 from policies.sessions.settings import OwnershipRules
+from tests.cases import for_each
 
 PIP57, CURRENT = OwnershipRules
 OWN, OLD = "0xb", "0xa"
@@ -20,7 +21,7 @@ PERSISTENT = NodeNow(exists=True, ephemeral=False, owner="b1:8080", session=OWN,
 UNREADABLE = NodeNow(exists=True, owner=None, session=OWN, version=3, unreadable_times=1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("node", "pip57", "current"),
     [
         (ABSENT, "re-own absent", "re-own absent"),
@@ -72,7 +73,7 @@ def test_what_is_unknown_decides_nothing(node: NodeNow, rules: OwnershipRules) -
     assert rule(Claimant("b1:8080", None, 10**9), MINE, rules).verdict is OwnershipVerdict.WAIT
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("failures", "wait_ms"), [(0, 100), (1, 100), (2, 200), (3, 400), (10, 51_200), (11, 60_000), (10**6, 60_000)]
 )
 def test_an_unreadable_node_is_tried_again_ever_less_often(failures: int, wait_ms: int) -> None:
