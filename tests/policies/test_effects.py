@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.bookie_disks.readings import PublishApplication
 from policies.decisions import Decision, Issuer, Mode, Standing, StandingReason, StandingVerdict
 from policies.effects import EffectBook, InForce, Report, judge_in_force
 from policies.free_space.publication import LimitVerdict
@@ -214,6 +215,31 @@ def unloaded(outcome: UnloadOutcome) -> BundleUnloaded:
 def test_each_actuators_reports_have_the_same_terms(event: Any, effect: tuple[ReportResult, str, bool] | None) -> None:
     found = event.effect()
     assert (None if found is None else (found.result, found.value, found.is_held)) == effect
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "reason", "factor", "is_held"),
+    [
+        ("applied", "set", "decided", 0.5, True),
+        ("applied", "restore", "decided", 1.0, False),
+        ("unchanged", "keep", "decided", 0.5, True),
+        ("unchanged", "keep", "decided", 1.0, False),
+        ("unchanged", "keep", "tighter", 0.5, False),
+        ("failed", "set", "decided", 0.5, False),
+        ("refused", "refuse", "no_base", 0.5, False),
+    ],
+)
+def test_only_a_limit_that_is_set_below_factor_1_is_held(
+    outcome: str, verdict: str, reason: str, factor: float, is_held: bool
+) -> None:
+    rates = {"rate_bytes_per_second": 9, "previous_bytes_per_second": 9, "decision_id": None, "sequence": None}
+    block = {"outcome": outcome, "verdict": verdict, "reason": reason, "factor": factor, "attempt": 1, **rates}
+    limits = (
+        QuotaApplication.model_validate({"cluster": CLUSTER, "entity": ANY, **block}),
+        PublishApplication.model_validate({"cluster": CLUSTER, "target": "t/ns", "by": "namespace", **block}),
+    )
+    effects = [each.effect() for each in limits]
+    assert [effect is not None and effect.is_held for effect in effects] == [is_held, is_held]
 
 
 def test_what_concerns_a_subject_that_needs_nothing_any_more_is_left_out() -> None:

@@ -92,6 +92,7 @@ ADDED: dict[str, tuple[QuotaSettings, dict[Entity, int], dict[Entity, int], bool
     "a client id with a tighter quota keeps it": (
         settings(ANY), {APP: 9}, {ANY: FLOOR, APP: 9}, True, {ANY_USER: FLOOR, EACH: FLOOR, Entity(DEFAULT, "app"): 9},
     ),
+    "a stop that sets no default reaches nobody else": (settings(ANY), {}, {}, True, {}),
     "no stop, nothing": (settings(ANY), {}, {ANY: 5 * FLOOR}, False, {}),
     "listed": (settings(ANY, cover=Cover.LISTED), {}, {ANY: FLOOR}, True, {}),
     "the default user has a quota": (settings(ANY), {ANY_USER: 5}, {ANY: FLOOR, ANY_USER: 5}, True, {}),

@@ -192,6 +192,11 @@ def test_more_than_three_losses_within_settle_are_flapping_until_it_has_been_sta
         assert pass_time(read, 81_000 + 180_000, TIMEOUTS)[0].unsettled is unsettled, "that takes a reading"
 
 
+def test_a_member_that_flapped_and_closed_its_session_is_settled() -> None:
+    track, _ = observe(flapping(4, 20), seen(82, CLOSED), TIMEOUTS)
+    assert not track.unsettled
+
+
 def test_losses_further_apart_are_not_flapping() -> None:
     assert not flapping(8, 61).unsettled
 
