@@ -31,10 +31,11 @@ from policies.isolation import IsolationSettings
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionState
-from policies.switching import SwitchingPolicy, SwitchingSettings, SwitchingState
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import IdGenerator, Layout, LedgerKind, LedgerState
+from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -45,6 +46,7 @@ from policies.switching.state import (
     RegistryEntry,
     Switch,
     SwitchAction,
+    SwitchingState,
     SwitchStage,
 )
 from policies.throttle import LogDirs, ThrottleSettings

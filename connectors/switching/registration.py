@@ -15,8 +15,9 @@ from connectors.switching.view import DETAIL, SwitchingView
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.registry import observed_topic
-from policies.switching import SwitchDecision, SwitchingSettings
+from policies.switching.decisions import SwitchDecision
 from policies.switching.readings import SwitchLedger
+from policies.switching.settings import SwitchingSettings
 
 
 def _actuators(context: ActuatorContext) -> Iterator[Component]:

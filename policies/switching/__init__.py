@@ -7,9 +7,4 @@ two clusters on its own. `clusters`, `ledgers`, `ledger_paths`, `id_generators` 
 BookKeeper and Pulsar.
 """
 
-from policies.switching.decisions import SwitchDecision, SwitchRecord
-from policies.switching.policy import NAME, SwitchingPolicy
-from policies.switching.settings import SwitchingSettings
-from policies.switching.state import SwitchingState
-
-__all__ = ["NAME", "SwitchDecision", "SwitchRecord", "SwitchingPolicy", "SwitchingSettings", "SwitchingState"]
+NAME = "switching"

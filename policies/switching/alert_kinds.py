@@ -1,4 +1,10 @@
-"""The alerts of the switching policy. Their runbooks begin with what ends each hold: see `judge/holds.py`."""
+"""The alerts of the switching policy, and the holds of a switch: each has a bound, an alert and a command that ends it.
+
+Alerts, the record of the switch, `headgate switch status`, refusals and the runbook are made from `HOLDS`. The judge
+finds them: `judge/holds.py`.
+"""
+
+from dataclasses import dataclass
 
 from policies.decisions import Severity
 from policies.policy import AlertKind
@@ -123,3 +129,111 @@ ALERTS = (
         "The switch goes on, or ended.",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class HoldKind:
+    """A way in which a switch is held up."""
+
+    name: str
+    alert: str
+    when: str
+    bound: str
+    """How long it may last before it is an alert: a key of `BOUNDS`."""
+    ends_with: str
+    """What ends it, with commands in backticks."""
+    is_about_switch: bool = True
+    """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
+    is_routine: bool = False
+    """Whether it comes and goes all the time, as with each answer, so that only a late one is worth a record."""
+
+
+_NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = "none", "`ack_timeout`", "10 min", "1 day", "1 day after `cleanup_from`"
+_WAY = "or `abort` before it is live, `rollback` in the window, `end` after it"
+
+HOLDS = (
+    HoldKind(
+        "contested", CONTESTED, "the registry shows what Headgate did not order", _NONE,
+        "`resume` over a foreign directive; undo any other change in the registry", is_about_switch=False,
+    ),
+    HoldKind(
+        "impostor", IMPOSTOR, "another cluster answers at a registered address", _NONE,
+        f"repair the address, {_WAY}", is_about_switch=False,
+    ),
+    HoldKind(
+        "halted", HALTED, "an invariant is breached", _NONE, "remove the cause, then `resume`",
+    ),
+    HoldKind(
+        "return", BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT,
+        "create the HOB that is named, or make that cluster's ZooKeeper answer; or `end`",
+    ),
+    HoldKind(
+        "blocked", BLOCKED, "it cannot go live or clean up", _NONE,
+        f"remove that reason (of ids: create the HOB that is named), {_WAY}",
+    ),
+    HoldKind(
+        "unread-ids", BLOCKED, "an id generator is not read since all brokers acked", _ACK_TIMEOUT,
+        "make that cluster's ZooKeeper answer, or `abort`", is_routine=True,
+    ),
+    HoldKind(
+        "client_init_failed", DEGRADED, "a broker cannot reach the target", _NONE,
+        f"repair the broker, {_WAY}",
+    ),
+    HoldKind(
+        "no_lease", UNATTENDED, "no executor holds the lease", _NONE, f"start `headgate act`, {_WAY}",
+    ),
+    HoldKind(
+        "no_live_broker", AWAITED, "it is not known which brokers are alive", _ACK_TIMEOUT,
+        f"start the brokers' agents, {_WAY}",
+    ),
+    HoldKind(
+        "not_acked", AWAITED, "a broker does not follow, and the switch is not live", _ACK_TIMEOUT,
+        f"restart its agent, {_WAY}", is_about_switch=False,
+    ),
+    HoldKind(
+        "broker_astray", ASTRAY, "a broker of a live switch reports that it does not follow", _NONE,
+        f"restart or stop it, {_WAY}", is_about_switch=False,
+    ),
+    HoldKind(
+        "broker_silent", ASTRAY, "a broker of a live switch does not report", _ACK_TIMEOUT,
+        f"restart or stop it, {_WAY}", is_about_switch=False,
+    ),
+    HoldKind(
+        "old_client", IDS_BEHIND, "a client takes ids below the present `HOB`", _NONE,
+        "restart the brokers that did not open a new client", is_about_switch=False,
+    ),
+    HoldKind(
+        "ids_behind", IDS_BEHIND, "brokers write where ids lie below those of another cluster", _NONE,
+        "advance to the `HOB` that is named: Headgate then directs brokers there again",
+        is_about_switch=False,
+    ),
+    HoldKind(
+        "failures", NOT_TAKEN_BACK, "some promotions were not taken back", _NONE,
+        "`rollback`, or `start` of the same target where ledgers were deleted",
+    ),
+    HoldKind("pause", WAITING, "an operator paused it", _DAY, "`resume`",),
+    HoldKind(
+        "pause-between", WAITING, "it is paused while brokers are between two clusters", _ACK_TIMEOUT, "`resume`",
+    ),
+    HoldKind(
+        "inventory", WAITING, "it needs an inventory", _MINUTES, _WAY.removeprefix("or "),
+    ),
+    HoldKind(
+        "answers", WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}",
+        is_routine=True,
+    ),
+    HoldKind(
+        "brokers-left", WAITING, "it is over, and brokers write to a cluster that is not active", _DAY,
+        "`rollback --with-brokers` (back) or `start` (completes their move)",
+    ),
+    HoldKind("hold", WAITING, "it is in hold", _WINDOW, "`cleanup --execute` or `end`",),
+    HoldKind(
+        "failures", LEFT_BEHIND, "it is done, and ledgers or references stay behind", _NONE,
+        "`start` of the same target, which tries again, or `end`",
+    ),
+    HoldKind(
+        "unplanned", UNPLANNED, "references outside the plan name the old cluster", _NONE,
+        "`start` of the same target, which plans them; once the switch is done, unload their topics",
+    ),
+)  # fmt: skip
+"""All holds, the most urgent first."""

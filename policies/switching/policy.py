@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from policies.alerts import Sender, review
 from policies.observations import Observation
 from policies.policy import Step
+from policies.switching import NAME
 from policies.switching.alerts import conditions
 from policies.switching.emit import emit, emit_record, renewal_ms
 from policies.switching.events import TimePassed
@@ -21,8 +22,6 @@ from policies.switching.machine import Transition, reconcile
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
 from policies.units import from_millis, to_millis
-
-NAME = "switching"
 
 
 class SwitchingPolicy:

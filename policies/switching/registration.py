@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from policies.policy import AlertKind, Inhibition, PolicyKind
-from policies.switching import NAME, SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
+from policies.policy import AlertKind, Inhibition, Policy, PolicyKind
+from policies.switching import NAME
 from policies.switching import alert_kinds as kinds
-from policies.switching.judge.holds import HOLDS
+from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import (
     SwitchBroker,
     SwitchBrokers,
@@ -19,6 +19,8 @@ from policies.switching.readings import (
     SwitchRegistry,
     SwitchStatus,
 )
+from policies.switching.settings import SwitchingSettings
+from policies.switching.state import SwitchingState
 
 _OBSERVED = (
     SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
@@ -33,10 +35,17 @@ def _add_holds(alert: AlertKind) -> AlertKind:
     """Begin the runbook of an alert with what ends each of its holds."""
     ways = (
         f"If {hold.when}{'' if hold.bound == 'none' else f' (for {hold.bound})'}: {hold.ends_with}."
-        for hold in HOLDS
+        for hold in kinds.HOLDS
         if hold.alert == alert.name
     )
     return replace(alert, remedy=" ".join([*ways, alert.remedy]))
+
+
+def _build(cluster: str, settings: SwitchingSettings) -> Policy[SwitchingState]:
+    """Import the state machine only where it decides: the precheck and the plan need none of it."""
+    from policies.switching.policy import SwitchingPolicy
+
+    return SwitchingPolicy(cluster, settings)
 
 
 KIND = PolicyKind(
@@ -50,7 +59,7 @@ KIND = PolicyKind(
     # An inventory counts only as a whole, and its parts come at once.
     most_step_bytes=64 * 1024 * 1024,
     state_version=1,
-    build=SwitchingPolicy,
+    build=_build,
     # No collector publishes the readings of a switch: operators, brokers and its executor do.
     written_by={
         **dict.fromkeys(_OBSERVED, _EXECUTOR),

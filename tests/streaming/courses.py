@@ -24,9 +24,9 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from policies.observations import Observation
 from policies.registry import POLICIES, observed_topic
-from policies.switching import SwitchingPolicy
 from policies.switching.events import Event
 from policies.switching.judge.results import DecisionDraft
+from policies.switching.policy import SwitchingPolicy
 from policies.units import from_millis, to_millis
 from policies.wire import decision_event, observation_event
 from streaming.clocks import BatchClock

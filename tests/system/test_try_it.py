@@ -253,7 +253,7 @@ PLAYS: dict[str, Play] = {
     "docs/bookie-disks.md": bookie_disks,
     "docs/isolation.md": isolation,
     "docs/sessions.md": sessions,
-    "docs/switching-precheck.md": precheck,
+    "docs/switching.md": precheck,
     "docs/throttle.md": throttle,
 }
 """Every page with something to try."""
@@ -282,7 +282,7 @@ def main() -> None:
 
 pytestmark = [pytest.mark.usefixtures("kafka_jars", "bookkeeper_jars")]
 
-SHORT = frozenset({"docs/switching-precheck.md"})
+SHORT = frozenset({"docs/switching.md"})
 """Those that need no loop of their own run with the other system tests."""
 
 

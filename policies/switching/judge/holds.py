@@ -1,11 +1,9 @@
-"""The holds of a switch. Each has a bound, the alert that it becomes after that, and the command that ends it.
+"""Finds the holds of a switch (`alert_kinds.HOLDS`), and names the commands that end them.
 
-Alerts, the record of the switch, `headgate switch status`, refusals and the runbook are made from `HOLDS`. Which
-command ends a switch at its stage is asked of the judge itself, so no hold or refusal names one that it rejects.
+Which command ends a switch at its stage is asked of the judge itself, so no hold or refusal names one that it rejects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -49,38 +47,20 @@ class Hold(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class HoldKind:
-    """A way in which a switch is held up."""
-
-    name: str
-    alert: str
-    when: str
-    bound: str
-    """How long it may last before it is an alert: a key of `BOUNDS`."""
-    ends_with: str
-    """What ends it, with commands in backticks."""
-    find: Callable[[SwitchFacts], Iterator[Hold]]
-    is_about_switch: bool = True
-    """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
-    is_routine: bool = False
-    """Whether it comes and goes all the time, as with each answer, so that only a late one is worth a record."""
-
-
 class DatedHold(NamedTuple):
     """A hold with its kind, and the instant when it becomes an alert."""
 
-    kind: HoldKind
+    kind: kinds.HoldKind
     hold: Hold
     due_ms: int
 
 
 def find_holds(facts: SwitchFacts) -> Iterator[DatedHold]:
     """Return all holds, the most urgent first."""
-    for kind in HOLDS:
+    for kind in kinds.HOLDS:
         if kind.is_about_switch and facts.state.switch is None:
             continue
-        for hold in kind.find(facts):
+        for hold in _FINDERS[kind.alert, kind.name](facts):
             due_ms = NEVER if hold.since_ms is None else hold.since_ms + BOUNDS[kind.bound](facts)
             yield DatedHold(kind, hold._replace(ends_with=hold.ends_with or kind.ends_with), due_ms)
 
@@ -373,96 +353,28 @@ _BY_STAGE = frozenset(
     }
 )  # fmt: skip
 """The codes of commands that the stage does not allow, or something that holds the switch up."""
-_NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = BOUNDS
-_WAY = "or `abort` before it is live, `rollback` in the window, `end` after it"
-
-HOLDS = (
-    HoldKind(
-        "contested", kinds.CONTESTED, "the registry shows what Headgate did not order", _NONE,
-        "`resume` over a foreign directive; undo any other change in the registry",
-        _find_contested, is_about_switch=False,
-    ),
-    HoldKind(
-        "impostor", kinds.IMPOSTOR, "another cluster answers at a registered address", _NONE,
-        f"repair the address, {_WAY}", _find_impostors, is_about_switch=False,
-    ),
-    HoldKind(
-        "halted", kinds.HALTED, "an invariant is breached", _NONE, "remove the cause, then `resume`", _find_halted
-    ),
-    HoldKind(
-        "return", kinds.BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT,
-        "create the HOB that is named, or make that cluster's ZooKeeper answer; or `end`", _find_return
-    ),
-    HoldKind(
-        "blocked", kinds.BLOCKED, "it cannot go live or clean up", _NONE,
-        f"remove that reason (of ids: create the HOB that is named), {_WAY}",
-        _find_blocked,
-    ),
-    HoldKind(
-        "unread-ids", kinds.BLOCKED, "an id generator is not read since all brokers acked", _ACK_TIMEOUT,
-        "make that cluster's ZooKeeper answer, or `abort`", _find_unread_ids, is_routine=True,
-    ),
-    HoldKind(
-        "client_init_failed", kinds.DEGRADED, "a broker cannot reach the target", _NONE,
-        f"repair the broker, {_WAY}", _find_degraded,
-    ),
-    HoldKind(
-        "no_lease", kinds.UNATTENDED, "no executor holds the lease", _NONE, f"start `headgate act`, {_WAY}",
-        _find_no_lease,
-    ),
-    HoldKind(
-        "no_live_broker", kinds.AWAITED, "it is not known which brokers are alive", _ACK_TIMEOUT,
-        f"start the brokers' agents, {_WAY}", _find_no_broker,
-    ),
-    HoldKind(
-        "not_acked", kinds.AWAITED, "a broker does not follow, and the switch is not live", _ACK_TIMEOUT,
-        f"restart its agent, {_WAY}", _find_not_acked, is_about_switch=False,
-    ),
-    HoldKind(
-        "broker_astray", kinds.ASTRAY, "a broker of a live switch reports that it does not follow", _NONE,
-        f"restart or stop it, {_WAY}", partial(_find_astray, is_reported=True), is_about_switch=False,
-    ),
-    HoldKind(
-        "broker_silent", kinds.ASTRAY, "a broker of a live switch does not report", _ACK_TIMEOUT,
-        f"restart or stop it, {_WAY}", partial(_find_astray, is_reported=False), is_about_switch=False,
-    ),
-    HoldKind(
-        "old_client", kinds.IDS_BEHIND, "a client takes ids below the present `HOB`", _NONE,
-        "restart the brokers that did not open a new client", _find_old_client, is_about_switch=False,
-    ),
-    HoldKind(
-        "ids_behind", kinds.IDS_BEHIND, "brokers write where ids lie below those of another cluster", _NONE,
-        "advance to the `HOB` that is named: Headgate then directs brokers there again", _find_ids_behind,
-        is_about_switch=False,
-    ),
-    HoldKind(
-        "failures", kinds.NOT_TAKEN_BACK, "some promotions were not taken back", _NONE,
-        "`rollback`, or `start` of the same target where ledgers were deleted", _find_not_reverted
-    ),
-    HoldKind("pause", kinds.WAITING, "an operator paused it", _DAY, "`resume`", partial(_find_pause, is_between=False)),
-    HoldKind(
-        "pause-between", kinds.WAITING, "it is paused while brokers are between two clusters", _ACK_TIMEOUT, "`resume`",
-        partial(_find_pause, is_between=True),
-    ),
-    HoldKind(
-        "inventory", kinds.WAITING, "it needs an inventory", _MINUTES, _WAY.removeprefix("or "), _find_inventory
-    ),
-    HoldKind(
-        "answers", kinds.WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}", _find_answers,
-        is_routine=True,
-    ),
-    HoldKind(
-        "brokers-left", kinds.WAITING, "it is over, and brokers write to a cluster that is not active", _DAY,
-        "`rollback --with-brokers` (back) or `start` (completes their move)", _find_brokers_left,
-    ),
-    HoldKind("hold", kinds.WAITING, "it is in hold", _WINDOW, "`cleanup --execute` or `end`", _find_in_hold),
-    HoldKind(
-        "failures", kinds.LEFT_BEHIND, "it is done, and ledgers or references stay behind", _NONE,
-        "`start` of the same target, which tries again, or `end`", _find_left_behind,
-    ),
-    HoldKind(
-        "unplanned", kinds.UNPLANNED, "references outside the plan name the old cluster", _NONE,
-        "`start` of the same target, which plans them; once the switch is done, unload their topics", _find_unplanned,
-    ),
-)  # fmt: skip
-"""All holds, the most urgent first."""
+_FINDERS: Mapping[tuple[str, str], Callable[[SwitchFacts], Iterator[Hold]]] = {
+    (kinds.CONTESTED, "contested"): _find_contested,
+    (kinds.IMPOSTOR, "impostor"): _find_impostors,
+    (kinds.HALTED, "halted"): _find_halted,
+    (kinds.BLOCKED, "return"): _find_return,
+    (kinds.BLOCKED, "blocked"): _find_blocked,
+    (kinds.BLOCKED, "unread-ids"): _find_unread_ids,
+    (kinds.DEGRADED, "client_init_failed"): _find_degraded,
+    (kinds.UNATTENDED, "no_lease"): _find_no_lease,
+    (kinds.AWAITED, "no_live_broker"): _find_no_broker,
+    (kinds.AWAITED, "not_acked"): _find_not_acked,
+    (kinds.ASTRAY, "broker_astray"): partial(_find_astray, is_reported=True),
+    (kinds.ASTRAY, "broker_silent"): partial(_find_astray, is_reported=False),
+    (kinds.IDS_BEHIND, "old_client"): _find_old_client,
+    (kinds.IDS_BEHIND, "ids_behind"): _find_ids_behind,
+    (kinds.NOT_TAKEN_BACK, "failures"): _find_not_reverted,
+    (kinds.WAITING, "pause"): partial(_find_pause, is_between=False),
+    (kinds.WAITING, "pause-between"): partial(_find_pause, is_between=True),
+    (kinds.LEFT_BEHIND, "failures"): _find_left_behind,
+    (kinds.WAITING, "inventory"): _find_inventory,
+    (kinds.WAITING, "answers"): _find_answers,
+    (kinds.WAITING, "brokers-left"): _find_brokers_left,
+    (kinds.WAITING, "hold"): _find_in_hold,
+    (kinds.UNPLANNED, "unplanned"): _find_unplanned,
+}

@@ -11,9 +11,10 @@ from connectors.kafka.tail import Record
 from connectors.switching.view import SwitchingView
 from policies.decisions import Decision
 from policies.observations import Observation
-from policies.switching import SwitchingSettings, SwitchRecord
+from policies.switching.decisions import SwitchRecord
 from policies.switching.events import BrokerSeen
 from policies.switching.readings import CommandName, SwitchCommand
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, LedgerStage, SwitchStage
 from policies.units import from_millis, to_millis
 from policies.wire import observation_event

@@ -6,10 +6,11 @@ from typing import Any
 from deploy.switch.loop_client import event_id
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
-from policies.switching.decisions import BrokerCounts, SwitchReason
+from policies.switching.decisions import BrokerCounts, SwitchDecision, SwitchReason, SwitchRecord
+from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
-from policies.switching.state import SwitchStage
+from policies.switching.settings import SwitchingSettings
+from policies.switching.state import SwitchingState, SwitchStage
 from tests.decisions import decided
 
 NOW = datetime(2026, 11, 21, 17, tzinfo=UTC)

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from deploy.switch.loop_client import SHOWN, CommandResult, ExitStatus, event_id, find_result, result_lines
-from policies.switching import SwitchDecision
-from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.decisions import RejectCode, SwitchDecision, SwitchReason, SwitchVerdict
 from policies.switching.readings import CommandName, SwitchCommand
 from tests.deploy.switch.decisions import Loop, command, record, register
 

@@ -10,8 +10,7 @@ from deploy.settings.application import Settings
 from deploy.switch.command_runner import CommandConsole, CommandRunner, find_report, is_driven_on
 from deploy.switch.loop_client import CommandOptions, ExitStatus, Received
 from policies.observations import Outcome
-from policies.switching import SwitchDecision
-from policies.switching.decisions import SwitchVerdict
+from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import CommandName
 from policies.switching.state import ENDED, SwitchStage
 from policies.units import UserError

@@ -1,5 +1,8 @@
 """What was read counts only where it is what is registered."""
 
+import subprocess
+import sys
+
 from connectors.switching.cluster_reader import SnapshotResult
 from connectors.switching.registry_content import RegistryView
 from deploy.switch.precheck import drop_impostors
@@ -39,3 +42,11 @@ def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
     seen = drop_impostors(TAKEN, RegistryView(), ("the registry: damaged",))
     assert not precheck(seen.snapshot, DEDICATED, NOW_MS).ready
     assert seen.problems == ("the registry: damaged",)
+
+
+def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
+    code = "import sys, deploy.switch.precheck, deploy.switch.plan; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "policies.switching.precheck.report" in loaded
+    machine = ("facts", "fold", "judge", "machine", "emit", "plan", "policy")
+    assert not {f"policies.switching.{name}" for name in machine}.intersection(loaded)

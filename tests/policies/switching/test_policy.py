@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
-from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState
-from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.emit import renewal_ms
 from policies.switching.ledgers import LedgerKind, Reference
+from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import CommandName, SwitchCommand, SwitchLease
-from policies.switching.settings import DAY_MS
-from policies.switching.state import SwitchStage
+from policies.switching.settings import DAY_MS, SwitchingSettings
+from policies.switching.state import SwitchingState, SwitchStage
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import apply, stored

@@ -2,9 +2,8 @@
 
 import pytest
 
-from policies.switching import SwitchingSettings
 from policies.switching.ledgers import LedgerKind
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, SwitchingSettings, SwitchLimits
 
 
 def test_the_defaults_are_these() -> None:

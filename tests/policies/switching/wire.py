@@ -8,9 +8,8 @@ import msgspec
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.policy import Step
-from policies.switching import SwitchDecision, SwitchingPolicy, SwitchingSettings, SwitchingState, SwitchRecord
 from policies.switching.clusters import ClusterSnapshot
-from policies.switching.decisions import ORDERS
+from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord
 from policies.switching.events import (
     BrokerSeen,
     Event,
@@ -23,6 +22,7 @@ from policies.switching.events import (
 from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import Ledger
 from policies.switching.plan import load_plan
+from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import (
     FindingReading,
     GeneratorReading,
@@ -45,7 +45,8 @@ from policies.switching.readings import (
     WrittenDirective,
 )
 from policies.switching.registration import KIND
-from policies.switching.state import OrchestratorLease, PrecheckResult, plan_key
+from policies.switching.settings import SwitchingSettings
+from policies.switching.state import OrchestratorLease, PrecheckResult, SwitchingState, plan_key
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.commands import CLUSTER as CLUSTER

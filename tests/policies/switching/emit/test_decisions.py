@@ -1,7 +1,6 @@
 """What is said, over the wire: numbered, explained, and checkable by an executor."""
 
-from policies.switching import SwitchDecision, SwitchRecord
-from policies.switching.decisions import RejectCode, SwitchVerdict
+from policies.switching.decisions import RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.state import SwitchStage
 from policies.units import to_millis
 from tests.policies.switching.commands import command

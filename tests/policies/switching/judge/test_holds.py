@@ -12,10 +12,10 @@ import typer.main
 from msgspec import structs
 
 from deploy.switch.cli import switch_app
-from policies.switching.alert_kinds import ALERTS, IDS_BEHIND
+from policies.switching.alert_kinds import ALERTS, HOLDS, IDS_BEHIND, HoldKind
 from policies.switching.decisions import ORDERS, SwitchVerdict
 from policies.switching.events import RegistrySeen, StatusResult
-from policies.switching.judge.holds import BOUNDS, HOLDS, HoldKind
+from policies.switching.judge.holds import BOUNDS
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS
