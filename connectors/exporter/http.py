@@ -34,7 +34,8 @@ Check = Callable[[], str | None]
 Site = Callable[[str], Response | None]
 """Returns the response for a path as it was sent; None if the path does not exist."""
 
-_QUEUE_SECONDS = 10.0
+_QUEUE_SECONDS = 5.0
+"""Half of the time that Prometheus waits for a scrape."""
 _MOST_RENDERED = 2
 """Answers that are made at once. Each takes a second of processor time in a large fleet, and health checks share the
 processor with all of them."""

@@ -15,9 +15,11 @@ _CONNECTION_SECONDS = 60.0
 client takes seconds; a client that sends or reads byte by byte is cut off."""
 _HANDSHAKE_SECONDS = 5.0
 """Limit of a TLS handshake, whose connections are not counted yet."""
-_MAX_CONNECTIONS = 256
+_MAX_CONNECTIONS = 64
 """For one more, the oldest connection that waits for no answer is closed, else the oldest: so a client that keeps many
-open, silent or unread, loses its own; a health check is answered, and a scrape ends. A process may have 1,024 files."""
+open, silent or unread, loses its own; a health check is answered, and a scrape ends."""
+_REQUEST_SECONDS = 0.25
+"""A connection this young may not have sent its request yet."""
 
 
 class HttpServer:
@@ -104,7 +106,7 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         self._begin()
         while len(self.connections) > _MAX_CONNECTIONS:
-            oldest = min(self.connections, key=_precedence)
+            oldest = min(self.connections, key=self._precedence)
             self.connections.discard(oldest)
             oldest.transport.abort()
 
@@ -121,7 +123,7 @@ class _Connection(H11Protocol):
         self.begun_at = self.loop.time()
         self._limit = self.loop.call_later(_CONNECTION_SECONDS, self.transport.abort)
 
-
-def _precedence(connection: Any) -> tuple[bool, float]:
-    waits_for_answer = connection.cycle is not None and not connection.cycle.response_complete
-    return waits_for_answer, connection.begun_at
+    def _precedence(self, other: Any) -> tuple[bool, float]:
+        """Return the key by which the first connection to close is the least."""
+        waits_for_answer = other.cycle is not None and not other.cycle.response_complete
+        return waits_for_answer or other.begun_at > self.begun_at - _REQUEST_SECONDS, other.begun_at
