@@ -13,7 +13,6 @@ import re
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -200,8 +199,8 @@ def with_sockets(options: dict[str, Any]) -> tuple[dict[str, Any], Handshakes]:
     return {**options, "proxy_url": PROXY_URL}, handshakes
 
 
-HEDGE_SECONDS = 0.25
-"""The time after which the next broker is asked to describe the cluster, too."""
+_ASKED_AT_ONCE = 5
+"""The number of brokers that are asked if the preferred one does not describe the cluster; the first answer counts."""
 
 GRACE_SECONDS = 0.2
 """Added to our timeout, so that kafka-python's own timeout, which names the cause, comes first."""
@@ -268,14 +267,15 @@ class ClusterClient:
     def describe(self) -> tuple[KafkaBroker, ...]:
         """Return all registered brokers by id; fenced ones, too, if the cluster is Kafka 4.0 or later.
 
-        The broker that answered last time is asked first, and further ones if it is slow or fails.
+        The broker that answered last time is asked first, as brokers learn of changes at different times. If it fails,
+        several others are asked at once.
 
         Raises:
             KafkaError: no broker answered in time; of several failures the most telling one.
         """
         if self._tokens is not None:
             self._tokens.renew_if_due()
-        node, response = self._first_answer(self._candidates())
+        node, response = self._first_answer()
         if (error := error_in(response)) is not None:
             raise error
         self._preferred, self.cluster_id = node if node not in self._bootstrap else None, response.cluster_id
@@ -330,25 +330,13 @@ class ClusterClient:
         random.shuffle(bootstrap)
         return sorted(serving, key=lambda node: (node != self._preferred, node not in self._answering)) + bootstrap
 
-    def _first_answer(self, candidates: list[NodeId]) -> NodeAnswer:
-        answers: SimpleQueue[NodeAnswer] = SimpleQueue()
-        to_ask, asked, failures = deque(candidates), 0, list[BaseException]()
-        deadline = time.monotonic() + self._timeout_seconds + GRACE_SECONDS
-        while to_ask or len(failures) < asked:
-            if to_ask:
-                self._ask(to_ask.popleft(), DescribeClusterRequest(include_fenced_brokers=True), answers)
-                asked += 1
-            left_seconds = max(0.0, deadline - time.monotonic())
-            try:
-                node, answer = answers.get(timeout=min(left_seconds, HEDGE_SECONDS) if to_ask else left_seconds)
-            except Empty:
-                if time.monotonic() < deadline:
-                    continue
-                failures.append(self._timed_out())
-                break
-            if not isinstance(answer, BaseException):
-                return node, answer
-            failures.append(answer)
+    def _first_answer(self) -> NodeAnswer:
+        candidates, failures = self._candidates(), list[BaseException]()
+        for asked in (candidates[:1], candidates[1 : 1 + _ASKED_AT_ONCE]):
+            for node, answer in self._ask_all(asked, lambda _: DescribeClusterRequest(include_fenced_brokers=True)):
+                if not isinstance(answer, BaseException):
+                    return node, answer
+                failures.append(answer)
         raise most_telling(failures)
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
