@@ -25,6 +25,11 @@ Sentence = Annotated[str, AfterValidator(printable_line)]
 _NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
 
 
+def unique_ids(*ids: str) -> tuple[str, ...]:
+    """The ids of observations without empty and repeated ones, as evidence."""
+    return tuple(dict.fromkeys(id_ for id_ in ids if id_))
+
+
 def _is_none(value: object) -> bool:
     return value is None
 

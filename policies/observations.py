@@ -110,6 +110,11 @@ class Observation:
         object.__setattr__(self, "at_ms", to_millis(self.at))
 
 
+def name_failure(outcome: str) -> str:
+    """Return the outcome of an attempt that failed, or `silence` if no attempt has."""
+    return "silence" if outcome in ("", Outcome.OK.value) else outcome
+
+
 def sort_observations(
     observations: "list[Observation] | tuple[Observation, ...]", kinds: tuple[type[Reading], ...] = ()
 ) -> list[Observation]:

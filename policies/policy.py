@@ -1,6 +1,6 @@
 """The interface of a policy: a pure step from state and observations to decisions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.decisions import Decision, Severity, deterministic_id
 from policies.observations import ActuatorEvent, Observation, Reading
 from policies.settings import PolicySettings
-from policies.units import AnyInstant, ClosedEnum, to_millis
+from policies.units import AnyInstant, ClosedEnum, from_millis, to_millis
 from policies.wire import encode_event
 
 State = TypeVar("State")
@@ -34,6 +34,19 @@ class Step(Generic[State]):
     refused: Mapping[str, str] = field(default_factory=dict)
     """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
     brokers`. The host writes dead letters and raises an alert."""
+
+
+def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:
+    """Return the first instant after this step at which time alone may change something; None if there is none.
+
+    Args:
+        due_ms: such instants, in milliseconds since the epoch; some may have passed.
+        review_at: when an alert is due.
+    """
+    later = [ms for ms in due_ms if ms > now_ms]
+    if review_at is not None and (review_ms := to_millis(review_at)) > now_ms:
+        later.append(review_ms)
+    return from_millis(min(later)) if later else None
 
 
 class Policy(Protocol[State]):

@@ -259,7 +259,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029
 
 def printable(text: str) -> str:
     """The text with its control characters spelled out, so that a terminal obeys none of them."""
-    return _UNSAFE.sub(_spelled, text)
+    return _UNSAFE.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 0x100 else f"\\u{ord(m[0]):04x}", text)
 
 
 def printable_line(text: str) -> str:
@@ -267,11 +267,6 @@ def printable_line(text: str) -> str:
     if text.isprintable():
         return text
     return printable(text).replace("\n", "\\n")
-
-
-def _spelled(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 # Closed enumerations (verdicts, reasons, outcomes): each member is defined together with one line of documentation.

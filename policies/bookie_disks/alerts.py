@@ -22,6 +22,7 @@ from policies.free_space.alerts import (
     render_factor,
 )
 from policies.free_space.volumes import NEVER, Freshness
+from policies.observations import name_failure
 from policies.policy import AlertKind
 from policies.units import agreeing, counted, format_duration, human_rate
 
@@ -176,7 +177,7 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
         summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
     if bookie.facts.is_unread:
-        why = state.outcome if state.outcome not in ("", "ok") else "silence"
+        why = name_failure(state.outcome)
         summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"
         yield Condition(UNREAD, subject, Severity.WARNING, why, summary, labels, evidence)
 

@@ -13,7 +13,7 @@ from policies.bookie_disks.decisions import (
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
-from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication, unique_ids
 from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
@@ -206,7 +206,7 @@ def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
     first = [verdict.decisive] if verdict.decisive else []
     others = sorted(verdict.ranked.known, key=lambda each: each.factor)
     ids = (each.facts.state.read_id for each in (*first, *others))
-    return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
+    return unique_ids(*ids)[:EVIDENCE_LIMIT]
 
 
 def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) -> LimitingDir | None:

@@ -181,7 +181,11 @@ def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: Bookie
     read = {placed.primary: placed for placed in _place(list_affinities(reading))}
     doubtful = frozenset(cluster.placed_doubtful)
     kept = tuple(
-        _join_demands(read.get(placed.primary, placed), placed)
+        replace(
+            now := read.get(placed.primary, placed),
+            ensemble=max(now.ensemble, placed.ensemble),
+            secondary=tuple(sorted({*now.secondary, *placed.secondary})),
+        )
         for placed in cluster.placed or ()
         if placed not in doubtful and not _asks_as_much(read.get(placed.primary), placed)
     )
@@ -192,11 +196,6 @@ def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: Bookie
 def _asks_as_much(read: PlacedNamespaces | None, before: PlacedNamespaces) -> bool:
     """Whether the namespaces need at least as many bookies as before, and may use the same secondary groups."""
     return read is not None and read.ensemble >= before.ensemble and {*read.secondary} >= {*before.secondary}
-
-
-def _join_demands(read: PlacedNamespaces, before: PlacedNamespaces) -> PlacedNamespaces:
-    secondary = tuple(sorted({*read.secondary, *before.secondary}))
-    return replace(read, ensemble=max(read.ensemble, before.ensemble), secondary=secondary)
 
 
 def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:

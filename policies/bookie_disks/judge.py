@@ -272,7 +272,8 @@ class GroupVerdict:
     @property
     def awaited_count(self) -> int:
         """Number of its bookies that take data, and whose first reading may still come."""
-        return sum(bookie.facts.is_awaited for bookie in self.ranked.unread)
+        unread = (bookie.facts for bookie in self.ranked.unread if not bookie.facts.is_unread)
+        return sum(facts.state.tried_ms == NEVER and not facts.state.is_read_only for facts in unread)
 
 
 _HOLDING = frozenset({BookieThrottleReason.RECOVERY_MARGIN})
@@ -348,19 +349,21 @@ def _judge_unread(
         before: None before the first decision, and at the start after a stop for too few bookies, because one bookie
             may be read before the registrations and the other bookies.
     """
+    known_count = len(ranked.known)
     unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
-    last = before.last.reason if before else BookieThrottleReason.INITIAL.value
-    if len(ranked.known) + len(unread) < ensemble or last == BookieThrottleReason.TOO_FEW_BOOKIES.value:
+    last_reason = before.last.reason if before else BookieThrottleReason.INITIAL.value
+    if known_count + len(unread) < ensemble or last_reason == BookieThrottleReason.TOO_FEW_BOOKIES.value:
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
-    is_start = last == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
+    is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
     untried_count = sum(facts.state.tried_ms == NEVER for facts in unread)
-    if is_start and len(ranked.known) + untried_count >= ensemble:
+    if is_starting and known_count + untried_count >= ensemble:
         return settings.fallback, BookieThrottleReason.INITIAL, None
-    most = min(settings.fallback, before.gate.factor if before else 1.0)
+    greatest_factor = min(settings.fallback, before.gate.factor if before else 1.0)
     worst = ranked.known[-1] if ranked.known else None
-    if worst is not None and worst.factor <= most and worst.factor < 1.0:
+    if worst is not None and worst.factor <= greatest_factor and worst.factor < 1.0:
         return worst.factor, _find_reason(worst), worst
-    return most, BookieThrottleReason.INITIAL if is_start else BookieThrottleReason.STALE_VOLUME, None
+    reason = BookieThrottleReason.INITIAL if is_starting else BookieThrottleReason.STALE_VOLUME
+    return greatest_factor, reason, None
 
 
 def _lacks_bookies(group: GroupState) -> bool:

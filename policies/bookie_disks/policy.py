@@ -27,16 +27,13 @@ from policies.bookie_disks.state import (
     keep_within_bounds,
     list_groups,
 )
-from policies.free_space.alerts import SpaceAlertContext, follow_actuator
+from policies.free_space.alerts import MOST_ALERTS, SpaceAlertContext, follow_actuator
 from policies.free_space.publication import repeat_schedule
 from policies.observations import Observation
-from policies.policy import Step
-from policies.units import from_millis, millis_of, to_millis
+from policies.policy import Step, find_wake_at
+from policies.units import millis_of, to_millis
 
 NAME = "bookie_disks"
-
-_MOST_ALERTS = 500
-"""The most alerts that one step publishes: a cluster with thousands of full dirs must not delay the others."""
 
 
 class BookieDisksPolicy:
@@ -92,12 +89,12 @@ class BookieDisksPolicy:
         of_effect = find_effect_conditions(self._cluster, grown, publishing, now_ms)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         ends = find_effect_ends(self._cluster, grown)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
+        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=MOST_ALERTS, ends=ends)
         after = BookieDisksState(known, states, book, forgotten, effect)
         self._bookies, self._last = bookies, ref(after, self._forget)
         decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
         notes = tuple(e.note for e in emitted if e.note is not None)
-        wake_at = _wake_at(after, verdicts, bookies, now_ms, settings, review_at)
+        wake_at = find_wake_at(_due_ms(after, verdicts, bookies, settings), review_at, now_ms)
         encoded = encode_state(after, (bookie.encoded for bookie in bookies.values()))
         return Step(after, (*decided, *alerts), wake_at, notes, encoded, refused)
 
@@ -116,27 +113,13 @@ class BookieDisksPolicy:
         self._bookies = {}
 
 
-def _wake_at(
-    after: BookieDisksState,
-    verdicts: Sequence[GroupVerdict],
-    bookies: Mapping[str, BookieVerdict],
-    now_ms: int,
-    settings: BookieDisksSettings,
-    review_at: datetime | None,
-) -> datetime:
-    """Find the next instant at which time alone may change something; the heartbeat is always one."""
-    due_ms = _list_instants(after, verdicts, bookies, settings)
-    if review_at is not None:
-        due_ms = iter((*due_ms, to_millis(review_at)))
-    return from_millis(min(ms for ms in due_ms if ms > now_ms))
-
-
-def _list_instants(
+def _due_ms(
     after: BookieDisksState,
     verdicts: Sequence[GroupVerdict],
     bookies: Mapping[str, BookieVerdict],
     settings: BookieDisksSettings,
 ) -> Iterator[int]:
+    """When time alone may change something (milliseconds since the epoch); some may be past."""
     schedule = repeat_schedule(settings)
     yield from (schedule.due_ms(group.last.at_ms, group.last.repeat_at_ms) for group in after.groups)
     yield (after.cluster.begun_ms or 0) + millis_of(settings.validity)

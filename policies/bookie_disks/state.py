@@ -273,11 +273,6 @@ class BookieFacts(Struct, frozen=True, gc=False):
     """Whether it has been known for `validity` without a good reading."""
     dirs: tuple[VolumeFacts[DirKey], ...]
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether it takes data, and its first reading may still come."""
-        return self.state.tried_ms == NEVER and not self.is_unread and not self.state.is_read_only
-
 
 @dataclass(frozen=True, slots=True)
 class PlacementGroup:

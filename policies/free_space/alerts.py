@@ -255,6 +255,10 @@ class SpaceAlertContext:
         return begins or self.is_firing(alert, volume)
 
 
+MOST_ALERTS = 500
+"""The most alerts that one step publishes: a cluster with thousands of full volumes must not delay the others."""
+
+
 # Whether slowing writers down has the expected effect: the growth of volumes, compared with their growth before it.
 #
 # Where limits fell to below half, a growth that did not fall to below half is not slowed down, except for the least

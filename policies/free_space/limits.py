@@ -77,32 +77,6 @@ class Limit(BaseModel):
         return self.value > other.value if self.kind == other.kind else None
 
 
-_NOTHING_FREE = Limit(available_bytes_below=0)
-
-
-class FactorLine(NamedTuple):
-    """Rule 3 for volumes of one size: the factor rises evenly from 0.0 at the hard limit to 1.0 at the soft one."""
-
-    hard_bytes: float
-    soft_bytes: float
-    """At least `hard_bytes`."""
-
-    def factor(self, usable_bytes: int) -> float:
-        """Return the factor of a volume with this much free space; the two limits must differ."""
-        share = (usable_bytes - self.hard_bytes) / (self.soft_bytes - self.hard_bytes)
-        return min(max(share, 0.0), 1.0)
-
-    def usable_bytes(self, factor: float) -> float:
-        """Return the free space at which a volume has this factor."""
-        return self.hard_bytes + min(max(factor, 0.0), 1.0) * (self.soft_bytes - self.hard_bytes)
-
-
-def factor_line(total_bytes: int, hard: Limit | None, soft: Limit | None) -> FactorLine:
-    """Return the line for a volume of this size. Without a hard limit it begins at 0 bytes."""
-    hard_bytes = (hard or _NOTHING_FREE).in_bytes(total_bytes)
-    return FactorLine(hard_bytes, max(hard_bytes, soft.in_bytes(total_bytes)) if soft else hard_bytes)
-
-
 class VolumeAssessment(NamedTuple):
     """The limit that a volume has reached, and the factor that it allows."""
 
@@ -116,10 +90,11 @@ def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit 
         return VolumeAssessment(LimitHit.HARD, 0.0)
     if soft is None or not soft.reached(usable_bytes, total_bytes):
         return VolumeAssessment(LimitHit.NONE, 1.0)
-    line = factor_line(total_bytes, hard, soft)
-    if line.soft_bytes == line.hard_bytes:
+    soft_bytes, hard_bytes = soft.in_bytes(total_bytes), hard.in_bytes(total_bytes) if hard is not None else 0.0
+    if soft_bytes <= hard_bytes:
         return VolumeAssessment(LimitHit.SOFT, 1.0)  # The soft limit is not above the hard one on this volume.
-    return VolumeAssessment(LimitHit.SOFT, line.factor(usable_bytes))
+    share = (usable_bytes - hard_bytes) / (soft_bytes - hard_bytes)
+    return VolumeAssessment(LimitHit.SOFT, min(max(share, 0.0), 1.0))
 
 
 def as_settings(limit: Limit | None) -> dict[str, Any] | None:

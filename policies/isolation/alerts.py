@@ -54,9 +54,10 @@ from policies.isolation.state import (
     affinity_namespace,
     split_group_member,
 )
+from policies.observations import name_failure
 from policies.units import counted, counted_with, format_duration, millis_of
 
-# Alert bookie_conditions about bookies: in no group, gone, joined, or not quarantined as decided.
+# Alerts about bookies: in no group, gone, joined, or not quarantined as decided.
 
 OVERDUE_MS = 60_000
 """A quarantine order that is not carried out by then is overdue."""
@@ -64,11 +65,11 @@ _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 
 
 def bookie_conditions(context: IsolationAlertContext) -> Iterator[Condition]:
-    """All bookie_conditions of bookies that hold now; the readings of registrations and groups must be fresh."""
+    """Return all conditions about bookies that hold now; the readings of registrations and groups must be fresh."""
     facts = context.facts
-    asking = [judged for judged in context.judgement.kept if judged.affinity.is_isolating]
+    asking = [judged for judged in context.judgement.for_alerts if judged.affinity.is_isolating]
     # A critical alert does not end because of one reading, which may be of another cluster.
-    membership = facts.kept.membership if asking else facts.membership
+    membership = facts.for_alerts.membership if asking else facts.membership
     if facts.known.racks_status.read_ms == NEVER or membership.has_groups:
         yield from context.gather(UNASSIGNED, _check_unassigned(context))
         yield from context.gather(IDLE, _check_idle(context))
@@ -145,9 +146,8 @@ def _find_exposed(context: IsolationAlertContext) -> tuple[Severity, str, dict[s
 
     The rules do not distinguish bookies in no group, so the answer is the same for each of them.
     """
-    exposed = [
-        j for j in context.judgement.kept if j.affinity.is_isolating and j.placed.takes_unassigned and j.placed.feasible
-    ]
+    isolating = (j for j in context.judgement.for_alerts if j.affinity.is_isolating)
+    exposed = [j for j in isolating if j.placed.takes_unassigned and j.placed.feasible]
     count = sum(len(j.namespaces) for j in exposed)
     if not count:
         return Severity.WARNING, "", {}
@@ -217,10 +217,10 @@ def _missing_since(bookie: BookieState) -> int | None:
 
 def check_starved(context: IsolationAlertContext) -> Iterator[Condition]:
     """Quarantined bookies with which a namespace could place its data: as many as the namespace lacks."""
-    membership = context.facts.kept.membership
+    membership = context.facts.for_alerts.membership
     quarantined = sorted(membership.quarantined() & membership.writable - membership.assigned())
     starved: dict[str, str] = {}
-    for judged in context.judgement.kept:
+    for judged in context.judgement.for_alerts:
         missing = judged.ensemble_size - judged.placed.count
         if judged.placed.takes_unassigned and 0 < missing <= len(quarantined):
             starved = dict.fromkeys(quarantined[:missing], judged.namespaces[0]) | starved
@@ -297,18 +297,18 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     yield from _check_readings(context)
     yield from _check_vanished(context)
     yield from _check_disputed(context)
-    kept: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
     if context.facts.has_fresh_registrations:
         yield from bookie_conditions(context)
     else:
-        kept |= ABOUT_BOOKIES
+        unknown |= ABOUT_BOOKIES
     if context.facts.is_fresh:
         yield from _check_namespaces(context)
         yield from context.gather(STARVES, check_starved(context))
     else:
-        kept |= ABOUT_NAMESPACES
+        unknown |= ABOUT_NAMESPACES
     published = (entry for entry in context.book.entries if entry.said_ms is not None)
-    yield from (entry.as_condition() for entry in published if entry.alert in kept)
+    yield from (entry.as_condition() for entry in published if entry.alert in unknown)
 
 
 def find_ends(context: IsolationAlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
@@ -350,7 +350,7 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     }
     if not unread:
         return
-    why = {name: status.outcome if status.outcome not in ("", "ok") else "silence" for name, status in unread.items()}
+    why = {name: name_failure(status.outcome) for name, status in unread.items()}
     words = {VANISHED: "not confirmed"}
     which = " and ".join(f"{_READINGS[name].things} ({words.get(why[name], why[name])})" for name in unread)
     yield context.condition(
@@ -417,19 +417,20 @@ def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
 def _count_left(known: BookieClusterState, kind: str) -> str:
     """Count the confirmed entries that the last reading still has: ``1 of 3 members of its group vip is``."""
     _, noun, list_keys, name_of = _READINGS[kind]
-    pending, keys = known.pending[kind], list_keys(known)
-    # A bookie that is in another group, and a namespace with another affinity, is not missing.
-    others = set(map(name_of, keys - pending.missing_names() | pending.new_names()))
-    missing = frozenset(key for key in pending.missing_names() if name_of(key) not in others)
+    pending, confirmed = known.pending[kind], list_keys(known)
+    # A bookie that moved to another group, and a namespace with another affinity, is not missing.
+    listed = set(map(name_of, confirmed - pending.missing_names() | pending.new_names()))
+    missing = frozenset(key for key in pending.missing_names() if name_of(key) not in listed)
     where = ""
-    if kind == "racks":
-        before, gone = (Counter(split_group_member(key)[0] for key in part) for part in (keys, missing))
-        groups = sorted(group for group in gone if 2 * gone[group] > before[group])
-        keys = frozenset(key for key in keys if split_group_member(key)[0] in groups)
-        where = " of its groups" if len(groups) == len(before) else f" of its {name_groups(groups)}"
-    whole = set(map(name_of, keys)) - {ALL_OTHERS}
-    left = len(whole.difference(map(name_of, missing)))
-    return f"{left} of {counted(len(whole), noun)}{where} {'is' if 1 in (left, len(whole)) else 'are'}"
+    if kind == "racks":  # count only the groups that lost more than half of their members
+        size, lost = (Counter(split_group_member(key)[0] for key in keys) for keys in (confirmed, missing))
+        halved = sorted(group for group in lost if 2 * lost[group] > size[group])
+        confirmed = frozenset(key for key in confirmed if split_group_member(key)[0] in halved)
+        where = " of its groups" if len(halved) == len(size) else f" of its {name_groups(halved)}"
+    names = set(map(name_of, confirmed)) - {ALL_OTHERS}
+    left_count = len(names.difference(map(name_of, missing)))
+    is_are = "is" if 1 in (left_count, len(names)) else "are"
+    return f"{left_count} of {counted(len(names), noun)}{where} {is_are}"
 
 
 def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -451,12 +452,12 @@ def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
 
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
     cluster = context.facts.cluster
-    found: dict[str, list[tuple[str, PlacementJudgement]]] = {}
-    for judged in context.judgement.kept:
+    by_alert: dict[str, list[tuple[str, PlacementJudgement]]] = {}
+    for judged in context.judgement.for_alerts:
         for alert in _find_alerts(judged):
-            found.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
-    for alert, each in found.items():
-        subjects = ((f"{cluster}/{namespace}", (namespace, judged)) for namespace, judged in each)
+            by_alert.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
+    for alert, namespaces in by_alert.items():
+        subjects = ((f"{cluster}/{namespace}", (namespace, judged)) for namespace, judged in namespaces)
         singly, many = gather(context.book, alert, cluster, subjects)
         yield from (_report(context, alert, namespace, judged) for namespace, judged in singly)
         if many:

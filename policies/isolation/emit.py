@@ -268,7 +268,7 @@ def _update_orders(
     judgement: IsolationJudgement, facts: IsolationFacts
 ) -> tuple[tuple[QuarantineOrder, ...], tuple[QuarantineOrder, ...]]:
     """Return the quarantine orders in force after this step, by bookie, and those to publish: lifted ones first."""
-    before = judgement.standing
+    before = judgement.remaining
     lifted = [_lift(order, reason, facts) for order, reason in judgement.ended]
     singly, many = _split(judgement)
     decided = [_update_order(before.get(judged.bookie.bookie), judged, facts) for judged in singly]
@@ -291,7 +291,7 @@ def _split(judgement: IsolationJudgement) -> tuple[list[QuarantineJudgement], li
     bookie that has an order of its own keeps it, so that no bookie is reported twice.
     """
     withheld = [j for j in judgement.quarantines if j.verdict is QuarantineVerdict.WITHHOLD]
-    others = [j for j in withheld if j.bookie.bookie not in judgement.standing]
+    others = [j for j in withheld if j.bookie.bookie not in judgement.remaining]
     if len(withheld) <= MOST_SINGLY and not any(j.reason is QuarantineReason.NO_GROUPS for j in others):
         return list(judgement.quarantines), []
     many = {j.bookie.bookie for j in others}

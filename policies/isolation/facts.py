@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from policies.decisions import EVIDENCE_LIMIT
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
@@ -45,9 +45,8 @@ class IsolationFacts:
     known: BookieClusterState
     read: Picture
     """The cluster by the last believed readings: placements rest on it, since brokers act on it."""
-    kept: Picture
-    """The same, with the things that only one reading lacks so far: alerts rest on it. A second reading may show them
-    again."""
+    for_alerts: Picture
+    """The same, with everything that only the last reading lacks: the next one may show it again."""
     quarantined: frozenset[str]
     """The bookies in the quarantine group, also those in another group, too, and those that one reading lacks there."""
     notable: tuple[BookieState, ...]
@@ -71,10 +70,11 @@ class IsolationFacts:
 
         Strangers that are most of a reading are doubtful, too: it may be a reading of another cluster.
         """
-        if self.kept is self.read:
+        if self.for_alerts is self.read:
             return frozenset()
-        left = {split_group_member(key)[1] for key in self.known.groups_pending.missing_names()}
-        return frozenset(left) - self.membership.grouped() | (self.membership.writable - self.kept.membership.writable)
+        left = frozenset(split_group_member(key)[1] for key in self.known.groups_pending.missing_names())
+        strangers = self.membership.writable - self.for_alerts.membership.writable
+        return left - self.membership.grouped() | strangers
 
     @property
     def has_fresh_registrations(self) -> bool:
@@ -107,7 +107,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         settings=settings,
         known=known,
         read=read,
-        kept=_join_kept(known, read),
+        for_alerts=_join_for_alerts(known, read),
         quarantined=read.membership.quarantined() | left,
         notable=notable,
         portless=_find_portless(notable),
@@ -115,7 +115,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         disputed={
             name: pending.disputed_by for name, pending in known.disputes() if pending.is_disputed(now_ms, validity_ms)
         },
-        evidence=tuple(dict.fromkeys(status.read_id for status in newest if status.read_id))[:EVIDENCE_LIMIT],
+        evidence=unique_ids(*(status.read_id for status in newest))[:EVIDENCE_LIMIT],
     )
 
 
@@ -128,28 +128,31 @@ def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
     return {bookie: host for bookie, host, _, port in split if host in entries and port.isdecimal()}
 
 
-def _join_kept(known: BookieClusterState, read: Picture) -> Picture:
-    """Return the cluster with what only one reading lacks so far."""
+def _join_for_alerts(known: BookieClusterState, read: Picture) -> Picture:
+    """Return the cluster with everything that only the last reading lacks."""
     if all(pending.is_empty for _, pending in known.disputes()):
         return read
-    writable, registered, members = read.membership.writable, known.registered(), known.group_members()
+    registered = known.registered()
     missing = {b.bookie for b in known.bookies if b.presence is Presence.WRITABLE and b.missing_ms is not None}
     # A bookie in a group is no stranger: a fleet that comes back is believed at once.
-    strange = registered - known.bookies_pending.keep_missing(registered) - read.membership.grouped()
+    strangers = registered - known.bookies_pending.keep_missing(registered) - read.membership.grouped()
     cohorts = read.cohorts
     if not known.affinity_pending.is_empty:
         cohorts = collect_cohorts(_keep_affinities(known, known.affinities()))
-    groups = _list_groups(known, known.groups_pending.keep_missing(members))
-    return Picture(BookieMembership(writable - strange | missing, groups), cohorts)
+    groups = _list_groups(known, known.groups_pending.keep_missing(known.group_members()))
+    return Picture(BookieMembership(read.membership.writable - strangers | missing, groups), cohorts)
 
 
-def _keep_affinities(known: BookieClusterState, affinities: frozenset[str]) -> frozenset[str]:
-    """Return each namespace once: with its confirmed affinity if the last reading has none or another one."""
-    missing = known.affinity_pending.missing_names()
-    names = frozenset(map(affinity_namespace, missing))
-    new = frozenset(key for key in known.affinity_pending.new_names() if affinity_namespace(key) not in names)
-    others = frozenset(key for key in affinities if affinity_namespace(key) not in names)
-    return missing | (others - new if 2 * len(new) > len(affinities) else others)
+def _keep_affinities(known: BookieClusterState, read: frozenset[str]) -> frozenset[str]:
+    """Return one affinity of each namespace: the confirmed one if the last reading lacks or changes it.
+
+    New namespaces do not count while they are more than half of the reading, which may be of another cluster.
+    """
+    missing, new = known.affinity_pending.missing_names(), known.affinity_pending.new_names()
+    restored = frozenset(map(affinity_namespace, missing))
+    unchanged = frozenset(key for key in read if affinity_namespace(key) not in restored)
+    new = frozenset(key for key in new if affinity_namespace(key) not in restored)
+    return missing | (unchanged - new if 2 * len(new) > len(read) else unchanged)
 
 
 def _list_groups(known: BookieClusterState, members: frozenset[str]) -> Mapping[str, frozenset[str]] | None:

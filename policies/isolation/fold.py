@@ -138,11 +138,15 @@ def _fold_registrations(
     found = _confirm(None if is_first else before.registered(), pending, names, seen, settings)
     cookies = frozenset(b.bookie for b in before.bookies if b.has_cookie)
     kept = _confirm(None if is_first else cookies, before.cookies_pending, frozenset(reading.known), seen, settings)
-    listed = _list_registrations(reading)
+    # A bookie that changes its mode may be in both lists; brokers still write to it.
+    listed = {**_latest(reading.read_only, Presence.READ_ONLY), **_latest(reading.writable, Presence.WRITABLE)}
     modes = _confirm_modes(before, listed, seen, settings)
     if modes.is_held or modes.pending.changes or found.believed != names:
-        believed = ((name, each) for name, (each, _) in listed.items() if name in found.believed)
-        listed = {name: (each, _find_mode(name, modes.believed)) for name, each in believed}
+        listed = {
+            name: (each, Presence.READ_ONLY if name in modes.believed else Presence.WRITABLE)
+            for name, (each, _) in listed.items()
+            if name in found.believed
+        }
     bookies = _update_bookies(
         before,
         {} if found.is_held else listed,
@@ -241,15 +245,6 @@ def _confirm_modes(
     # The mode of a bookie that was not registered before contradicts nothing.
     believed = frozenset(name for name in listed if known.get(name, listed[name][1]) is Presence.READ_ONLY)
     return _confirm(believed, before.modes_pending.limit_to(listed.keys()), now, seen, settings, lambda _, __: False)
-
-
-def _find_mode(bookie: str, read_only: Set[str]) -> Presence:
-    return Presence.READ_ONLY if bookie in read_only else Presence.WRITABLE
-
-
-def _list_registrations(reading: Bookies) -> _Listed:
-    """Registrations by bookie. A bookie that changes its mode may be in both lists; brokers still write to it."""
-    return {**_latest(reading.read_only, Presence.READ_ONLY), **_latest(reading.writable, Presence.WRITABLE)}
 
 
 def _latest(registrations: Iterable[BookieRegistration], presence: Presence) -> _Listed:

@@ -256,7 +256,7 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 
 
 def judge_quarantines(
-    standing: Mapping[str, QuarantineOrder],
+    remaining: Mapping[str, QuarantineOrder],
     facts: IsolationFacts,
     needed: Sequence[QuarantineNeed],
     needs: QuarantineNeeds,
@@ -267,13 +267,13 @@ def judge_quarantines(
     newcomer does not take their place, and only a need of this moment takes such an order back.
 
     Args:
-        standing: the orders that remain in force, by bookie.
+        remaining: the orders that remain in force, by bookie.
         needed: the present needs, as from `collect_needs`.
         needs: the needs of the last `settle`.
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
         return
-    ordered = {b: order for b, order in standing.items() if order.verdict is QuarantineVerdict.QUARANTINE}
+    ordered = {b: order for b, order in remaining.items() if order.verdict is QuarantineVerdict.QUARANTINE}
     away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
     # An order is not repeated while its bookie is read-only, so it expires, and then keeps no place.
     valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
@@ -285,13 +285,15 @@ def judge_quarantines(
         for b in facts.notable
         if b.assigned is False
         and b.takes_data
-        and (b.bookie in standing or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
+        and (b.bookie in remaining or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
     ]
     if not due:
         return
     guard = _Guard(facts, needed, needs.greatest, _find_settled(facts, needs), frozenset(ordered))
     is_waiting = bool(facts.disputed) or any(_find_absent(facts))
-    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, *_registration_order(b))):
+    zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
+    joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
+    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, zxids[b.bookie], joined_ms[b.bookie], b.bookie)):
         name = bookie.bookie
         if name in facts.quarantined:
             if name in ordered:
@@ -335,10 +337,6 @@ class _Guard:
         if len(taken) >= self.facts.settings.max_quarantined:
             return QuarantineReason.MAX_QUARANTINED, ""
         return (QuarantineReason.WOULD_BE_INFEASIBLE, starved) if starved else (None, "")
-
-
-def _registration_order(bookie: BookieState) -> tuple[int, int, str]:
-    return (_LAST if bookie.czxid is None else bookie.czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie)
 
 
 def _find_settled(facts: IsolationFacts, needs: QuarantineNeeds) -> frozenset[str]:
@@ -423,12 +421,12 @@ class IsolationJudgement:
 
     placements: tuple[PlacementJudgement, ...]
     """The verdicts on namespaces with an affinity."""
-    kept: tuple[PlacementJudgement, ...]
-    """The same by `facts.kept`, for alerts."""
+    for_alerts: tuple[PlacementJudgement, ...]
+    """The same by `facts.for_alerts`."""
     without_affinity: PlacementJudgement
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
     """The quarantine orders that end now, and why."""
-    standing: dict[str, QuarantineOrder]
+    remaining: dict[str, QuarantineOrder]
     """The orders that remain, by bookie; an order on many bookies has the empty name."""
     quarantines: tuple[QuarantineJudgement, ...]
     """The verdicts on unassigned bookies."""
@@ -478,14 +476,15 @@ class IsolationJudge:
         """
         promised = facts.known.promises
         read = self._judge_namespaces(facts.read, promised)
-        kept = read if facts.kept is facts.read else self._judge_namespaces(facts.kept, promised)
+        is_same = facts.for_alerts is facts.read
+        for_alerts = read if is_same else self._judge_namespaces(facts.for_alerts, promised)
         ended = judge_ends(orders, facts)
         ended_bookies = {order.bookie for order, _ in ended}
-        standing = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
+        remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
         needed = collect_needs(read, has_groups=facts.membership.has_groups)
         needs = update_needs(needs, needed, facts)
-        quarantines = tuple(judge_quarantines(standing, facts, needed, needs))
-        return IsolationJudgement(read[1:], kept[1:], read[0], ended, standing, quarantines, needs)
+        quarantines = tuple(judge_quarantines(remaining, facts, needed, needs))
+        return IsolationJudgement(read[1:], for_alerts[1:], read[0], ended, remaining, quarantines, needs)
 
     def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:
         """Return the verdict on namespaces without affinity, then those on all others."""

@@ -16,8 +16,8 @@ from policies.isolation.judge import IsolationJudge, quarantine_due_ms
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, keep_within_bounds
 from policies.observations import Observation
-from policies.policy import Step
-from policies.units import from_millis, to_millis
+from policies.policy import Step, find_wake_at
+from policies.units import to_millis
 
 NAME = "isolation"
 _NEXT_PLACEMENTS_MS = 1000
@@ -62,19 +62,13 @@ class IsolationPolicy:
             sequence=emitted.sequence,
             needs=judgement.needs,
         )
-        return Step(after, (*emitted.decisions, *alerts), _wake_at(context, emitted, review_at), refused=refused)
+        wake_at = find_wake_at(_due_ms(context, emitted), review_at, facts.now_ms)
+        return Step(after, (*emitted.decisions, *alerts), wake_at, refused=refused)
 
 
-def _wake_at(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> datetime | None:
-    due = [ms for ms in _due_ms(context, emitted, review_at) if ms > context.facts.now_ms]
-    return from_millis(min(due)) if due else None
-
-
-def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation, review_at: datetime | None) -> Iterator[int]:
+def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterator[int]:
     """When (milliseconds since the epoch) a verdict may change without an observation."""
     facts = context.facts
-    if review_at is not None:
-        yield to_millis(review_at)
     yield from due_ms(context)
     yield from quarantine_due_ms(facts, context.judgement.needs)
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))

@@ -338,12 +338,9 @@ def keep_within_bounds(
                 after = {group: len(bookies) for group, bookies in (groups or {}).items()}, affinities
             case BookieAffinity(outcome=Outcome.OK, namespaces=namespaces):
                 after = sizes, {(frozenset(each.primary), frozenset(each.secondary)) for each in namespaces.values()}
-        if after != (sizes, affinities) and _count_placed(*after) > MOST_PLACED:
+        placed = (after[0].get(group, 0) for affinity in after[1] for groups in affinity for group in groups)
+        if after != (sizes, affinities) and sum(placed) > MOST_PLACED:
             refused[seen.id] = f"more than {MOST_PLACED} bookies in the groups of all affinities together"
         else:
             sizes, affinities = after
     return [seen for seen in ordered if seen.id not in refused], refused
-
-
-def _count_placed(sizes: Mapping[str, int], affinities: Collection[_BoundedAffinity]) -> int:
-    return sum(sizes.get(group, 0) for affinity in affinities for groups in affinity for group in groups)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
-from policies.decisions import EVIDENCE_LIMIT, Severity
+from policies.decisions import EVIDENCE_LIMIT, Severity, unique_ids
 from policies.sessions.alert_kinds import (
     DOUBLE,
     EXHAUSTED,
@@ -27,7 +27,7 @@ from policies.sessions.alert_kinds import (
     ZOMBIE,
 )
 from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
-from policies.sessions.facts import Facts, MemberFacts, unique_ids
+from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fleet import Certainty, ReadingPair, has_failed, is_hidden, is_relapsing
 from policies.sessions.judge import describe_attempts, describe_flapping
 from policies.sessions.readings import BROKERS, NAMESPACES, bundle_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace as update
 
-from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode, Publication
+from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode, Publication, unique_ids
 from policies.sessions.decisions import (
     OwnershipDecision,
     OwnershipReason,
@@ -18,7 +18,7 @@ from policies.sessions.decisions import (
     SessionStatus,
     SessionVerdict,
 )
-from policies.sessions.facts import ClaimFacts, Facts, MemberFacts, unique_ids
+from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import MemberVerdict, RuledClaim, Verdicts
 from policies.sessions.orders import MemberOrder
 from policies.sessions.readings import bundle_of, registration_path

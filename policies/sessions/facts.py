@@ -8,7 +8,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.decisions import Mode, RepeatSchedule
+from policies.decisions import Mode, RepeatSchedule, unique_ids
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionStatus, SessionVerdict
 from policies.sessions.fleet import (
@@ -272,11 +272,6 @@ def join_facts(
 
 def _host(member: str) -> str:
     return member.rpartition(":")[0]
-
-
-def unique_ids(*ids: str) -> tuple[str, ...]:
-    """The ids without empty and repeated ones."""
-    return tuple(dict.fromkeys(id_ for id_ in ids if id_))
 
 
 def _knows_ownership(cluster: ClusterState) -> bool:

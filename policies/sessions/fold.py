@@ -143,7 +143,8 @@ class OwnershipNodes:
             exists=False,
             changed_ms=at_ms if last.exists or has_gap else last.changed_ms,
             prior=owner,
-            before_ms=_previous_ms(last, at_ms),
+            # Two readings of one moment count as one.
+            before_ms=last.read_ms if at_ms > last.read_ms else last.before_ms,
             existed_ms=last.read_ms if last.exists else last.existed_ms,
             changes=self._add_change(last, at_ms) if last.exists else last.changes,
         )
@@ -153,11 +154,6 @@ class OwnershipNodes:
         if is_bundle(last.path) or last.read_ms == NEVER:
             return ()
         return (*(ms for ms in last.changes if ms > at_ms - self._timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
-
-
-def _previous_ms(last: NodeRecord, at_ms: int) -> int:
-    """The time of the reading before this one; two readings of one moment count as one."""
-    return last.read_ms if at_ms > last.read_ms else last.before_ms
 
 
 # Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct
 
+from policies.decisions import unique_ids
 from policies.sessions import ownership_table
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionStatus
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import ClaimFacts, Facts, MemberFacts, unique_ids
+from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.fleet import Budget, ReadingPair, has_no_protection
 from policies.sessions.orders import (
     WAITING,

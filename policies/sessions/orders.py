@@ -3,10 +3,11 @@
 import msgspec
 from msgspec import Struct
 
+from policies.decisions import unique_ids
 from policies.sessions.decisions import OwnershipVerdict, SessionEvent, SessionReason, SessionVerdict
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import Facts, MemberFacts, unique_ids
+from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fleet import Certainty
 from policies.sessions.state import SessionTrack
 from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some

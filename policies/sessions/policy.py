@@ -9,14 +9,15 @@ from operator import attrgetter
 
 from policies.alerts import AlertBook, Sender, review
 from policies.observations import Observation
-from policies.policy import Step
-from policies.sessions import alerts, timers
+from policies.policy import Step, find_wake_at
+from policies.sessions import alerts
 from policies.sessions.emit import NAME, DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState
+from policies.sessions.timers import due_ms
 from policies.units import to_millis
 
 
@@ -51,7 +52,8 @@ class SessionsPolicy:
         book, raised, review_at = review(before.alerts, held, now, self._sender, ends=ends)
         decisions = (*published.sessions, *published.bundles, *raised)
         state_after = _make_state(after, before.started_ms, book, published.sequence)
-        return Step(state_after, decisions, timers.wake_at(after, review_at), refused=cluster.refused)
+        wake_at = find_wake_at([*due_ms(after)], review_at, after.now_ms)
+        return Step(state_after, decisions, wake_at, refused=cluster.refused)
 
 
 def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:

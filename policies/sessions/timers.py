@@ -1,7 +1,6 @@
 """Finds when a verdict may change by time alone, without an observation."""
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.emit import RENEWED
@@ -9,23 +8,15 @@ from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
 from policies.sessions.judge import shutdown_delay_ms, unread_from_ms
 from policies.sessions.orders import FINAL
 from policies.sessions.state import SessionTrack
-from policies.units import from_millis, millis_of, to_millis
+from policies.units import millis_of
 
 
-def wake_at(facts: Facts, review_at: datetime | None) -> datetime | None:
-    """Return when the next step may decide something; None if only an observation can change a verdict.
+def due_ms(facts: Facts) -> Iterator[int]:
+    """When (milliseconds since the epoch) the next step may decide something; some may be past.
 
     Args:
         facts: the facts that remain after the step.
-        review_at: when an alert is due.
     """
-    due = [ms for ms in _due_ms(facts, review_at) if ms > facts.now_ms]
-    return from_millis(min(due)) if due else None
-
-
-def _due_ms(facts: Facts, review_at: datetime | None) -> Iterator[int]:
-    if review_at is not None:
-        yield to_millis(review_at)
     for source in facts.sources.values():
         yield from (ms + facts.validity_ms + 1 for ms in (source.tried_ms, source.read_ms) if ms >= 0)
     free_ms = facts.budget.free_ms(facts.now_ms)

@@ -21,6 +21,7 @@ from policies.free_space.alerts import (
 )
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, VolumeFacts, is_overdue
+from policies.observations import name_failure
 from policies.policy import AlertKind
 from policies.throttle.facts import BrokerFacts, VolumeVerdict
 from policies.throttle.quota_entities import forget_command
@@ -213,8 +214,7 @@ def find_broker_conditions(
         yield from _find_limits_cross(context, volume)
     yield from _find_unreadable(context, broker)
     if broker.is_unread:
-        outcome, tried_id = broker.state.outcome, broker.state.tried_id
-        why = outcome if outcome not in ("", "ok") else "silence"
+        why, tried_id = name_failure(broker.state.outcome), broker.state.tried_id
         yield Condition(
             alert=UNREAD,
             subject=f"{cluster}/{number}",

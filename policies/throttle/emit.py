@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from operator import attrgetter
 
-from policies.decisions import EVIDENCE_LIMIT, Issuer
+from policies.decisions import EVIDENCE_LIMIT, Issuer, unique_ids
 from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
@@ -220,7 +220,7 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     if not ids:
         newest_first = sorted(brokers.known.brokers, key=lambda b: (-b.tried_ms, b.broker))
         ids = [b.tried_id for b in newest_first[:EVIDENCE_LIMIT]]
-    return tuple(dict.fromkeys(i for i in ids if i))[:EVIDENCE_LIMIT]
+    return unique_ids(*ids)[:EVIDENCE_LIMIT]
 
 
 def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:

@@ -4,18 +4,18 @@ Because of replication, producers on one broker fill the disk of another; so the
 Rules: docs/design/throttle.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from weakref import ref
 
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
-from policies.free_space.alerts import follow_actuator, follow_growth_before
+from policies.free_space.alerts import MOST_ALERTS, follow_actuator, follow_growth_before
 from policies.free_space.gate import Gate
 from policies.free_space.publication import LastPublished, repeat_schedule
 from policies.observations import Observation
-from policies.policy import Step
+from policies.policy import Step, find_wake_at
 from policies.throttle.alerts import (
     find_cluster_conditions,
     find_effect_conditions,
@@ -30,12 +30,9 @@ from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, VolumeKey, encode_state, keep_within_bounds
-from policies.units import from_millis, millis_of, to_millis
+from policies.units import millis_of, to_millis
 
 NAME = "throttle"
-
-_MOST_ALERTS = 500
-"""The most alerts that one step publishes: a cluster with thousands of full volumes must not delay the others."""
 
 
 class ThrottlePolicy:
@@ -97,7 +94,7 @@ class ThrottlePolicy:
         )
         conditions = (*brokers.conditions, *of_cluster, *of_quotas)
         ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=_MOST_ALERTS, ends=ends)
+        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=MOST_ALERTS, ends=ends)
         after = ThrottleState(
             started_ms=before.started_ms,
             gate=verdict.move.gate,
@@ -111,7 +108,7 @@ class ThrottlePolicy:
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
-        wake_at = _wake_at(verdict, after, emitted.last, review_at)
+        wake_at = find_wake_at(_due_ms(verdict, after, emitted.last), review_at, brokers.now_ms)
         encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
         return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded, refused)
 
@@ -124,17 +121,10 @@ class ThrottlePolicy:
         self._verdicts = {}
 
 
-def _wake_at(
-    verdict: ClusterVerdict, after: ThrottleState, published: LastPublished[VolumeKey], review_at: datetime | None
-) -> datetime:
-    """Find the next instant at which time alone may change something; the heartbeat is always one."""
-    brokers, settings = verdict.brokers, verdict.brokers.settings
-    due_ms = [
-        repeat_schedule(settings).due_ms(published.at_ms, published.repeat_at_ms),
-        after.started_ms + millis_of(settings.validity),
-        *(forgotten.forgotten_ms + millis_of(settings.departed_hold) for forgotten in verdict.forgotten),
-    ]
-    due_ms += [ms for ms in (verdict.move.rises_at_ms, brokers.next_ms) if ms is not None]
-    if review_at is not None:
-        due_ms.append(to_millis(review_at))
-    return from_millis(min(ms for ms in due_ms if ms > brokers.now_ms))
+def _due_ms(verdict: ClusterVerdict, after: ThrottleState, published: LastPublished[VolumeKey]) -> Iterator[int]:
+    """When time alone may change something (milliseconds since the epoch); some may be past."""
+    settings = verdict.brokers.settings
+    yield repeat_schedule(settings).due_ms(published.at_ms, published.repeat_at_ms)
+    yield after.started_ms + millis_of(settings.validity)
+    yield from (forgotten.forgotten_ms + millis_of(settings.departed_hold) for forgotten in verdict.forgotten)
+    yield from (ms for ms in (verdict.move.rises_at_ms, verdict.brokers.next_ms) if ms is not None)

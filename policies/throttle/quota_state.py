@@ -1,6 +1,6 @@
 """The reading of the quota actuator: the quotas that it has set, the clients that escape them, and its rivals."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, unquote
@@ -166,7 +166,9 @@ def find_additions(
         planned: the rates of the throttle.
     """
     additions: dict[Entity, int] = {}
-    reached = _find_by_client_id(settings, planned) if is_stop and settings.cover is Cover.ALL else None
+    by_client_id = planned.keys() & {spec.entity for spec in settings.entities} & {*_BY_CLIENT_ID}
+    is_reaching = is_stop and settings.cover is Cover.ALL
+    reached = next((entity for entity in _BY_CLIENT_ID if entity in by_client_id), None) if is_reaching else None
     if reached is not None and misses_empty_ids(settings, planned):
         additions[_ANY_USER] = min(planned[reached], rates.get(_ANY_USER, planned[reached]))
     after = {**rates, **planned, **additions}
@@ -177,7 +179,9 @@ def find_additions(
             additions[kept] = min(rate, additions.get(kept, rate))
     after |= additions
     changed = {e for e in (*planned, *additions) if after[e] != rates.get(e)}
-    free = (user for user in settings.exclude if _is_caught(user, after, changed))
+    # Each client id that a changed quota names, none at all, and one that no quota names.
+    client_ids = {*(e.client_id for e in changed if isinstance(e.client_id, str)), "", _ANOTHER}
+    free = (user for user in settings.exclude if any(find_deciding(after, user, id_) in changed for id_ in client_ids))
     return {**additions, **{Entity(user): FREE_RATE for user in free}}
 
 
@@ -194,11 +198,6 @@ def takes_precedence(entity: Entity, other: Entity) -> bool:
     return _overlaps(entity.user, other.user) and _overlaps(entity.client_id, other.client_id)
 
 
-def _find_by_client_id(settings: QuotaSettings, planned: Collection[Entity]) -> Entity | None:
-    listed = {spec.entity for spec in settings.entities}
-    return next((entity for entity in _BY_CLIENT_ID if entity in listed and entity in planned), None)
-
-
 def _keep_lower(entity: Entity, beside: Mapping[Entity, int], after: Mapping[Entity, int]) -> dict[Entity, int]:
     """Return the quotas that a new quota of `entity` would loosen, at the entities that take precedence over it."""
     kept: dict[Entity, int] = {}
@@ -212,17 +211,6 @@ def _keep_lower(entity: Entity, beside: Mapping[Entity, int], after: Mapping[Ent
         if rate < after[entity] or (rate == after[entity] and both not in after):
             kept[both] = min(rate, after.get(both, rate))
     return kept
-
-
-def _is_caught(user: str, after: Collection[Entity], changed: Collection[Entity]) -> bool:
-    """Whether a changed quota decides for some client of a user."""
-    return any(find_deciding(after, user, client_id) in changed for client_id in _list_client_ids(changed))
-
-
-def _list_client_ids(quotas: Iterable[Entity]) -> Iterator[str]:
-    """Yield each client id that a quota names, none at all, and one that no quota names."""
-    yield from (entity.client_id for entity in quotas if isinstance(entity.client_id, str))
-    yield from ("", _ANOTHER)
 
 
 def _join(one: Entity, other: Entity) -> Entity:

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from policies.decisions import unique_ids
 from policies.observations import Observation
 from policies.sessions import SessionsState
-from policies.sessions.facts import unique_ids
 from policies.sessions.state import SpentShutdown
 from policies.units import to_millis
 from tests.policies.sessions.course import (

@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from policies.observations import Observation
-from policies.sessions import timers
+from policies.policy import find_wake_at
+from policies.sessions.timers import due_ms
 from tests.cases import for_each
 from tests.policies.sessions.course import at, health, owned, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
@@ -13,7 +14,7 @@ from tests.policies.sessions.joined import after, connected, expired, joined
 def wake_at(*readings: Observation, until: float, review_at: datetime | None = None, **block: Any) -> float | None:
     """The second of the next step."""
     facts = after(joined(*readings, until=until, **block))
-    moment = timers.wake_at(facts, review_at)
+    moment = find_wake_at(due_ms(facts), review_at, facts.now_ms)
     return None if moment is None else (moment - at(0)).total_seconds()
 
 
