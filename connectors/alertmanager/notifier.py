@@ -94,18 +94,14 @@ def post_alerts(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]
 
 def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> None:
     try:
-        with client.stream("POST", url, json=bodies) as response:
-            if not response.is_success:
-                raise RefusedError(one_line(f"status {response.status_code}: {_answer(response)}"))
+        response = client.post(url, json=bodies)
     except httpx.TimeoutException:
         raise PostError("no answer in time") from None
     except (httpx.HTTPError, UserError) as error:
         raise PostError(one_line(str(error) or type(error).__name__)) from None
-
-
-def _answer(response: httpx.Response) -> str:
-    """Read the beginning of the answer."""
-    return next(response.iter_bytes(_MAX_ANSWER_BYTES), b"").decode(errors="replace")
+    if not response.is_success:
+        answer = response.content[:_MAX_ANSWER_BYTES].decode(errors="replace")
+        raise RefusedError(one_line(f"status {response.status_code}: {answer}"))
 
 
 # The notifications to send to Alertmanager: a pure function of the loop's alerts and the time.

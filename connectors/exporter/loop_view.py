@@ -3,7 +3,9 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 
+import structlog
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -29,6 +31,8 @@ from policies.registry import (
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
+
+_log = structlog.get_logger(__name__)
 
 ALERTS = Family("headgate_alerts", "Firing alerts by name and severity.", ("alert", "severity", "cluster"))
 OBSERVATION_AGE = Family(
@@ -353,4 +357,15 @@ def _within_bounds(policy: str, samples: Iterable[Sample]) -> Iterator[Sample]:
             yield sample
     for cluster, count in sorted(counts.items()):
         if count > MOST_SERIES:
+            _log_left_out(policy, cluster)
             yield Sample(SERIES_LEFT_OUT, (policy, cluster), count - MOST_SERIES)
+
+
+@cache
+def _log_left_out(policy: str, cluster: str) -> None:
+    """Log it once for each policy and cluster."""
+    _log.warning(
+        f"/metrics shows {MOST_SERIES:,} series of a cluster; {SERIES_LEFT_OUT.name} counts the others",
+        policy=policy,
+        cluster=cluster,
+    )
