@@ -189,6 +189,8 @@ class PolicyConnectors:
     """Whether the actuators act on a cluster, given the policy's settings, the cluster's name and its settings."""
     acts_if: str = ""
     """The settings that `acts_on` asks for, in words for an error."""
+    refusals: Callable[[ActuatorContext], Iterator[str]] = _yield_nothing
+    """Yields why watched clusters refuse the settings of the actuators; a cluster that does not answer does not."""
     release: Callable[[ActuatorContext, str | None], Iterator[str]] | None = None
     """Restores on all watched clusters the state from before Headgate, for `headgate act --release`, and yields a
     sentence for each. The string names what `--forget` leaves as it is."""

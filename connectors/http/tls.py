@@ -103,7 +103,7 @@ def _read_stamp(name: str, file: Path) -> tuple[str, int, int, int]:
 
 EXPIRES = "headgate_certificate_expires_days"
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
-_FIELDS = ("cert_file", "ca_file")
+_CERTIFICATES = re.compile(r"(?:^|\.)(?:cert|ca)_file$")
 _VERSION, _UTC_TIME = 0xA0, 0x17
 """Tags of DER."""
 _SECONDS_A_DAY = 86_400
@@ -115,7 +115,7 @@ class Certificates(Collector):
     _labelnames = ("setting", "file")
 
     def __init__(self, settings: BaseModel) -> None:
-        self._files = dict(find_files(settings))
+        self._files = dict(find_files(settings, _CERTIFICATES))
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Return the family without samples."""
@@ -139,16 +139,19 @@ def _family() -> GaugeMetricFamily:
     return GaugeMetricFamily(EXPIRES, said, labels=Certificates._labelnames)
 
 
-def find_files(value: Any, place: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield each file of certificates that the settings name, with its setting."""
+def find_files(settings: BaseModel, names: re.Pattern[str]) -> Iterator[tuple[str, Path]]:
+    """Yield each file that a setting with a matching path names, with that path."""
+    return ((place, each) for place, each in walk(settings) if isinstance(each, Path) and names.search(place))
+
+
+def walk(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting below a block, outer ones first, with its path."""
     if isinstance(value, BaseModel):
         value = dict(value)
     for name, each in value.items() if isinstance(value, Mapping) else ():
         inner = f"{place}.{name}" if place else str(name)
-        if name in _FIELDS and isinstance(each, Path):
-            yield inner, each
-        else:
-            yield from find_files(each, inner)
+        yield inner, each
+        yield from walk(each, inner)
 
 
 def expires_at(pem: str) -> datetime | None:

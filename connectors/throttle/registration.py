@@ -25,7 +25,7 @@ from connectors.registration import (
     warn_of_interval,
 )
 from connectors.throttle.cordons import check_cordons
-from connectors.throttle.quotas.actuator import QuotaActuator
+from connectors.throttle.quotas.actuator import QuotaActuator, find_refusals
 from connectors.throttle.quotas.own_quotas import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
 from connectors.throttle.quotas.worker import QuotaWorker, Released
@@ -224,6 +224,10 @@ def _actuators(context: ActuatorContext) -> Iterator[Component]:
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 
+def _refusals(context: ActuatorContext) -> Iterator[str]:
+    yield from find_refusals(_make_quota_workers(context, only_set=True).values())
+
+
 def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, QuotaWorker]:
     """Make a worker for each watched cluster; `only_set`: for each with `quotas`."""
     throttle: ThrottleSettings = context.settings
@@ -298,6 +302,7 @@ CONNECTORS = PolicyConnectors(
         )
     },
     warnings=_warnings,
+    refusals=_refusals,
     probes=_probes,
     remedies=_remedies,
     informed=_informed,

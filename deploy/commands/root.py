@@ -167,10 +167,11 @@ def _load_watching(file: Path | None) -> "Settings":
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose, runs=True)
-    given = _load_watching(settings)
+    load = partial(_load_watching, settings)
+    given = load()
     from deploy.processes import stack
 
-    stack.run_collectors(given)
+    stack.run_renewed(load, given, stack.run_collectors)
 
 
 @app.command(epilog=show_examples("decide"))
@@ -191,17 +192,18 @@ def decide(
         return
     from deploy.processes import stack
 
-    stack.run_query(given)
+    stack.run_renewed(partial(_load_with_kafka, settings), given, stack.run_query)
 
 
 @app.command(epilog=show_examples("export"))
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter of metrics and the status page. It also notifies Alertmanager."""
     set_up_logging(verbose=verbose, runs=True)
-    given = _load_with_kafka(settings)
+    load = partial(_load_with_kafka, settings)
+    given = load()
     from deploy.processes import stack
 
-    stack.run_exporter(given)
+    stack.run_renewed(load, given, stack.run_exporter)
 
 
 @app.command(epilog=show_examples("act"))
@@ -230,7 +232,7 @@ def act(
     elif forget is not None:
         raise UserError("--forget needs --release")
     else:
-        stack.run_actuators(given)
+        stack.run_renewed(partial(_load_with_kafka, settings), given, stack.run_actuators)
 
 
 @app.command(epilog=show_examples("status"))

@@ -180,7 +180,7 @@ class Collectors:
 def require_watched(settings: Settings) -> None:
     """Raise UserError if the settings name nothing to watch. It opens no connection."""
     with Connections(settings) as connections:
-        Collectors(settings, CollectorRegistry(), lambda *_: None, connections).work()
+        Collectors(settings, CollectorRegistry(), _publish_nothing, connections).work()
 
 
 def _group_suffix(names: Collection[Sequence[str]]) -> str:
@@ -288,6 +288,31 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
                 block = settings.policy_settings()[kind.name]
                 publish = publisher.publish
                 yield from restore(_context(block, settings, registry, publish, publish, connections), forget)
+
+
+def require_accepted(settings: Settings) -> None:
+    """Raise UserError if a watched cluster refuses what the actuators would do with these settings."""
+    with Connections(settings) as connections:
+        problems = [
+            problem
+            for kind in POLICIES.values()
+            for problem in connectors_of(kind).refusals(
+                _context(
+                    settings.policy_settings()[kind.name],
+                    settings,
+                    CollectorRegistry(),
+                    _publish_nothing,
+                    _publish_nothing,
+                    connections,
+                )
+            )
+        ]
+    if problems:
+        raise UserError("\n".join(problems))
+
+
+def _publish_nothing(_topic: str, _key: str, _value: bytes) -> None:
+    """A check tells nobody."""
 
 
 def policy_services(settings: Settings) -> Iterator[Component]:

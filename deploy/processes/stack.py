@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry
 from connectors.component import Component, first_problem
 from connectors.exporter.exporter import VERSION
 from connectors.exporter.page.site import StatusSite
+from connectors.http.access import HttpAccess
+from connectors.http.tls import Tls, walk
 from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
@@ -22,6 +24,7 @@ from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
 from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components, policy_services
+from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
 from deploy.processes.signals import stop_on_signals
@@ -39,7 +42,6 @@ from deploy.query.components import (
 from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings
 from deploy.settings.embedded import with_embedded
-from deploy.settings.reload import SettingsReload
 from policies.registry import POLICIES
 from policies.units import UserError
 from policies.wire import DECIDER_SHARE
@@ -142,18 +144,41 @@ class _Tenure:
 # Runs one part of the loop as its own process, with its own metrics and health endpoints.
 
 
-def run_collectors(settings: Settings) -> None:
+def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Renewal], None]) -> None:
+    """Run one of the parts below; start the process anew when its settings or certificates change.
+
+    Args:
+        load: reads the settings.
+        first: as `load` has just read them.
+    """
+
+    def validate(settings: Settings) -> None:
+        require_startable(first, settings, decides=run is run_query, acts=run is run_actuators)
+        _require_topics(settings)
+
+    restore = restore_dropped if run is run_actuators else _restore_nothing
+    if Renewal(load, first, validate, restore).run(run):
+        start_anew()
+
+
+def _restore_nothing(_dropped: Settings) -> None:
+    """This process sets nothing on a watched cluster."""
+
+
+def run_collectors(renewal: Renewal) -> None:
     """Run the collectors of this process's share of the watched clusters."""
+    settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         work = Collectors(settings, registry, publisher.publish, connections).work()
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(settings, registry, [shared.component()])
+        _run_part(renewal, registry, [shared.component()])
 
 
-def run_query(settings: Settings) -> None:
+def run_query(renewal: Renewal) -> None:
     """Run the query, or stand by."""
+    settings = renewal.settings
     require_free_ports(settings)
     with started_ahead(settings) as sessions:
         report = _require_topics(settings)
@@ -161,20 +186,23 @@ def run_query(settings: Settings) -> None:
         with publishing(settings, registry) as publisher:
             work = Decider(settings, report, registry, sessions, publisher, stop).work()
             shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-            with serving(settings, registry, components := [shared.component()]):
+            components = [shared.component(), renewal.component(registry, stop)]
+            with serving(settings, registry, components):
                 run_components(components, stop)
 
 
-def run_exporter(settings: Settings) -> None:
+def run_exporter(renewal: Renewal) -> None:
     """Run the exporter."""
+    settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
     export = exporting(settings, registry)
-    _run_part(settings, registry, [*export.components, *notifier_components(settings, registry)], export.site)
+    _run_part(renewal, registry, [*export.components, *notifier_components(settings, registry)], export.site)
 
 
-def run_actuators(settings: Settings) -> None:
+def run_actuators(renewal: Renewal) -> None:
     """Run the actuators for this process's share of the clusters. When they end, their changes stay."""
+    settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
@@ -183,7 +211,7 @@ def run_actuators(settings: Settings) -> None:
             needed = ", or ".join(words for kind in POLICIES.values() if (words := connectors_of(kind).acts_if))
             raise UserError(f"clusters: no decision can be carried out: none has {needed}")
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(settings, registry, [shared.component(), *policy_services(settings)])
+        _run_part(renewal, registry, [shared.component(), *policy_services(settings)])
 
 
 def release(settings: Settings, forget: str | None) -> Iterator[str]:
@@ -210,10 +238,36 @@ def restore_dropped(settings: Settings) -> None:
 
 
 def _run_part(
-    settings: Settings, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
+    renewal: Renewal, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
 ) -> None:
-    with serving(settings, registry, components, site):
-        run_components(components, stop_on_signals())
+    stop = stop_on_signals()
+    components = [*components, renewal.component(registry, stop)]
+    with serving(renewal.settings, registry, components, site):
+        run_components(components, stop)
+
+
+def require_startable(before: Settings, fresh: Settings, *, decides: bool = True, acts: bool = True) -> None:
+    """Require that this process could start with new settings and certificates, while it runs with others.
+
+    Raises:
+        UserError: it could not: a file cannot be used, a port is taken, the checkpoint does not fit, or the loop's
+            Kafka or a watched cluster refuses them.
+    """
+    ports = [(each.host, each.port, each.probes_port) for each in (before.http, fresh.http)]
+    if ports[0] != ports[1]:
+        require_free_ports(fresh)
+    for _, block in walk(fresh):
+        if isinstance(block, Tls):
+            block.ssl_context()
+        elif isinstance(block, HttpAccess):
+            block.tls()
+    report = check_topics(fresh.loop_kafka(), fresh.topics)
+    require_usable(report)
+    if decides:
+        fresh.loop_kafka().for_spark()
+        require_own_checkpoint(fresh, report)
+    if acts:
+        parts.require_accepted(fresh)
 
 
 def _require_topics(settings: Settings) -> TopicReport:
@@ -229,16 +283,17 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
     """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop.
 
     Args:
-        load: reads the settings, at the start and at each SIGHUP.
+        load: reads the settings.
     """
-    reload = SettingsReload(load, restore_dropped)
+    first = load()
 
-    def run(settings: Settings) -> None:
-        require_free_ports(settings)
-        with started_ahead(settings) as sessions:
-            _run(settings, terminal, sessions, reload)
+    def run(renewal: Renewal) -> None:
+        require_free_ports(first)
+        with started_ahead(first) as sessions:
+            _run(renewal, terminal, sessions)
 
-    reload.run_each(load(), run)
+    if Renewal(load, first, partial(require_startable, first), restore_dropped).run(run):
+        start_anew()
 
 
 def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
@@ -263,15 +318,23 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         stack.enter_context(running_in_background("broker watch", partial(_end_without, kafka, terminal)))
-        reload = SettingsReload(lambda: with_embedded(load(), kafka.bootstrap_servers), restore_dropped)
         first = with_embedded(settings, kafka.bootstrap_servers)
+        renewal = Renewal(
+            lambda: with_embedded(load(), kafka.bootstrap_servers),
+            first,
+            partial(require_startable, first),
+            restore_dropped,
+        )
+        ahead = [sessions]
 
-        def run(given: Settings) -> None:
-            with nullcontext(sessions) if given is first else started_ahead(given) as own:
-                _run(given, terminal, own, reload)
+        def run(_renewal: Renewal) -> None:
+            with nullcontext(ahead.pop()) if ahead else started_ahead(first) as own:
+                _run(renewal, terminal, own)
 
-        reload.run_each(first, run)
+        is_renewed = renewal.run(run)
     terminal.step("stopped")
+    if is_renewed:
+        start_anew()
 
 
 def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event) -> None:
@@ -286,13 +349,9 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
         os._exit(USER_ERROR)
 
 
-def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload: SettingsReload) -> None:
-    """Run until a signal, or until the settings are reloaded."""
-
-    def on_ready() -> None:
-        reload.prove(settings)
-        terminal.ready()
-
+def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
+    """Run until a signal, or until the process is to start anew."""
+    settings = renewal.settings
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     log_differences(report)
@@ -311,7 +370,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
             *policy_services(settings),
             *export.components,
             *notifier_components(settings, registry),
-            Component("settings reload", reload.watch(registry, stop)),
+            renewal.component(registry, stop),
         ]
         watched = ", ".join(settings.clusters)
         with serving(settings, registry, components, export.site) as server:
@@ -320,7 +379,7 @@ def _run(settings: Settings, terminal: Terminal, sessions: SparkSessions, reload
             run_components(
                 components,
                 stop,
-                on_ready=on_ready,
+                on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping; a running query first decides on the last readings"),
             )
 

@@ -1,1 +1,1 @@
-"""The settings of the whole application: the model, the file, and the reload."""
+"""The settings of the whole application: the model and the file."""

@@ -14,9 +14,9 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.partitions.membership import PartitionMetrics
 from connectors.registration import connectors_of
+from deploy.processes.renewal import renewal_gauge
 from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
-from deploy.settings.reload import reload_gauge
 from policies.registry import POLICIES
 from tools.reference.markdown import code, table
 
@@ -85,7 +85,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
         "What processes share": PartitionMetrics,
         "The publisher": PublisherMetrics,
-        "The settings": reload_gauge,
+        "The settings": renewal_gauge,
         "Each process": lambda registry: registry.register(Certificates(Settings())),
     }
 

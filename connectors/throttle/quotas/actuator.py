@@ -1,7 +1,7 @@
 """Follows the throttle decisions, and has those of each cluster carried out on a thread of its own."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -74,15 +74,19 @@ class QuotaActuator(Actuator[FactorOrder]):
 
     def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
         """Refuse settings that do not fit their clusters, with all problems at once."""
-        with ThreadPoolExecutor(_CONCURRENT_CHECKS, thread_name_prefix=self._client_id) as pool:
-            problems = [problem for problem in pool.map(_check_settings, self._own.values()) if problem]
-        if problems:
+        if problems := find_refusals(self._own.values()):
             raise UserError("\n".join(problems))
         for cluster, entities in self._unwatched.items():
             if entities:
                 _log.warning(
                     "a cluster without `quotas` still has our quotas", cluster=cluster, entities=sorted(entities)
                 )
+
+
+def find_refusals(workers: Iterable[QuotaWorker]) -> list[str]:
+    """Return why clusters refuse the settings of their quotas."""
+    with ThreadPoolExecutor(_CONCURRENT_CHECKS, thread_name_prefix="quota check") as pool:
+        return [problem for problem in pool.map(_check_settings, workers) if problem]
 
 
 def _check_settings(worker: QuotaWorker) -> str | None:

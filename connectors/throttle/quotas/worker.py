@@ -153,10 +153,10 @@ class QuotaWorker(Worker[FactorOrder]):
             raise
         except FAILURES as error:
             _log.warning("quotas cannot be checked yet", cluster=self._cluster, detail=detail_of(error))
-            self._connection.close()
             return
-        if problems:
+        finally:
             self._connection.close()
+        if problems:
             place = f"clusters.{self._cluster}.quotas"
             raise UserError("\n".join(f"{place}: {problem}." for problem in problems))
 

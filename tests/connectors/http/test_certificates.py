@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.http.tls import EXPIRES, Certificates, expires_at, find_files
+from connectors.http.tls import _CERTIFICATES, EXPIRES, Certificates, expires_at, find_files
 from deploy.settings.application import Settings
 
 _OPENSSL = (
@@ -60,7 +60,7 @@ def test_the_files_of_every_block_are_found(folder: Path) -> None:
     tls = {"cert_file": str(folder / "9.pem"), "key_file": str(folder / "key")}
     kafka = {"bootstrap_servers": "k:9092", "tls": tls}
     settings = Settings.model_validate({"kafka": kafka, "clusters": {"c": {"kafka": kafka}}, "http": {"access": tls}})
-    found = {place for place, _ in find_files(settings)}
+    found = {place for place, _ in find_files(settings, _CERTIFICATES)}
     assert found == {"kafka.tls.cert_file", "clusters.c.kafka.tls.cert_file", "http.access.cert_file"}
 
 

@@ -1,7 +1,8 @@
 """The parts as processes of their own: each needs the topics, runs only its part, and says what is missing."""
 
+import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
 from deploy.processes import stack
+from deploy.processes.renewal import Renewal
 from deploy.query import components
 from deploy.settings.application import Settings
 from policies.units import UserError
@@ -67,8 +69,14 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
-    return World(monkeypatch, tmp_path)
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+    before = signal.getsignal(signal.SIGHUP)
+    yield World(monkeypatch, tmp_path)
+    signal.signal(signal.SIGHUP, before)
+
+
+def run(part: Callable[[Renewal], None], settings: Settings) -> None:
+    part(Renewal(lambda: settings, settings))
 
 
 COMMANDS = {
@@ -83,7 +91,7 @@ COMMANDS = {
 def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, command: Any) -> None:
     world.missing = ("headgate.audit", "headgate.commands")
     with pytest.raises(UserError, match=r"headgate\.audit, headgate\.commands\. Create them with `headgate topics"):
-        command(world.settings)
+        run(command, world.settings)
     assert world.ran == []
 
 
@@ -92,8 +100,8 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
     [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])],
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
-    COMMANDS[command](world.settings)
-    assert world.ran == [names]
+    run(COMMANDS[command], world.settings)
+    assert world.ran == [[*names, "renewal"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -101,20 +109,20 @@ def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_name
     topic = "headgate.observed.sessions"
     world.differences = (TopicDifference(topic, TIMESTAMPS, "LogAppendTime", "CreateTime", "do it"),)
     with pytest.raises(UserError, match=r"observed\.sessions: message\.timestamp\.type is CreateTime.*: do it"):
-        command(world.settings)
+        run(command, world.settings)
     assert world.ran == []
 
 
 def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError):
-        stack.run_query(world.settings)
+        run(stack.run_query, world.settings)
     assert world.stopped_sessions == 1
 
 
 def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
     with pytest.raises(UserError) as caught:
-        stack.run_actuators(world.settings)
+        run(stack.run_actuators, world.settings)
     for setting in (
         "`quotas`",
         "`unload`",
@@ -129,13 +137,13 @@ def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(wor
 
 def test_an_exporter_writes_nothing_and_opens_no_producer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "publishing", lambda *_: pytest.fail("a producer was opened"))
-    stack.run_exporter(world.settings)
-    assert world.ran == [["exporter", "status page"]]
+    run(stack.run_exporter, world.settings)
+    assert world.ran == [["exporter", "status page", "renewal"]]
 
 
 def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
     with pytest.raises(UserError, match="nothing is watched: name a Kafka cluster"):
-        stack.run_collectors(world.settings.model_copy(update={"clusters": {}}))
+        run(stack.run_collectors, world.settings.model_copy(update={"clusters": {}}))
 
 
 def test_release_needs_nothing_of_the_loop(world: World) -> None:
