@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -18,7 +17,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection import one_line
 from connectors.decided import DecisionsInForce
-from connectors.http.tls import stamps_of
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from policies.decisions import Alert, AlertStatus, Severity, Standing
@@ -32,36 +30,6 @@ _MAX_ANSWER_BYTES = 2_000
 _ALERTS = "/api/v2/alerts"
 
 _log = structlog.get_logger(__name__)
-
-
-class AlertmanagerClient:
-    """The HTTP client for all Alertmanagers, made again when the files of its certificates change.
-
-    Raises:
-        UserError: a file of the certificates cannot be used.
-    """
-
-    def __init__(self, settings: AlertmanagerSettings) -> None:
-        self._settings = settings
-        self._stamps = stamps_of(settings.tls)
-        self._client = settings.http_client()
-
-    def current(self) -> httpx.Client:
-        """Return the client; while new files cannot be used, the one with the old files."""
-        if (stamps := stamps_of(self._settings.tls)) != self._stamps:
-            try:
-                renewed = self._settings.http_client()
-            except UserError as error:
-                _log.warning("the new certificate for Alertmanager is not used", detail=str(error))
-            else:
-                self._client.close()
-                self._client = renewed
-            self._stamps = stamps
-        return self._client
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._client.close()
 
 
 class PostError(Exception):
@@ -290,14 +258,14 @@ class Notifier:
         workers = ThreadPoolExecutor(len(self._settings.urls), thread_name_prefix="alertmanager")
         with (
             workers,
-            closing(AlertmanagerClient(self._settings)) as client,
+            self._settings.http_client() as client,
             Tail(self._connection, dict.fromkeys(self._topics), "headgate-alertmanager") as tail,
         ):
             while not stop.is_set():
                 self.fold_records(tail.poll(_POLL_SECONDS))
                 self._behind = None if tail.caught_up else tail.problem or f"it reads its history: {tail.backlog}"
                 if tail.caught_up and (self._changed or self._now() >= self._due_at):
-                    self._send(client.current(), workers)
+                    self._send(client, workers)
 
     def caught_up(self) -> str | None:
         """Return why it is not ready; None once all existing alerts have been read."""

@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connectors.http.access import HttpAccess, TlsContext, has_access, is_own_host
+from connectors.http.access import HttpAccess, has_access, is_own_host
 from connectors.http.server import HttpServer
 from policies.units import UserError, printable
 
@@ -112,7 +112,7 @@ class MetricsServer(HttpServer):
             middleware=[Middleware(_OwnHost, names=(host, *names))],
             exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
-        super().__init__(app, host, port, name="metrics", setting=setting, tls=TlsContext(access), headers=_HEADERS)
+        super().__init__(app, host, port, name="metrics", setting=setting, tls=access.tls(), headers=_HEADERS)
 
 
 class _Pages:

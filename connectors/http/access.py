@@ -17,7 +17,6 @@ from typing import ClassVar
 import structlog
 from pydantic import Field, SecretStr
 
-from connectors.http.tls import FileStamps, read_stamps
 from connectors.redaction import RedactedBlock, secret
 from policies.units import UserError
 
@@ -59,17 +58,13 @@ class HttpAccess(RedactedBlock):
         if self.cert_file is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.load_certificate(context)
-        return context
-
-    def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Load the certificate into a context, for its next connections; raises as `tls` does."""
         try:
             # Without this function, OpenSSL would ask for the password of an encrypted key on the terminal.
-            context.load_cert_chain(self.cert_file or "", self.key_file, password=lambda: "")
+            context.load_cert_chain(self.cert_file, self.key_file, password=lambda: "")
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UserError(f"{self.place}.cert_file: cannot be used ({why})") from None
+        return context
 
 
 def is_own_host(header: str | None, names: Collection[str]) -> bool:
@@ -92,34 +87,6 @@ def is_own_host(header: str | None, names: Collection[str]) -> bool:
         own = {*map(str.lower, names), socket.gethostname().lower()}
         return "." not in host or host.endswith(_LOCAL_SUFFIXES) or host in own
     return True
-
-
-class TlsContext:
-    """A server's TLS context, whose certificate is read again when its files change.
-
-    Raises:
-        UserError: the certificate cannot be used.
-    """
-
-    def __init__(self, access: HttpAccess) -> None:
-        self._access = access
-        self.context = access.tls()
-        self._stamps = self._read_stamps()
-
-    def follow_files(self) -> None:
-        """Use a renewed certificate for new connections; while it cannot be used, the old one stays in use."""
-        stamps = self._read_stamps()
-        if self.context is None or stamps == self._stamps:
-            return
-        self._stamps = stamps
-        try:
-            self._access.load_certificate(self.context)
-            _log.info("the server's certificate was read again")
-        except UserError as error:
-            _log.warning("the server's new certificate is not used", detail=str(error))
-
-    def _read_stamps(self) -> FileStamps:
-        return read_stamps({"cert_file": self._access.cert_file, "key_file": self._access.key_file})
 
 
 def has_access(authorization: str | None, token: str) -> bool:

@@ -1,6 +1,7 @@
 """An HTTP server on its own thread with its own event loop: uvicorn, with a time limit for each connection."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, Self
@@ -8,7 +9,7 @@ from typing import Any, Self
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from connectors.http.access import TlsContext, listen
+from connectors.http.access import listen
 
 _CONNECTION_SECONDS = 60.0
 """Limit of a request with its answer, from the connection's beginning or from the last answer. An answer to a slow
@@ -37,15 +38,18 @@ class HttpServer:
     """
 
     def __init__(
-        self, app: Any, host: str, port: int, *, name: str, setting: str, tls: TlsContext, headers: Mapping[str, str]
+        self,
+        app: Any,
+        host: str,
+        port: int,
+        *,
+        name: str,
+        setting: str,
+        tls: ssl.SSLContext | None,
+        headers: Mapping[str, str],
     ) -> None:
         self._socket = listen(host, port, setting)
         self.port = int(self._socket.getsockname()[1])
-
-        async def follow_files() -> None:
-            tls.follow_files()
-
-        context = tls.context
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -58,9 +62,7 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=False,
                 headers=list(headers.items()),
-                ssl_context_factory=None if context is None else lambda *_: context,
-                callback_notify=follow_files,
-                timeout_notify=0,
+                ssl_context_factory=None if tls is None else lambda *_: tls,
             )
         )
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)

@@ -81,14 +81,9 @@ def _system_context() -> ssl.SSLContext:
     return Tls().ssl_context()
 
 
-def stamps_of(block: RedactedBlock | None) -> FileStamps:
-    """Return the state of the files that a block names; if it changes, the caller builds its client again."""
-    return () if block is None else read_stamps(block.files())
-
-
-def read_stamps(files: Mapping[str, Path | None]) -> FileStamps:
-    """Return the state of files by name, without those that are not set."""
-    return tuple(_read_stamp(name, file) for name, file in files.items() if file is not None)
+def read_stamps(files: Mapping[str, Path]) -> FileStamps:
+    """Return the state of files by name."""
+    return tuple(_read_stamp(name, file) for name, file in files.items())
 
 
 def _read_stamp(name: str, file: Path) -> tuple[str, int, int, int]:

@@ -26,7 +26,7 @@ from pydantic import Field, SecretStr
 
 from connectors.foreign_json import read_json
 from connectors.http.client import bounded_client
-from connectors.http.tls import FileStamps, Tls, stamps_of
+from connectors.http.tls import Tls
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.units import UserError
 
@@ -146,7 +146,7 @@ class Sasl(RedactedBlock):
     mechanism: SaslMechanism
     username: str | None = Field(default=None, min_length=1)
     password: SecretStr | None = Field(default=None, min_length=1)
-    password_file: Path | None = Field(default=None, description="The password in a file; read again when it changes.")
+    password_file: Path | None = Field(default=None, description="The password in a file. A change starts anew.")
     client_id: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only.")
     client_secret: SecretStr | None = Field(default=None, min_length=1, description="OAUTHBEARER only.")
     client_secret_file: Path | None = Field(default=None, description="The client's secret in a file.")
@@ -214,10 +214,6 @@ class KafkaConnection(RedactedBlock):
         """Kafka's name for the combination of encryption and authentication."""
         transport = "PLAINTEXT" if self.tls is None else "SSL"
         return transport if self.sasl is None else f"SASL_{transport}"
-
-    def fingerprint(self) -> FileStamps:
-        """Return the state of all named files; when it changes, the client must be built again."""
-        return (*stamps_of(self.tls), *stamps_of(self.sasl))
 
     def for_confluent(self) -> dict[str, Any]:
         """Return properties for librdkafka, which confluent-kafka uses."""
@@ -409,14 +405,14 @@ def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Cli
 
 
 def rebuild(build: Callable[[], Client]) -> Client | None:
-    """Build a client from changed files; None, with a warning, if they cannot be used.
+    """Build a client again; None, with a warning, if its files cannot be used.
 
-    The files may be half written. So the caller keeps its old client, and tries again at its next check.
+    They may be half written. So the caller keeps its old client, and tries again at its next check.
     """
     try:
         return build()
     except UserError as error:
-        _log.warning("connection files changed but cannot be used", detail=str(error))
+        _log.warning("connection files cannot be used at present", detail=str(error))
         return None
 
 

@@ -11,7 +11,6 @@ import structlog
 from pydantic import Field, ValidationError
 
 from connectors.collection import Collector, PollMetrics, ticks
-from connectors.http.tls import FileStamps
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, detail_of, error_in, error_name, outcome_of
 from connectors.kafka.connection import KafkaConnection
 from policies.free_space.limits import Limit
@@ -172,7 +171,6 @@ class LogDirsCollector(Collector):
         super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._client: ClusterClient | None = None
-        self._fingerprint: FileStamps = ()
         self._limits = limits
         self._replica_sizes = replica_sizes
         self._paces: dict[int, BrokerPace] = {}
@@ -195,7 +193,7 @@ class LogDirsCollector(Collector):
             brokers = client.describe()
         except Exception as error:  # any failure is an observation
             self._announce(None, cluster_failure(self._cluster, error))
-            # The next poll starts again from the bootstrap servers, with the present credentials.
+            # The next poll starts again from the bootstrap servers.
             self.close()
         else:
             self._announce(None, cluster_reading(self._cluster, brokers, client.cluster_id))
@@ -240,14 +238,8 @@ class LogDirsCollector(Collector):
             client.close()
 
     def _current_client(self) -> ClusterClient:
-        """Return the client; a new one if a certificate or a password has changed on disk."""
-        fingerprint = self._settings.fingerprint()
-        if self._client is not None and fingerprint != self._fingerprint:
-            _log.info("connection files changed, connecting again", cluster=self._cluster)
-            self.close()
         if self._client is None:
             self._client = ClusterClient(self._settings, self._settings.timeout_seconds)
-            self._fingerprint = fingerprint
         return self._client
 
     def _read(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:

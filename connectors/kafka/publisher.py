@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.kafka.connection import KafkaConnection, build_client, rebuild
+from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.probes import ClockDifference
 from connectors.kafka.topics import HEADERS
 from policies.observations import Reading
@@ -27,7 +28,6 @@ fresh. The next reading replaces it.
 
 _PATIENT_SECONDS = 7 * 86_400.0
 _POLL_SECONDS = 0.2
-_FINGERPRINT_SECONDS = 3.0
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -71,8 +71,7 @@ class PublisherMetrics:
 class Publisher(AbstractContextManager["Publisher"]):
     """Sends records in order per key; all in-sync replicas acknowledge each, and it is appended once.
 
-    It may be used from any thread. Its own thread handles delivery reports, and connects again when a certificate or
-    password file changes. Close it, or use it as a context manager.
+    It may be used from any thread. Its own thread handles delivery reports. Close it, or use it as a context manager.
 
     Raises:
         UserError: the connection's files cannot be used.
@@ -88,14 +87,15 @@ class Publisher(AbstractContextManager["Publisher"]):
     ) -> None:
         self._connection = connection
         self._metrics = metrics
-        self._options = _options(client_id, delivery_timeout_seconds)
         self._lock = threading.Lock()
-        self._fingerprint = connection.fingerprint()
-        self._producers = [self._build()]
-        """The first one sends; the others, with files of before, still deliver what they have queued."""
+        options = {**connection.for_confluent(), **_options(client_id, delivery_timeout_seconds)}
+        self._producer: Producer | None = build_client(Producer, options)
+        """None once it is closed."""
         self._failing: set[str] = set()
         self._closed = threading.Event()
-        self._server = threading.Thread(target=self._run, name=f"{client_id}-publisher", daemon=True)
+        self._server = threading.Thread(
+            target=self._run, args=(self._producer,), name=f"{client_id}-publisher", daemon=True
+        )
         self._server.start()
 
     def patient(self) -> "Publisher":
@@ -110,16 +110,19 @@ class Publisher(AbstractContextManager["Publisher"]):
         Only the metrics and the log show whether it arrived. A caller has no better remedy than its next reading.
         """
         with self._lock:
-            if self._closed.is_set():
+            if self._producer is None or self._closed.is_set():
                 self._count(KafkaError(KafkaError._STATE), topic)
                 return
+            produce = partial(
+                self._producer.produce, topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery
+            )
             try:
                 try:
-                    self._produce(topic, key, value)
+                    produce()
                 except BufferError:
                     # The queue is full, maybe of records whose delivery reports are waiting to be handled.
-                    self._producers[0].poll(0)
-                    self._produce(topic, key, value)
+                    self._producer.poll(0)
+                    produce()
             except BufferError:
                 self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
             except KafkaException as error:
@@ -131,10 +134,9 @@ class Publisher(AbstractContextManager["Publisher"]):
         Returns:
             The number of records that are still waiting after the timeout.
         """
-        deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            producers = list(self._producers)
-        return sum(producer.flush(max(0.0, deadline - time.monotonic())) for producer in producers)
+            producer = self._producer
+        return 0 if producer is None else producer.flush(timeout_seconds)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -146,14 +148,11 @@ class Publisher(AbstractContextManager["Publisher"]):
         self.flush(timeout_seconds)
         self._closed.set()
         self._server.join()
-        with self._lock:
-            while self._producers:  # the threads and connections of a producer end with the last reference to it
-                producer = self._producers.pop()
-                producer.purge()
-                producer.flush(1.0)
-
-    def _produce(self, topic: str, key: str, value: bytes | None) -> None:
-        self._producers[0].produce(topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery)
+        with self._lock:  # the threads and connections of a producer end with the last reference to it
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(1.0)
 
     def _count_delivery(self, error: KafkaError | None, message: Message) -> None:
         self._count(error, message.topic() or "")
@@ -174,34 +173,10 @@ class Publisher(AbstractContextManager["Publisher"]):
             self._failing.add(topic)
             _log.error("records are not published", topic=topic, error=error.name(), detail=error.str())
 
-    def _build(self) -> Producer:
-        return build_client(Producer, {**self._connection.for_confluent(), **self._options})
-
-    def _run(self) -> None:
-        """Handle delivery reports, and check the connection's files every 3 s."""
-        look_at = time.monotonic() + _FINGERPRINT_SECONDS
+    def _run(self, producer: Producer) -> None:
+        """Handle delivery reports."""
         while not self._closed.is_set():
-            with self._lock:
-                producer, *retiring = self._producers
-            for old in retiring:
-                old.poll(0)
             producer.poll(_POLL_SECONDS)
-            with self._lock:
-                self._producers[1:] = [each for each in self._producers[1:] if len(each)]
-            if time.monotonic() >= look_at:
-                self._follow_files()
-                look_at = time.monotonic() + _FINGERPRINT_SECONDS
-
-    def _follow_files(self) -> None:
-        fingerprint = self._connection.fingerprint()
-        if fingerprint == self._fingerprint:
-            return
-        if (producer := rebuild(self._build)) is None:
-            return
-        _log.info("connection files changed, connecting again")
-        with self._lock:
-            self._producers.insert(0, producer)
-            self._fingerprint = fingerprint
 
 
 def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:

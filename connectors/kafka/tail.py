@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.http.tls import FileStamps
 from connectors.kafka.connection import KafkaConnection, build_client, no_answer, rebuild, root_error
 from connectors.kafka.topics import encoded
 from policies.units import millis_of
@@ -51,7 +50,6 @@ class _Clients:
     suffice, and it may create the topics that it asks for.
     """
 
-    fingerprint: FileStamps
     consumer: Consumer
     metadata_client: Consumer
 
@@ -99,7 +97,7 @@ class Tail(AbstractContextManager["Tail"]):
     A topic that does not exist yet counts as read.
 
     Args:
-        connection: the connection to the cluster. The tail connects again when the content of its files changes.
+        connection: the connection to the cluster.
         histories: the topics, each with the part of its past to read: None for all of it, zero for nothing.
         client_id: the client's name in the brokers' logs and quotas. The group id is the same, and is never used.
 
@@ -184,8 +182,8 @@ class Tail(AbstractContextManager["Tail"]):
             self._refusals[place] = f"{error.name()}: {error.str()}"
 
     def _maintain(self) -> None:
-        """Check the connection's files, and find topics and partitions that are new or gone."""
-        self._follow_files()
+        """Find topics and partitions that are new or gone; connect again first where that is necessary."""
+        self._renew()
         # Runs its callbacks, which receive the causes of failures, and tokens.
         self._clients.metadata_client.poll(0)
         try:
@@ -242,7 +240,7 @@ class Tail(AbstractContextManager["Tail"]):
         _log.warning("partitions return no records before their end", topics=sorted({name for name, _ in stuck}))
         self._leave([place for place in stuck if ends[place] < self._progress.next_offsets[place]])
         self._must_renew = "partitions return no records"
-        self._follow_files()
+        self._renew()
 
     def _leave(self, places: Collection[Partition]) -> None:
         self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in places])
@@ -288,26 +286,19 @@ class Tail(AbstractContextManager["Tail"]):
             raise KafkaException(found.error)
         return end if found.offset == OFFSET_END else found.offset
 
-    def _follow_files(self) -> None:
-        """Connect again, at the same offsets, if the files have changed or the client must be replaced."""
-        if self._must_renew is not None:
-            self._renew(self._must_renew)
-        elif self._connection.fingerprint() != self._clients.fingerprint:
-            self._renew("connection files changed")
-
-    def _renew(self, reason: str) -> None:
-        if (clients := rebuild(self._connect)) is None:
+    def _renew(self) -> None:
+        """Connect again, at the same offsets, if the client must be replaced."""
+        if self._must_renew is None or (clients := rebuild(self._connect)) is None:
             return
-        _log.info("connecting again", reason=reason)
+        _log.info("connecting again", reason=self._must_renew)
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
         self._clients.close()
         self._clients, self._must_renew = clients, None
 
     def _connect(self) -> _Clients:
-        fingerprint = self._connection.fingerprint()
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
         consumer, metadata_client = (build_client(Consumer, options) for _ in range(2))
-        return _Clients(fingerprint, consumer, metadata_client)
+        return _Clients(consumer, metadata_client)
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal():

@@ -20,8 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.http.tls import FileStamps
-from connectors.kafka.connection import KafkaConnection, build_client, rebuild
+from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from policies.units import UserError
@@ -136,7 +135,6 @@ class PartitionLease:
 
 
 _POLL_SECONDS = 0.2
-_FINGERPRINT_SECONDS = 3.0
 _LONGEST_STOP_SECONDS = 60.0
 """Limit for stopping revoked work; the lease ends long before."""
 
@@ -165,7 +163,7 @@ class Membership(AbstractContextManager["Membership"]):
     """Is a member of a group until it is closed. Use it from one thread; any thread may ask its lease.
 
     Args:
-        connection: the connection to the loop's own Kafka. If its files change, the process joins again.
+        connection: the connection to the loop's own Kafka.
         on_change: called within `step` with the held partitions; with None if the membership has ended, so that none
             is held until Kafka assigns some again. When it returns, work on all other partitions must have stopped,
             because another process may hold them then.
@@ -193,10 +191,8 @@ class Membership(AbstractContextManager["Membership"]):
         self._asked_at: float | None = None
         """The time of the pending renewal's request."""
         self._renew_at = 0.0
-        self._check_files_at = 0.0
         self.joined = False
         """Whether it has an assignment, be it empty, and `on_change` has handled it."""
-        self._fingerprint: FileStamps = ()
         self._last_error: KafkaError | None = None
         self._consumer = self._build()
         self._join()
@@ -215,7 +211,6 @@ class Membership(AbstractContextManager["Membership"]):
         Raises:
             UserError: Kafka refuses the membership; also any error of `on_change`.
         """
-        self._follow_files()
         message = self._consumer.poll(_POLL_SECONDS)
         if message is not None and (error := message.error()) is not None:
             self._note(error)
@@ -233,10 +228,7 @@ class Membership(AbstractContextManager["Membership"]):
     # --- the group
 
     def _build(self) -> Consumer:
-        fingerprint = self._connection.fingerprint()
-        consumer = build_client(Consumer, {**self._connection.for_confluent(), **self._options()})
-        self._fingerprint = fingerprint  # stored only now, so that unusable files are tried again
-        return consumer
+        return build_client(Consumer, {**self._connection.for_confluent(), **self._options()})
 
     def _join(self) -> None:
         topics = [self._group.topic]
@@ -338,22 +330,6 @@ class Membership(AbstractContextManager["Membership"]):
             raise UserError(f"kafka: this process cannot take part in the group {self._group.name}: {todo}.")
         if error.fatal():
             raise UserError(f"kafka: this process cannot take part in the group {self._group.name}: {error.str()}.")
-
-    def _follow_files(self) -> None:
-        if time.monotonic() < self._check_files_at:
-            return
-        self._check_files_at = time.monotonic() + _FINGERPRINT_SECONDS
-        if self._connection.fingerprint() == self._fingerprint:
-            return
-        if (consumer := rebuild(self._build)) is None:
-            return
-        _log.info("connection files changed, joining the group again", group=self._group.name)
-        self.lease.lose()
-        self._on_change(None)
-        self._leave()
-        # Joins only now: beside the member that leaves, it would be assigned nothing at first.
-        self._consumer, self._asked_at, self.joined = consumer, None, False
-        self._join()
 
 
 # The processes that decide on a prefix, or stand by to: the members of one consumer group.

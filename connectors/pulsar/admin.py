@@ -60,9 +60,7 @@ class AdminApi:
 
     def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
         self.settings = settings
-        self._rest = RestClient(
-            lambda: settings.http_client(transport), settings.fingerprint, settings.timeout_seconds, self._is_listed
-        )
+        self._rest = RestClient(lambda: settings.http_client(transport), settings.timeout_seconds, self._is_listed)
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""

@@ -294,9 +294,7 @@ class BookieHttp:
     """
 
     def __init__(self, url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
-        self._rest = RestClient(
-            lambda: plain_client(url, settings, transport), settings.fingerprint, settings.timeout_seconds
-        )
+        self._rest = RestClient(lambda: plain_client(url, settings, transport), settings.timeout_seconds)
 
     def writable(self) -> tuple[str, ...]:
         """Return registered bookies that accept new data, sorted. Raises as `RestClient.get` does."""

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, FailFast, Field, SecretStr, Type
 
 from connectors.collection import ReadErrors, first_problem, one_line
 from connectors.http.client import ENDS_AT, BearerAuth, bounded_client, url_problems
-from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
+from connectors.http.tls import Tls, ssl_context_for
 from connectors.redaction import RedactedBlock, secret, without_secrets
 from policies.observations import Outcome
 from policies.units import PositiveDuration, UserError, parse_duration
@@ -138,7 +138,7 @@ class PulsarAdmin(RedactedBlock):
         return token
 
     def http_client(self, transport: httpx.BaseTransport | None = None) -> httpx.Client:
-        """Make a client of this address that sends the token; replace it when `fingerprint` changes.
+        """Make a client of this address that sends the token.
 
         It follows no redirect, so that no other server gets the token, and uses no proxy of the environment.
 
@@ -148,10 +148,6 @@ class PulsarAdmin(RedactedBlock):
         client = plain_client(self.admin_url, self, transport)
         client.auth = BearerAuth(self.bearer_token)
         return client
-
-    def fingerprint(self) -> FileStamps:
-        """Return the state of the certificates' files; when it changes, the client must be replaced."""
-        return stamps_of(self.tls)
 
 
 def plain_client(url: str, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> httpx.Client:
@@ -308,7 +304,6 @@ class RestClient:
     """One server's REST API, for any number of threads.
 
     Args:
-        fingerprint: returns the state of the client's files; when it changes, a new client is made.
         timeout_seconds: limit of a call with its retries and redirects.
         may_follow: whether to follow a redirect to another host, with the token; by default never.
     """
@@ -316,18 +311,14 @@ class RestClient:
     def __init__(
         self,
         build: Callable[[], httpx.Client],
-        fingerprint: Callable[[], object],
         timeout_seconds: float,
         may_follow: Callable[[httpx.URL], bool] = lambda _: False,
     ) -> None:
         self._build = build
-        self._fingerprint = fingerprint
         self._timeout_seconds = timeout_seconds
         self._may_follow = may_follow
         self._lock = threading.Lock()
-        self._made_of: object = None
         self._client: httpx.Client | None = None
-        self._retired: list[httpx.Client] = []
 
     def get(self, path: str, shape: TypeAdapter[Parsed], params: Mapping[str, str] | None = None) -> Parsed:
         """Read a document; an empty answer counts as null.
@@ -377,9 +368,8 @@ class RestClient:
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
         with self._lock:
-            clients = [*self._retired, *([self._client] if self._client is not None else [])]
-            self._client, self._retired = None, []
-        for client in clients:
+            client, self._client = self._client, None
+        if client is not None:
             client.close()
 
     def _checked_redirect(self, client: httpx.Client, request: httpx.Request, target: httpx.Request) -> httpx.Request:
@@ -392,14 +382,9 @@ class RestClient:
         return target
 
     def _current(self) -> httpx.Client:
-        """Return the client; a new one if a certificate has changed on disk."""
-        made_of = self._fingerprint()
         with self._lock:
-            if self._client is None or made_of != self._made_of:
-                client = self._build()
-                if self._client is not None:
-                    self._retired.append(self._client)  # another thread may be using it
-                self._client, self._made_of = client, made_of
+            if self._client is None:
+                self._client = self._build()
             return self._client
 
 

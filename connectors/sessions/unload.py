@@ -240,7 +240,7 @@ def _make_client(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *
             client.event_hooks = {"response": [_refuse_redirect]}
         return client
 
-    return RestClient(build, settings.fingerprint, settings.timeout_seconds)
+    return RestClient(build, settings.timeout_seconds)
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

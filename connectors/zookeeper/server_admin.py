@@ -12,7 +12,7 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import OversizedAnswerError, bounded_client
-from connectors.http.tls import FileStamps, Tls, ssl_context_for, stamps_of
+from connectors.http.tls import Tls, ssl_context_for
 from connectors.zookeeper import session
 from policies.observations import Outcome
 
@@ -168,7 +168,6 @@ class AdminServer:
         self._tls = tls
         self._transport = transport
         self._client: httpx.Client | None = None
-        self._stamps: FileStamps = ()
 
     def role(self) -> ServerRole:
         """Return the server's role, from `server_stats`."""
@@ -196,7 +195,7 @@ class AdminServer:
         )
 
     def close(self) -> None:
-        """Close the connection; the next request opens a new one with the present certificates."""
+        """Close the connection; the next request opens a new one."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -217,10 +216,7 @@ class AdminServer:
             raise StatusError(outcome, str(error) or type(error).__name__) from None
 
     def _get(self, url: str) -> bytes:
-        if (stamps := stamps_of(self._tls)) != self._stamps:
-            self.close()
         if self._client is None:
-            self._stamps = stamps
             context = ssl_context_for(self._url, self._tls)
             self._client = bounded_client(
                 context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import structlog
@@ -58,7 +57,7 @@ class Renewal:
         self._restore = restore
         self._clock = clock
         self._asked = threading.Event()
-        self._files: dict[str, Path | None] = dict(find_files(settings, _READ_ONCE))
+        self._files = dict(find_files(settings, _READ_ONCE))
         self._stamps = self._seen = read_stamps(self._files)
         self._look_at = 0.0
         self._fresh: Settings | None = None

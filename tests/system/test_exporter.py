@@ -27,7 +27,7 @@ from connectors.exporter.exporter import Exporter
 from connectors.exporter.http import MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Record
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.embedded.small_servers import LOOPBACK
 from policies.bookie_disks.readings import BookieDir, BookieDisks
@@ -499,32 +499,6 @@ def test_dead_letters_count_from_the_start_of_the_exporter(topics: Topics) -> No
 
 
 # --- Going on
-
-
-def test_changed_files_connect_anew_without_loss_or_repetition(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    topics.create()
-    monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr(tail, "_RETRY_REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: str(time.monotonic() // 0.5))
-    histories = {topics.name("observed.log-dirs"): timedelta(minutes=5), topics.name("decided.throttle"): None}
-    written = 0
-    read: list[bytes | None] = []
-    with Tail(topics.connection, histories, "test") as following:
-        first = following._clients
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline:
-            topics.write(Record(virtual.OBSERVED, b"k", str(written).encode(), 0))
-            written += 1
-            read += [record.value for record in following.poll(0.05)]
-        assert following._clients is not first
-
-        def has_read_all() -> bool:
-            read.extend(record.value for record in following.poll(0.05))
-            return len(read) >= written
-
-        eventually("all is read", has_read_all)
-        assert following.problem is None
-    assert read == [str(number).encode() for number in range(written)]
 
 
 @contextmanager

@@ -38,7 +38,6 @@ from connectors.collection import PollMetrics
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, outcome_of
 from connectors.kafka.connection import LOGGER, KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
-from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan, rights_of
 from deploy.doctor import Result, Verdict
@@ -307,27 +306,6 @@ def test_a_password_corrected_on_disk_is_picked_up(broker: Secured, watch: Watch
     assert readings[0].detail == f"sasl.password_file: {file} cannot be read: No such file or directory."
     file.write_text(f"{PASSWORD}\n")
     assert poll(collector, readings) == ALL_READ
-
-
-@pytest.mark.long
-def test_a_rotated_password_reaches_a_running_publisher(broker: Secured, tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("wrong")
-    registry = CollectorRegistry()
-    settings = KafkaConnection(**broker.sasl(password_file=file))
-    admin = AdminClient({"bootstrap.servers": broker.plain_servers})
-    create(admin, "rotated")
-    with Publisher(settings, PublisherMetrics(registry), delivery_timeout_seconds=2.0) as publisher:
-        publisher.publish("rotated", "k", b"refused")
-        assert publisher.flush(DEADLINE_SECONDS) == 0
-        file.write_text(PASSWORD)
-
-        def is_taken() -> bool:
-            publisher.publish("rotated", "k", b"accepted")
-            publisher.flush(0.2)
-            return registry.get_sample_value("headgate_records_published_total", {"topic": "rotated"}) is not None
-
-        eventually("a record is taken with the new password", is_taken)
 
 
 def create(admin: AdminClient, topic: str) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 from kafka.errors import AuthorizationError
 
-from connectors.http.tls import FileStamps
 from connectors.kafka.cluster_client import NodeId
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
@@ -362,27 +361,19 @@ def connect(kafka: WatchedKafka) -> QuotaClient:
 
 
 class QuotaConnection:
-    """Keeps a client as long as it answers.
-
-    Args:
-        kafka: the cluster. A new client is made when a certificate or a password has changed on disk.
-    """
+    """Keeps a client as long as it answers."""
 
     def __init__(self, kafka: WatchedKafka, connect: Callable[[WatchedKafka], QuotaClient]) -> None:
         self._kafka = kafka
         self._connect = connect
         self._client: QuotaClient | None = None
-        self._fingerprint: FileStamps = ()
         self.brokers = 0
         """The number of brokers in service, as last counted."""
 
     def client(self) -> QuotaClient:
         """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
-        fingerprint = self._kafka.fingerprint()
-        if fingerprint != self._fingerprint:
-            self.close()
         if self._client is None:
-            self._client, self._fingerprint = self._connect(self._kafka), fingerprint
+            self._client = self._connect(self._kafka)
             self.count_brokers(self._client)
         return self._client
 

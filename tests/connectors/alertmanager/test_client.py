@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.alertmanager.notifier import AlertmanagerClient, PostError, post_alerts
+from connectors.alertmanager.notifier import PostError, post_alerts
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.client import BearerAuth
 from policies.units import UserError
@@ -96,17 +96,3 @@ class FromFile(AlertmanagerSettings):
         if (text := self.tls.ca_file.read_text()) == "bad":
             raise UserError("tls.ca_file: holds no certificates")
         return httpx.Client(headers={"made-of": text})
-
-
-def test_renewed_certificates_are_used_and_half_written_ones_are_not(tmp_path: Path) -> None:
-    file = tmp_path / "ca.pem"
-    file.write_text("old")
-    client = AlertmanagerClient(FromFile(urls=("https://a:9093",), tls={"ca_file": file}))
-    first, used = client.current(), []
-    for content in ("old", "bad", "renewed"):
-        file.write_text(content)
-        used.append(client.current().headers["made-of"])
-    assert used == ["old", "old", "renewed"]
-    assert first.is_closed
-    client.close()
-    assert client.current().is_closed

@@ -312,19 +312,6 @@ def test_a_foreign_host_is_refused_on_every_path(server: MetricsServer) -> None:
         assert b"http.host_names" in body
 
 
-def test_a_renewed_certificate_is_used_without_a_restart(certificate: Path, tmp_path: Path) -> None:
-    renewed = make_certificate(tmp_path, "renewed")
-    used = tmp_path / "both.pem"
-    used.write_bytes(certificate.read_bytes())
-    access = HttpAccess(cert_file=used, key_file=used)
-    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:
-        before = ssl.get_server_certificate((LOOPBACK, server.port))
-        used.write_text("half written")
-        assert ssl.get_server_certificate((LOOPBACK, server.port)) == before
-        renewed.replace(used)
-        eventually("the new one", lambda: ssl.get_server_certificate((LOOPBACK, server.port)) != before)
-
-
 def test_with_a_certificate_it_is_encrypted(certificate: Path) -> None:
     access = HttpAccess(cert_file=certificate, key_file=certificate)
     with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={}, access=access) as server:

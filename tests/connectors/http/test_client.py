@@ -185,7 +185,7 @@ def test_a_long_answer_in_another_shape_is_told_in_a_line_without_listing_all_th
 
     before = peak_bytes()
     with pytest.raises(AdminError) as caught:
-        RestClient(build, lambda: None, 60.0).get("/", shape)
+        RestClient(build, 60.0).get("/", shape)
     assert len(str(caught.value)) < 200
     assert outcome_of(caught.value).value == "error"
     assert peak_bytes() - before < 20 * len(body)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from connectors.http import server as http_server
-from connectors.http.access import HttpAccess, TlsContext, require_free_port
+from connectors.http.access import HttpAccess, require_free_port
 from connectors.http.server import HttpServer
 from policies.units import UserError
 from tests.connectors.exporter.test_http import make_certificate
@@ -32,7 +32,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def serving(port: int = 0, host: str = LOOPBACK, serve: Any = app, access: HttpAccess | None = None) -> HttpServer:
-    tls = TlsContext(access or HttpAccess())
+    tls = (access or HttpAccess()).tls()
     return HttpServer(serve, host, port, name="test", setting="metrics.port", tls=tls, headers={})
 
 

@@ -298,24 +298,9 @@ def test_no_secret_shows_in_any_form(files: dict[str, str]) -> None:
     tls = {"cert_file": files["cert.pem"], "key_file": files["locked.pem"], "key_password": SECRET}
     for sasl in (PLAIN, OAUTH):
         given = connection(tls=tls, sasl=sasl)
-        shown = f"{given} {given!r} {given.model_dump()} {given.model_dump_json()} {given.fingerprint()}"
+        shown = f"{given} {given!r} {given.model_dump()} {given.model_dump_json()}"
         tokens = given.for_kafka_python().get("sasl_oauth_token_provider")
         assert SECRET not in f"{shown} {tokens!r} {vars(given)}"
-
-
-def test_fingerprint_follows_the_content_of_every_file(files: dict[str, str]) -> None:
-    given = connection(
-        tls={"ca_file": files["cert.pem"], "cert_file": files["cert.pem"], "key_file": files["key.pem"]},
-        sasl={"mechanism": "PLAIN", "username": "u", "password_file": files["password"]},
-    )
-    seen = {given.fingerprint()}
-    for name in ("cert.pem", "key.pem", "password"):
-        assert given.fingerprint() in seen
-        Path(files[name]).write_text(name)
-        seen.add(given.fingerprint())
-    Path(files["password"]).unlink()
-    seen.add(given.fingerprint())
-    assert len(seen) == 5
 
 
 def test_a_file_that_has_gone_since_is_told(files: dict[str, str]) -> None:

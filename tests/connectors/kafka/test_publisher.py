@@ -250,54 +250,6 @@ def test_after_the_end_records_are_counted_and_not_sent(cluster: Cluster, regist
     assert (cluster.taken, unpublished(registry, "_STATE")) == ([], 1)
 
 
-@pytest.fixture
-def password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "_FINGERPRINT_SECONDS", 0.0)
-    file = tmp_path / "password"
-    file.write_text("first")
-    return file
-
-
-def logging_in(password: Path) -> KafkaConnection:
-    sasl = {"mechanism": "PLAIN", "username": "u", "password_file": password}
-    return KafkaConnection.model_validate({"bootstrap_servers": "k:9092", "sasl": sasl})
-
-
-def test_a_changed_password_makes_a_new_client_and_the_old_one_delivers_what_it_has(
-    cluster: Cluster, registry: CollectorRegistry, password: Path
-) -> None:
-    with Publisher(logging_in(password), PublisherMetrics(registry)) as publisher:
-        cluster.is_away = True
-        publisher.publish("t", "payments", b"by the old one")
-        password.write_text("two")
-        cluster.wait_for(lambda: len(cluster.producers) == 2)
-        cluster.is_away = False
-        cluster.wait_for(lambda: len(cluster.taken) == 1)
-        publisher.publish("t", "payments", b"by the new one")
-        publisher.flush(30)
-    assert [producer.options["sasl.password"] for producer in cluster.producers] == ["first", "two"]
-    assert [value for _, value, _ in cluster.taken] == [b"by the old one", b"by the new one"]
-    assert published(registry) == 2
-
-
-def test_files_that_cannot_be_used_leave_the_old_client_at_work(
-    cluster: Cluster, registry: CollectorRegistry, password: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = threading.Event()
-
-    def refuse(options: dict[str, Any], logger: object) -> FakeProducer:
-        refused.set()
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
-
-    with Publisher(logging_in(password), PublisherMetrics(registry)) as publisher:
-        monkeypatch.setattr(module, "Producer", refuse)
-        password.write_text("half of it")
-        assert refused.wait(30)
-        publisher.publish("t", "payments", b"one")
-        publisher.flush(30)
-    assert published(registry) == 1
-
-
 def test_a_connection_that_no_client_can_use_is_the_users_error(
     monkeypatch: pytest.MonkeyPatch, registry: CollectorRegistry
 ) -> None:

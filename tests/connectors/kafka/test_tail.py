@@ -105,14 +105,3 @@ def test_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> N
     )
     with pytest.raises(UserError, match=r"^kafka: .*ssl\.ca\.location"):
         Tail(connection, HISTORIES, "test")
-
-
-def test_files_that_become_unusable_keep_the_client(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: KafkaConnection) -> dict[str, Any]:
-        raise UserError("sasl.password_file: is empty")
-
-    clients = following._clients
-    monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: "other")
-    monkeypatch.setattr(KafkaConnection, "for_confluent", refuse)
-    following._follow_files()
-    assert following._clients is clients

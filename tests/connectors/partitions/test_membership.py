@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.partitions import membership
@@ -190,29 +190,6 @@ def test_who_leaves_holds_nothing(bench: Bench) -> None:
     bench.member.close()
     assert bench.client.said[-1] == "left"
     assert not bench.member.lease.holds(1)
-
-
-def test_changed_files_that_cannot_be_used_are_tried_again_with_the_old_client_meanwhile(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
-
-    before = bench.client
-    monkeypatch.setattr(membership, "_FINGERPRINT_SECONDS", 0.0)
-    monkeypatch.setattr(KafkaConnection, "fingerprint", lambda _: "half written")
-    monkeypatch.setattr(membership, "Consumer", refuse)
-    bench.member._check_files_at = 0.0
-    bench.member.step()
-    assert Client.made is before
-    assert "left" not in before.said
-    monkeypatch.setattr(membership, "Consumer", Client)
-    had_joined: list[bool] = []
-    monkeypatch.setattr(Client, "close", lambda _: had_joined.append(bool(Client.made.callbacks)))
-    bench.member.step()
-    assert Client.made is not before
-    assert had_joined == [False], "beside the old member, the new one would be assigned nothing at first"
-    assert Client.made.callbacks
 
 
 def test_who_leaves_waits_for_kafkas_answer_no_longer_than_the_session_lasts(monkeypatch: pytest.MonkeyPatch) -> None:

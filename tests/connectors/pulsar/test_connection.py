@@ -1,7 +1,6 @@
 """Where the admin REST is and who we are to it; and no token in any message."""
 
 import logging
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -143,24 +142,6 @@ def certificate(tmp_path: Path) -> Path:
     )
     file.write_text(file.read_text() + made.stdout)
     return file
-
-
-def test_a_renewed_certificate_makes_another_client(certificate: Path) -> None:
-    tls = {"ca_file": certificate, "cert_file": certificate, "key_file": certificate}
-    settings = PulsarAdmin.model_validate({"admin_url": "https://pulsar:8443", "tls": tls})
-    before = settings.fingerprint()
-    assert settings.fingerprint() == before
-    server = Server()
-    admin = AdminApi(settings, server.transport)
-    admin.tenants()
-    os.utime(certificate, ns=(1, 1))
-    assert settings.fingerprint() != before
-    admin.tenants()
-    certificate.write_text("nothing")
-    with pytest.raises(UserError, match="no certificates"):
-        admin.tenants()
-    admin.close()
-    assert len(server.requests) == 2
 
 
 LOOPBACK = [

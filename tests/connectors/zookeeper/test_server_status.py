@@ -3,14 +3,13 @@
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from connectors.http.tls import Tls
 from connectors.zookeeper.server_admin import (
     AdminServer,
     Connection,
@@ -151,24 +150,6 @@ def tls_server(certificate: Path) -> Iterator[int]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join()
-
-
-def test_an_authority_that_is_trusted_no_longer_counts_no_longer(
-    certificate: Path,
-    tmp_path: Path,
-    issue: Callable[[], bytes],
-) -> None:
-    trusted = tmp_path / "ca.pem"
-    trusted.write_bytes(certificate.read_bytes())
-    with tls_server(certificate) as port:
-        server = AdminServer(f"https://127.0.0.1:{port}", 5.0, Tls(ca_file=trusted))
-        assert server.role().mode == "leader"
-        trusted.write_bytes(issue())
-        with pytest.raises((OSError, StatusError), match="certificate verify failed"):
-            server.role()
-        trusted.write_bytes(certificate.read_bytes())
-        assert server.role().mode == "leader"
-        server.close()
 
 
 @pytest.mark.parametrize(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])

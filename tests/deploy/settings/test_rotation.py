@@ -11,28 +11,17 @@ from pydantic import BaseModel
 from deploy.settings.application import Settings
 
 ROOT = Path(__file__).parents[3]
+RENEWED = ("tests/deploy/processes/test_renewal.py", "a_changed_certificate_starts_anew")
 CHANGED = {
     "HttpAccess.token_file": ("tests/connectors/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
-    "HttpAccess.cert_file": (
-        "tests/connectors/exporter/test_http.py",
-        "a_renewed_certificate_is_used_without_a_restart",
-    ),
-    "HttpAccess.key_file": (
-        "tests/connectors/exporter/test_http.py",
-        "a_renewed_certificate_is_used_without_a_restart",
-    ),
-    "Tls.ca_file": ("tests/connectors/zookeeper/test_server_status.py", "an_authority_that_is_trusted_no_longer"),
-    "Tls.cert_file": ("tests/connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
-    "Tls.key_file": ("tests/connectors/pulsar/test_connection.py", "a_renewed_certificate_makes_another_client"),
-    "Tls.key_password_file": (
-        "tests/connectors/kafka/test_connection.py",
-        "fingerprint_follows_the_content_of_every_file",
-    ),
-    "Sasl.password_file": ("tests/connectors/kafka/test_publisher.py", "a_changed_password_makes_a_new_client"),
-    "Sasl.client_secret_file": (
-        "tests/connectors/kafka/test_connection.py",
-        "fingerprint_follows_the_content_of_every_file",
-    ),
+    "HttpAccess.cert_file": RENEWED,
+    "HttpAccess.key_file": RENEWED,
+    "Tls.ca_file": RENEWED,
+    "Tls.cert_file": RENEWED,
+    "Tls.key_file": RENEWED,
+    "Tls.key_password_file": RENEWED,
+    "Sasl.password_file": RENEWED,
+    "Sasl.client_secret_file": RENEWED,
     "AlertmanagerSettings.token_file": ("tests/connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
     "ZooKeeperConnection.password_file": (
         "tests/system/test_bookie_collector.py",
