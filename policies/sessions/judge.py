@@ -209,17 +209,28 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
         why, guarded_by = guarded
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
-    confirm_ms = member.begun_ms + shutdown_delay_ms(member, track, settings) - facts.now_ms
-    if confirm_ms > 0:
-        wait = human_seconds(confirm_ms / 1000)
-        what = f"has lost its session ({how}): it shuts down in {wait} at the earliest, unless others lose theirs, too"
-        return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     what = f"has lost its session ({how}); {explain_losses(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
+    return _shut_down(order, f"has lost its session ({how})", member, track, facts)
+
+
+def _shut_down(order: MemberOrder, what: str, member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
+    """Return a shutdown, or what to do until the sessions of others that were cut off with it would have expired.
+
+    Args:
+        order: the shutdown; its message names the cause only.
+        what: the cause, while it waits for others.
+    """
+    evidence = (member.member.read_id,)
+    confirm_ms = member.begun_ms + shutdown_delay_ms(member, track, facts.settings) - facts.now_ms
+    if confirm_ms > 0:
+        wait = human_seconds(confirm_ms / 1000)
+        what = f"{what}: it shuts down in {wait} at the earliest, unless others lose theirs, too"
+        return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
     order = bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
-    if order.brings_down and (unseen := _find_unseen(member, track, settings)):
+    if order.brings_down and (unseen := _find_unseen(member, track, facts.settings)):
         again = f"{name_some(unseen, 3)} {agreeing(len(unseen), 'is', 'are')} read again"
-        what = f"has lost its session ({how}): it shuts down once {again}, unless others lose theirs, too"
+        what = f"{what}: it shuts down once {again}, unless others lose theirs, too"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence)
     return order
 
@@ -257,7 +268,7 @@ def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> 
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)
     order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
-    return bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+    return _shut_down(order, what, member, track, facts)
 
 
 def describe_attempts(member: MemberFacts) -> str:

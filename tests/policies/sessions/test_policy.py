@@ -148,19 +148,37 @@ def test_an_unreadable_zookeeper_is_no_loss_of_sessions() -> None:
     assert run.firing() == set()
 
 
-@pytest.mark.parametrize("policy", ["reconnect", "shutdown"])
-def test_a_member_that_does_not_come_back_by_its_deadline_is_given_up(policy: str) -> None:
-    settings = {
-        "on_session_lost": policy,
-        "zombie_after": "1h",
-        "shutdown_delay": "400s" if policy == "shutdown" else "5s",
-    }
+@pytest.mark.parametrize(
+    ("policy", "delay", "second"),
+    [("reconnect", "5s", 310), ("reconnect", "320s", 330), ("shutdown", "320s", 330)],
+)
+def test_a_member_that_does_not_come_back_by_its_deadline_is_given_up_after_the_delay_of_a_shutdown(
+    policy: str, delay: str, second: int
+) -> None:
+    settings = {"on_session_lost": policy, "zombie_after": "1h", "shutdown_delay": delay}
     run = start("b1", "b2", "b3", **settings).see(*still_lost("b1", first=10, last=400))
-    assert run.told("b1")[-1] == (310, "shutdown reconnect_exhausted")
+    assert run.told("b1")[-1] == (second, "shutdown reconnect_exhausted")
+
+
+@pytest.mark.parametrize("lost_together", [False, True])
+def test_a_member_that_failed_ten_times_within_seconds_waits_until_others_cut_off_with_it_are_seen(
+    *, lost_together: bool
+) -> None:
+    """T is 6 s for one, and 30 s for the others, which are seen cut off 10 s later."""
+    run = start("b2", "b3", "b4", "b5")
+    for second in range(0, 60, 2):
+        run.see(session(second, "b1", "connected" if second < 10 else "expired", "0xb1", timeout_ms=6000))
+        others = "disconnected" if lost_together and second >= 20 else "connected"
+        run.see(*(session(second, name, others, f"0x{name}") for name in ("b2", "b3", "b4", "b5")))
+        if second == 10:
+            tries = range(1, 11)
+            run.see(*(recovery(10 + n / 10, "b1", "reconnect", "failed", attempt=n) for n in tries))
+    went_down = [told for told in run.told("b1") if "shutdown" in told[1]]
+    assert went_down == ([] if lost_together else [(38, "shutdown reconnect_exhausted")])
 
 
 def test_a_member_that_failed_often_enough_is_given_up() -> None:
-    run = start("b1", "b2").see(session(10, "b1", "expired", "0xb1"))
+    run = start("b1", "b2", shutdown_delay="5s").see(session(10, "b1", "expired", "0xb1"))
     for attempt in range(1, 11):
         assert "shutdown" not in run.told("b1")[-1][1]
         run.see(recovery(10 + attempt, "b1", "reconnect", "failed", attempt=attempt))

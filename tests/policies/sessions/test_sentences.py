@@ -163,7 +163,7 @@ def test_a_member_that_cannot_reconnect_has_no_session_when_it_closes_or_starts_
 
 
 def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start() -> None:
-    run = Run(reconnect_limit=3, on_session_lost="shutdown", shutdown_delay="10m").together(
+    run = Run(reconnect_limit=3, shutdown_delay="20s").together(
         *[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]
     )
     run.see(session(10, "b1", "expired", "0xb1"), health(20, "b1", "unreachable"), health(200, "b1", healthy=False))

@@ -133,7 +133,7 @@ def test_two_readings_of_the_loss_or_two_reported_attempts_are_evidence_of_givin
 ) -> None:
     read = [reading for seconds in read_s for reading in expired("b1", seconds=seconds)]
     reported = [recovery(seconds, "b1", "reconnect", "failed", attempt=10) for seconds in reported_s]
-    verdicts = judge(joined(*connected(*FLEET), *read, *reported, until=13))
+    verdicts = judge(joined(*connected(*FLEET), *read, *reported, until=13, shutdown_delay="0s"))
     (order,) = [v.order for v in verdicts.members if v.order is not None]
     names = {"read": read[-1].id, "reported": reported[-1].id}
     assert (order.reason, order.evidence) == (reason, tuple(names[name] for name in evidence.split()))
