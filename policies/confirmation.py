@@ -152,8 +152,9 @@ def confirm(
     if _is_contradicted(pending, reading):
         after = replace(after, disputed_ms=at_ms, disputed_by=tuple(sorted((pending.source, reading.source))))
     is_disputed = after.is_disputed(at_ms, validity_ms)
-    # What changes in a dispute is the dispute itself, and one alert reports it.
-    changed = frozenset() if is_disputed else _list_changed(pending, before, reading)
+    # The members that came or went since the reading before. In a dispute, one alert reports the dispute itself.
+    changed = (before - pending.missing_names() | pending.new_names()) ^ reading.members
+    changed = frozenset() if is_disputed else changed
     after = replace(after, changes=_add_changes(pending, changed, at_ms, at_ms - validity_ms))
     confirmed, unstable = before - confirmed_missing | confirmed_new, after.unstable_names(at_ms, validity_ms)
     is_vanished = has_vanished(confirmed, missing.keys() - unstable)
@@ -177,11 +178,6 @@ def _is_contradicted(pending: PendingDifferences, reading: SetReading) -> bool:
     if not pending.source or not reading.source or pending.source == reading.source:
         return False
     return not (pending.missing_names().isdisjoint(reading.members) and pending.new_names() <= reading.members)
-
-
-def _list_changed(pending: PendingDifferences, before: frozenset[str], reading: SetReading) -> frozenset[str]:
-    """Return the members that came or went between the reading before and this one."""
-    return (before - pending.missing_names() | pending.new_names()) ^ reading.members
 
 
 def _add_changes(

@@ -53,11 +53,6 @@ def explain(verdict: GroupVerdict, issuer: Issuer) -> str:
     return explain_factor(issuer, factor, where, why, freely="may go on freely", has_actuator=has_actuator)
 
 
-def explain_end(cluster: str, group: str) -> str:
-    """Write the sentence of a group's last decision."""
-    return f"Publishing to group {group} of {cluster} is no longer decided on: no namespace is placed there any more."
-
-
 def name_dir(bookie: str, dir_: str) -> str:
     """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
     return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
@@ -158,7 +153,8 @@ def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle
         **issuer.header(f"{issuer.cluster}/{group.name}", publication.next(is_first=False), now),
         verdict=FactorVerdict.RAISE if group.last.factor < 1.0 else FactorVerdict.NO_CHANGE,
         reason=BookieThrottleReason.GROUP_ENDED,
-        explanation=explain_end(issuer.cluster, group.name),
+        explanation=f"Publishing to group {group.name} of {issuer.cluster} is no longer decided on: no namespace is "
+        "placed there any more.",
         group=group.name,
         factor=1.0,
         previous_factor=group.last.factor,

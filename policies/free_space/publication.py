@@ -1,4 +1,4 @@
-"""A decided factor as an actuator carries it out, and the factor that applies now. Pure."""
+"""When a factor is published, and what an actuator makes of the published factor. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -73,52 +73,41 @@ class _Compared(Struct, frozen=True, gc=False):
         return _PLACEMENT_BYTES + _NAME_BYTES * names
 
 
-@dataclass(frozen=True, slots=True)
-class EmittedPlacements:
-    """The placements that one step publishes."""
-
-    decisions: tuple[Decision, ...]
-    published: tuple[PublishedPlacements, ...]
-    """The placements in force after the step."""
-    has_more: bool = False
-    """Whether more placements wait for the next step."""
+_Placements = tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...], bool]
+"""The decisions of a step, the placements in force after it, and whether more wait for the next step."""
 
 
-def emit_placements(
+def _emit_placements(
     judgement: IsolationJudgement,
     facts: IsolationFacts,
     published: tuple[PublishedPlacements, ...],
     issuer: Issuer,
     publication: Publication,
-) -> EmittedPlacements:
+) -> _Placements:
     """Return the decisions to publish, and the placements published after them; no decision if a reading is stale."""
     if not facts.is_fresh:
-        return EmittedPlacements((), published)
+        return (), published, False
     mode, now_ms, schedule = facts.settings.mode, facts.now_ms, placement_schedule(facts.settings)
     marks = {name: f"{judged.fingerprint}-{mode}" for judged in judgement.placements for name in judged.namespaces}
     in_force = {name: last.fingerprint for last in published for name in last.namespaces}
     is_due = any(now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
     if marks == in_force and not is_due:
-        return EmittedPlacements((), published)
+        return (), published, False
     compared = list(_compare(judgement, marks, published, schedule))
     changed = [each.namespace for each in compared if each.changed]
     is_mass = len(changed) > MOST_SINGLY
     is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
-    chosen, later = _split_placements(list(compress(compared, is_chosen)))
+    chosen = list(compress(compared, is_chosen))
+    sizes = accumulate(each.size_bytes for each in chosen)
+    room = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))  # at least one goes out in a step
+    chosen, later = chosen[:room], chosen[room:]
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
         decisions.append(_make_summary(judgement, changed, facts, issuer, publication))
     explained = {id(judged): explain_placement(judged) for judged in {id(c.judged): c.judged for c in chosen}.values()}
     decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
     names, late = ({each.namespace for each in part} for part in (chosen, later))
-    return EmittedPlacements(tuple(decisions), _remember(compared, names, late, facts), bool(later))
-
-
-def _split_placements(chosen: list[_Compared]) -> tuple[list[_Compared], list[_Compared]]:
-    """Return those for which a step has room, at least one, and the others."""
-    sizes = accumulate(each.size_bytes for each in chosen)
-    count = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))
-    return chosen[:count], chosen[count:]
+    return tuple(decisions), _remember(compared, names, late, facts), bool(later)
 
 
 def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
@@ -253,15 +242,14 @@ def emit(
 ) -> EmittedIsolation:
     """Compare the verdicts with the last publications, and return what to publish."""
     publication = Publication(facts.now_ms, before.sequence)
-    placements = emit_placements(judgement, facts, before.published, issuer, publication)
+    placements, published, has_more = _emit_placements(judgement, facts, before.published, issuer, publication)
     orders, changed = _update_orders(judgement, facts)
     known = {order.bookie for order in before.orders}
     quarantines = [
         _make_quarantine(order, facts, issuer, publication.next(is_first=order.bookie not in known))
         for order in changed
     ]
-    decisions = (*placements.decisions, *quarantines)
-    return EmittedIsolation(decisions, placements.published, orders, publication.sequence, placements.has_more)
+    return EmittedIsolation((*placements, *quarantines), published, orders, publication.sequence, has_more)
 
 
 def _update_orders(

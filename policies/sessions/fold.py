@@ -1,8 +1,8 @@
 """Folds readings into small read models; there are no rules here.
 
-`cluster` holds all read models and routes each reading to one of them: `members` (sessions, health, reports), `nodes`
-(bundles and registrations) or its own record of sources. Then `claims` derives which member claims which bundle: it
-reads the other models, and none of them reads it.
+`ClusterState` holds all read models and routes each reading to one of them: the members (sessions, health, reports),
+the nodes (bundles and registrations) or the sources. Then `Claims` derives which member claims which bundle: it reads
+the other models, and none of them reads it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

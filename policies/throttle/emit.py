@@ -172,7 +172,11 @@ def _make_decision(
     sequence: int,
     *marks: str,
 ) -> ThrottleFactor:
-    brokers, settings, full = verdict.brokers, verdict.brokers.settings, _describe_soonest(verdict.soonest_full)
+    brokers, settings, full = verdict.brokers, verdict.brokers.settings, None
+    if verdict.soonest_full is not None:
+        volume, seconds = verdict.soonest_full
+        confidence = round(volume.state.fill_confidence or 0.0, 2)
+        full = SoonestFull(broker=volume.key[0], log_dir=volume.key[1], seconds=seconds, confidence=confidence)
     filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
     return ThrottleFactor(
         **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
@@ -193,13 +197,6 @@ def _make_decision(
         cluster_id=brokers.known.cluster_id,
         valid_until=repeat_schedule(settings).ends_at(brokers.now),
     )
-
-
-def _describe_soonest(soonest: tuple[VolumeVerdict, float] | None) -> SoonestFull | None:
-    if soonest is None:
-        return None
-    (broker, log_dir), confidence = soonest[0].key, soonest[0].state.fill_confidence or 0.0
-    return SoonestFull(broker=broker, log_dir=log_dir, seconds=soonest[1], confidence=round(confidence, 2))
 
 
 def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
