@@ -52,9 +52,9 @@ from policies.units import UserError
 CLUSTER = "demo"
 
 _MEGABYTE = 1_000_000
-SIZES = DemoSizes(total=250 * _MEGABYTE, soft=150 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
+SIZES = DemoSizes(total=200 * _MEGABYTE, soft=140 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
 
-_SPACE_BYTES = 400 * _MEGABYTE
+_SPACE_BYTES = 350 * _MEGABYTE
 """Free space that the demo needs, with a margin, if its volume is only a folder."""
 
 

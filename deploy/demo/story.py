@@ -32,13 +32,13 @@ from policies.decisions import Decision
 from policies.throttle import ThrottleFactor
 from policies.units import human_bytes, human_seconds
 
-_STOPPED_SECONDS = 8.0
+_STOPPED_SECONDS = 5.0
 """How long a stop is shown before space is freed."""
 _STANDS_STILL = 0.1
 """Below this share of their wanted rate, producers count as stopped."""
 _IS_BACK = 0.85
 """Above this share of their wanted rate, producers count as released."""
-_BACK_SECONDS = 5.0
+_BACK_SECONDS = 3.0
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     [
         ([sample(0), sample(10, 0.9)], []),
         ([*FILLED, sample(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
-        ([*STOPPED, sample(27, 0.0, 65_536, produced=0)], [Phase.THROTTLE, Phase.STOP]),
+        ([*STOPPED, sample(24, 0.0, 65_536, produced=0)], [Phase.THROTTLE, Phase.STOP]),
         ([*STOPPED, sample(60, 0.0, 65_536, produced=0.2 * LOAD)], [Phase.THROTTLE, Phase.STOP]),
-        ([*FREED, sample(40), sample(44.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, sample(40), sample(43, produced=0), sample(46)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([*FREED, sample(40), sample(42.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
+        ([*FREED, sample(40), sample(42, produced=0), sample(44)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
         ([*FREED, sample(40, 1.0, 65_536), sample(50, 1.0, 65_536)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
         ([*FREED, sample(40, 0.9), sample(50, 0.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
     ],
