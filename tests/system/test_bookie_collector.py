@@ -270,7 +270,7 @@ def test_a_join_and_a_change_of_groups_are_seen_long_before_the_next_poll(watch:
             eventually("the group", lambda: watch.last(BookieRacks) == expected)  # noqa: B023
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_changes_of_any_kind`
 def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> None:
     with watch.running():
         eventually("a first reading", lambda: watch.last(BookieRacks))
@@ -378,7 +378,7 @@ def test_a_client_whose_thread_died_is_replaced(watch: Watch) -> None:
     assert watch.poll()[0].outcome is Outcome.OK
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_changes_of_any_kind`
 def test_readers_that_come_and_go_leave_no_thread_behind(zookeeper: ZooKeeper, tree: Tree) -> None:
     before = set(threading.enumerate())
     for _ in range(5):
@@ -409,7 +409,7 @@ def test_a_name_that_does_not_resolve_is_unreachable() -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_changes_of_any_kind`
 def test_of_several_servers_one_that_answers_is_enough(zookeeper: ZooKeeper, tree: Tree) -> None:
     with watching(f"127.0.0.1:1,{zookeeper.servers}{tree.client.chroot}") as watch:
         assert watch.poll()[0].outcome is Outcome.OK
@@ -605,7 +605,7 @@ def test_a_hidden_namespace_makes_the_reading_unauthorized_rather_than_incomplet
 TENANTS, NAMESPACES = 20, 5000
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_changes_of_any_kind`
 def test_thousands_of_namespaces_cost_one_request_for_each_node(
     zookeeper: ZooKeeper, watch: Watch, tree: Tree, record_property: Any
 ) -> None:

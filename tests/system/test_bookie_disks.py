@@ -291,7 +291,7 @@ def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_compaction_
     delete_topic(pulsar, "new")
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_each_kind_of_limit`
 def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no_longer_does(
     pulsar: Stack, gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +324,7 @@ def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no
     delete_topic(pulsar, "slowed")
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_each_kind_of_limit`
 def test_without_headgate_publishing_ends_and_a_deleted_topic_in_shared_entry_logs_frees_nothing(
     pulsar: Stack, gateway: JavaGateway
 ) -> None:

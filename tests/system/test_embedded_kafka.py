@@ -92,7 +92,7 @@ def test_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, ka
         assert serving_brokers(mended) == {1}
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
 def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(
     tmp_path: Path, kafka_jars: tuple[Path, ...]
 ) -> None:
@@ -124,7 +124,7 @@ def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen
         return parent, int(parent.stdout.readline())
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_broker_dies_with_a_killed_parent(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     parent, broker = parent_of_a_broker(tmp_path, tied=True)
@@ -134,7 +134,7 @@ def test_broker_dies_with_a_killed_parent(tmp_path: Path, kafka_jars: tuple[Path
     eventually("the broker has ended", lambda: not is_running(broker))
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
 def test_next_start_ends_a_broker_left_behind(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
     parent, orphan = parent_of_a_broker(tmp_path, tied=False)
     parent.kill()

@@ -415,7 +415,7 @@ def looks_at_a_start(topics: Topics) -> list[Look]:
     return seen
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_topic_that_is_deleted`
 def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.2)
     loop = loop_from_now(min_hold="0s")
@@ -469,7 +469,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed(
         assert running.is_ready()
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_topic_that_is_deleted`
 def test_readings_older_than_they_may_count_are_not_read(topics: Topics) -> None:
     topics.create(stamps="CreateTime")
     now_ms = time.time_ns() // 1_000_000

@@ -18,7 +18,6 @@ EACH_ONCE = Wanted(len(ONCE), seed=39, seconds=2.0, only=",".join(ONCE))
 AGAIN = Wanted(20, seed=39, seconds=2.0)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)  # as many tests in one
 @pytest.mark.parametrize(
     "wanted", [EACH_ONCE, pytest.param(AGAIN, marks=pytest.mark.long)], ids=["each once", "some again"]

@@ -108,7 +108,7 @@ def test_of_two_collectors_each_reads_its_share_and_takes_all_when_the_other_is_
     assert first.stop() == 0, first.output()
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_of_two_queries`
 def test_an_actuator_that_was_frozen_carries_out_nothing_that_is_anothers_by_then(
     settings: Settings, start: Callable[[str, Settings], Process], loop_kafka: str
 ) -> None:

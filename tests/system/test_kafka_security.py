@@ -283,7 +283,7 @@ def poll_log_dirs_alone(broker: Secured) -> Outcome:
         client.close()
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_wrong_password_is_unauthorized` and `test_a_password_corrected_on_disk`
 def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, watch: Watching) -> None:
     collector, readings = watch({**broker.sasl(), "timeout": parse_duration("2s")})
     freeze(broker.pid)
@@ -625,7 +625,7 @@ def all_good(answers: dict[str, Result]) -> bool:
     return all(each.is_good for each in answers.values())
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_wrong_password_is_unauthorized` and `test_a_password_corrected_on_disk`
 def test_a_wrong_password_is_told_once_and_shown_nowhere(broker: Secured) -> None:
     answers = examined({"kafka": plain(broker.sasl(password="wrong-but-secret"))})
     assert answers["loop Kafka, brokers"].verdict is Verdict.NOT_ALLOWED

@@ -215,7 +215,7 @@ def test_even_the_same_content_is_foreign_when_we_did_not_make_it(two: Two, ledg
         assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_foreign_ledger_of_equal_length`
 def test_a_foreign_ledger_with_a_writer_is_not_fenced(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"ours"])
     writer = two.ledgers.create(two.new, ledger_id, password=b"theirs")
@@ -302,7 +302,7 @@ def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> 
     assert two.ledgers.read(two.new, ledger_id) == [b"1", b"2"]
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies the one of `test_killed_between_intent_and_creation`
 def test_many_killed_between_their_intents_and_creation_are_copied_all_the_same(two: Two) -> None:
     ids = [next(_ids) for _ in range(24)]
     for number, each in enumerate(ids):
@@ -314,7 +314,7 @@ def test_many_killed_between_their_intents_and_creation_are_copied_all_the_same(
         assert two.ledgers.read(two.new, each) == two.ledgers.read(two.old, each)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 def test_many_that_fail_between_completion_and_their_note_count_as_built(two: Two) -> None:
     ids = [next(_ids) for _ in range(24)]
     for each in ids:
@@ -346,7 +346,7 @@ def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(t
     assert two.ledgers.read(two.new, ledger_id) == entries
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 def test_killed_between_completion_and_its_note_the_copy_counts_as_built(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     with two.copier(wrap=FailsToComplete) as copier:
@@ -356,7 +356,7 @@ def test_killed_between_completion_and_its_note_the_copy_counts_as_built(two: Tw
         assert copier.delete_old(ledger_id).outcome is DeleteOutcome.DELETED
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 def test_a_partial_copy_that_somebody_else_closed_is_partial_still(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
     record = two.journal().intend(ledger_id)
@@ -365,7 +365,7 @@ def test_a_partial_copy_that_somebody_else_closed_is_partial_still(two: Two, led
         assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 @pytest.mark.parametrize("others", [[b"1", b"23"], [b"12", b"4"]], ids=["other borders", "other content"])
 def test_a_copy_of_ours_with_other_entries_of_the_same_length_is_partial(
     two: Two, ledger_id: int, others: list[bytes]
@@ -377,7 +377,7 @@ def test_a_copy_of_ours_with_other_entries_of_the_same_length_is_partial(
         assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     two.jvm.close()
@@ -393,7 +393,7 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
         assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `tests/deploy/java/test_jvm.py`
 def test_the_jvm_dies_with_the_process_that_started_it(two: Two, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from connectors.bookkeeper.gateway import BookKeeperJvm\n"
@@ -411,7 +411,7 @@ def test_the_jvm_dies_with_the_process_that_started_it(two: Two, tmp_path: Path)
     eventually("the JVM is gone", lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_missing_jar`
 def test_a_jvm_that_cannot_start_says_why(two: Two, tmp_path: Path) -> None:
     jars = [tmp_path / jar.name for jar in (*two.jars, *support_jars())]
     jvm = BookKeeperJvm(find_java(), jars, tmp_path)
@@ -447,7 +447,7 @@ def test_a_source_ledger_that_does_not_exist_is_missing(two: Two, ledger_id: int
     assert not two.exists(two.new, ledger_id)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_source_whose_bookie_is_dead`
 @pytest.mark.parametrize(
     ("side", "outcome"),
     [("source", CopyOutcome.SOURCE_UNREACHABLE), ("target", CopyOutcome.TARGET_UNREACHABLE)],
@@ -467,7 +467,7 @@ def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
         copier.close()
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_source_whose_bookie_is_dead`
 def test_a_target_with_too_few_bookies_says_so(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     with two.copier(replication=CopyReplication(ensemble_size=3, write_quorum=2, ack_quorum=2)) as copier:
@@ -502,7 +502,7 @@ def test_a_large_ledger_needs_little_memory(two: Two, ledger_id: int, tmp_path: 
     assert two.ledgers.read(two.new, ledger_id) == entries
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_ledgers_are_copied_byte_for_byte`
 def test_a_limit_holds_over_all_ledgers_that_are_copied_at_once(two: Two) -> None:
     ids, size, limit = [next(_ids) for _ in range(7)], 50_000, 100_000
     for each in ids:
@@ -643,7 +643,7 @@ def test_a_new_id_is_one_of_those_that_an_advanced_generator_gives(two: Two) -> 
             client.delete("/" + two.new.partition("/")[2] + "/ledgers/idgen-long", recursive=True)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_between_intent_and_creation`
 @under_new_ids
 def test_killed_between_intent_and_creation_a_new_id_is_not_drawn_again(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
@@ -674,7 +674,7 @@ def test_our_copy_under_a_new_id_is_deleted_and_nothing_else_is(two: Two, ledger
     assert two.ledgers.read(two.new, ledger_id) == [b"else"]
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_while_writing`
 @under_new_ids
 def test_a_partial_copy_under_a_new_id_is_known_as_ours(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
@@ -700,7 +700,7 @@ def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two:
     assert two.ledgers.read(two.new, taken) == [b"else"]
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_copy_under_a_new_id`
 @under_new_ids
 def test_what_could_not_have_its_own_id_gets_a_new_one_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
@@ -714,7 +714,7 @@ def test_what_could_not_have_its_own_id_gets_a_new_one_when_the_strategy_changes
     assert two.ledgers.read(two.new, made) == [b"1"]
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_copy_under_a_new_id`
 @under_new_ids
 def test_a_copy_that_has_its_own_id_already_keeps_it_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
@@ -792,7 +792,7 @@ def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
     assert journal.find(ledger_id) == complete
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_killed_between_intent_and_creation`
 def test_a_journal_that_is_away_lets_nothing_be_created(two: Two, ledger_id: int, free_port: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     away = ZooKeeperConnection(servers=f"127.0.0.1:{free_port}", timeout="0.5s")

@@ -114,7 +114,7 @@ def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_broker_that_hangs`
 def test_a_hanging_bootstrap_server_is_not_waited_for(kafka: EmbeddedKafka) -> None:
     watches = [Watch(kafka.bootstrap_servers, timeout="1h") for _ in range(4)]  # each draws a server of its own
     freeze(kafka.pids[2])

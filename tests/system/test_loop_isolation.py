@@ -162,7 +162,7 @@ def test_a_namespace_is_promised_something_else_by_command_and_back(world: World
         assert loop.decided("placement", NAMESPACE)[-1].data["promise"] == promised
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bookie_without_rack_info`
 @pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_each_join_is_one_leak_window_in_the_histogram(world: World, number: int) -> None:
     loop, joins = world.loop, [f"bk{number}-{each}:3181" for each in range(number)]
@@ -213,7 +213,7 @@ def test_a_killed_bookie_counts_until_its_session_has_expired_and_again_when_it_
     loop.await_alert("group-member-missing", killed.bookie_id, "resolved")
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bookie_without_rack_info`
 def test_a_bookie_whose_session_expires_while_it_runs_has_joined_again_and_when_killed_is_gone_with_its_session(
     world: World,
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_new_registration_is_a_join_even_when_no_reading_missed_the_bookie(wor
     world.metadata.unassign(bookie)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bookie_without_rack_info`
 def test_while_zookeeper_is_away_nothing_begins_or_ends_and_afterwards_all_is_as_before(world: World) -> None:
     loop = world.loop
     with world.stranger(LONG_SECONDS * 1000) as stranger:

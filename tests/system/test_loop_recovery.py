@@ -176,7 +176,7 @@ def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unb
         _assert_unbroken(decided, clusters)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_faults`
 def test_a_timer_set_before_a_kill_fires_after_it_and_nothing_but_ticks_makes_batches(shared: SharedQuery) -> None:
     """The heartbeat of a silent cluster: no record comes but ticks, and the tick of its timer names its reason."""
     with shared.decided() as decided, Topic(shared.servers, f"{shared.prefix}.ticks") as ticks:

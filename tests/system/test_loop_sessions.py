@@ -133,7 +133,7 @@ def world(
         yield world
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_longer_cut`
 def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
     loop, (owner, _, own) = world.loop, world.sharers()
     session, mark = world.members[owner].session, loop.mark()
@@ -156,7 +156,7 @@ def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: 
     comes_back(world, owner, own, mark)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_longer_cut`
 @pytest.mark.parametrize(
     "lose_checkpoint", [False, pytest.param(True, marks=pytest.mark.long)], ids=["state kept", "state lost"]
 )
@@ -201,7 +201,7 @@ def comes_back(world: World, name: str, own: str, mark: int) -> None:
     loop.await_alert(KEPT, "session-lost", f"{KEPT}/{name}", "resolved")
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_longer_cut`
 def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(world: World) -> None:
     loop, (owner, _, own) = world.loop, world.sharers()
     old, mark = world.members[owner], loop.mark()

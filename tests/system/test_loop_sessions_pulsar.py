@@ -332,7 +332,7 @@ def test_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(
         assert not [each for each in verdicts if each[1] in ("restart", "shutdown") or each[2] == "shutdown_budget"]
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_zombie`
 def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: World) -> None:
     loop, member, path = world.loop, world.member, world.bundle()
     before, mark = world.node(path), loop.mark()

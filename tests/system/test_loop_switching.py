@@ -208,7 +208,7 @@ def test_a_switch_by_hand_is_rolled_back_after_a_lost_checkpoint_and_its_copies_
         assert brokers.registry("directive") == {"epoch": 1, "target": NEW}, "attributions only"
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
 def test_the_copies_of_a_switch_that_was_rolled_back_are_deleted_when_its_window_ends(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
@@ -243,7 +243,7 @@ def switch_by_hand(clusters: Clusters, loop: SwitchLoop, brokers: BrokerCluster)
     return source
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
 def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:
@@ -268,7 +268,7 @@ def _is_about(decision: dict[str, object], ledger_id: int) -> bool:
     return isinstance(ledger, dict) and ledger["ledger_id"] == ledger_id
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
 @pytest.mark.parametrize(
     ("name", "is_killed"),
     [(ANEW, False), pytest.param(KILLED, True, marks=pytest.mark.long)],
@@ -329,7 +329,7 @@ def await_status(loop: SwitchLoop, cluster: str, expected: str) -> None:
     says(loop, 0, "status", "--cluster", cluster, expected=expected)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
 def test_a_night_in_which_copies_stall_an_agent_is_silent_and_brokers_go_back(
     clusters: Clusters, loop: SwitchLoop
 ) -> None:

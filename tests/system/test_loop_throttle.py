@@ -138,7 +138,7 @@ class Filler:
             changed.result(timeout=DEADLINE_SECONDS)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_demo` and `test_closed_loop`
 def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
     loop: Loop,
 ) -> None:

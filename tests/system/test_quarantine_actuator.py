@@ -370,7 +370,7 @@ def test_a_bookie_moved_out_of_quarantine_by_hand_stays_where_it_was_put(bookies
 # --- failures
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
 def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
     mortal.register("bk11:3181", "bk12:3181")
     store = ZooKeeperRacks(CLUSTER, mortal.connection)
@@ -391,7 +391,7 @@ def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
     assert mortal.client.exists("/bookies").version == 2
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
 def test_a_write_that_got_no_answer_is_found_and_not_repeated(mortal: Bookies) -> None:
     mortal.register("bk11:3181")
     thaw = threading.Timer(3.0, mortal.server.thaw)
@@ -427,7 +427,7 @@ def act_in_process(servers: str, bookies: list[str], ready: Any) -> None:
         time.sleep(60)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.long)])
 def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills: int) -> None:
     draw = random.Random(20261121)

@@ -313,7 +313,7 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> Non
     assert 0 < acted.metric("headgate_quota_apply_seconds_sum")[labels] < time.monotonic() - began
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 @pytest.mark.parametrize("acted", [TIGHTER], indirect=True)
 def test_a_quota_that_is_tighter_already_is_left_alone(acted: Acted) -> None:
     acted.watched.set(acted.client, 30_000)
@@ -322,7 +322,7 @@ def test_a_quota_that_is_tighter_already_is_left_alone(acted: Acted) -> None:
     assert acted.rate() == 30_000
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 @pytest.mark.parametrize("acted", [STALE], indirect=True)
 def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Acted) -> None:
     acted.decide(0.5)
@@ -337,7 +337,7 @@ def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Ac
     assert acted.rate() == 65_536, "a query that dies at 0.0 opens no gate"
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 @pytest.mark.parametrize("acted", [FENCED], indirect=True)
 def test_passed_decisions_are_ignored_until_one_is_made_after_the_one_in_force(acted: Acted) -> None:
     before = datetime.now(UTC)
@@ -354,7 +354,7 @@ def test_passed_decisions_are_ignored_until_one_is_made_after_the_one_in_force(a
     acted.has(1_500_000)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 @pytest.mark.parametrize("acted", [SHADOW], indirect=True)
 def test_shadow_mode_applies_nothing_says_what_it_would_and_takes_back_what_was_applied(acted: Acted) -> None:
     acted.decide(0.5, mode=Mode.SHADOW)
@@ -528,7 +528,7 @@ def refused(settings: dict[str, Any], tmp_path: Path) -> str:
     return headgate.output()
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 def test_an_entity_without_any_base_is_refused_by_name(
     watched: Watched, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -536,7 +536,7 @@ def test_an_entity_without_any_base_is_refused_by_name(
     assert "clusters.payments.quotas: entity user=<default> has neither a `base`" in refused(settings, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_factor_is_a_quota`
 def test_a_stop_reaches_clients_without_an_id_and_an_excluded_user_whose_quota_is_deleted_stays_free(
     watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -150,7 +150,7 @@ class TestStates:
             assert expired_at - asked_at > T - T / 3 - POLL
             assert watch.states()[-3:] == [CONNECTED, DISCONNECTED, EXPIRED]
 
-    @pytest.mark.long
+    @pytest.mark.long  # varies `TestStates`
     def test_a_frozen_process_that_goes_on_in_time_is_connected_again(self, zookeeper: ZooKeeper, chroot: str) -> None:
         servers = zookeeper.servers + chroot
         with Watch(zookeeper, servers) as watch, child(servers) as pid:
@@ -307,7 +307,7 @@ class TestEnsemble:
         leader = ensemble[modes.index("leader")]
         return leader, [server for server in ensemble if server is not leader]
 
-    @pytest.mark.long
+    @pytest.mark.long  # varies `TestStates`
     def test_a_session_connected_to_a_follower_is_connected_cut_and_closed_by_the_leaders_word(
         self, ensemble: list[ZooKeeper]
     ) -> None:
@@ -325,7 +325,7 @@ class TestEnsemble:
             watch.await_state(CLOSED)
             assert watch.states()[-4:] == [CONNECTED, DISCONNECTED, CONNECTED, CLOSED]
 
-    @pytest.mark.long
+    @pytest.mark.long  # varies `TestStates`
     def test_a_session_on_a_server_that_is_not_asked_is_connected_by_its_moving_expiry(
         self, ensemble: list[ZooKeeper]
     ) -> None:
@@ -341,7 +341,7 @@ class TestEnsemble:
             late = [reading.state for at, reading in watch.readings if reading.member and at > known_at]
             assert DISCONNECTED not in late
 
-    @pytest.mark.long
+    @pytest.mark.long  # varies `TestStates`
     def test_without_the_leader_nobody_is_judged_until_there_is_another(self, ensemble: list[ZooKeeper]) -> None:
         leader, followers = self.split(ensemble)
         servers = ",".join(server.servers for server in ensemble)
@@ -459,7 +459,7 @@ class TestOwnership:
             assert (reading.nodes[0].version, reading.nodes[0].czxid) == (1, before.czxid)
             assert reading.nodes[0].value_digest != before.value_digest
 
-    @pytest.mark.long
+    @pytest.mark.long  # varies `test_all_trees`
     def test_thousands_of_bundles_are_read_once_and_then_only_listed(
         self, zookeeper: ZooKeeper, chroot: str, owners: Owners
     ) -> None:

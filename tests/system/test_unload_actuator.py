@@ -186,7 +186,7 @@ def test_a_bundle_is_unloaded_at_the_broker_that_serves_it_and_is_free_then(flee
     assert not serves(fleet.second, bundle)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
 @pytest.mark.parametrize("owner", ["first", "second"])
 def test_a_bundle_that_another_broker_owns_stays_with_it_untouched(fleet: Fleet, owner: str) -> None:
     rightful, named = (fleet.first, fleet.second) if owner == "first" else (fleet.second, fleet.first)
@@ -212,7 +212,7 @@ def test_an_orphaned_bundle_is_owned_again(fleet: Fleet) -> None:
         actor.awaits("already_owned", bundle)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
 def test_in_shadow_mode_nothing_happens(fleet: Fleet) -> None:
     bundle, orphan = fleet.bundle(fleet.second), fleet.bundle()
     before = fleet.node(bundle)
@@ -226,7 +226,7 @@ def test_in_shadow_mode_nothing_happens(fleet: Fleet) -> None:
     assert (fleet.node(bundle), fleet.node(orphan)) == (before, None)
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
 def test_a_broker_is_made_to_unload_no_more_than_one_bundle_per_interval(fleet: Fleet) -> None:
     bundles = [fleet.bundle(fleet.second) for _ in range(3)]
     other = fleet.bundle(fleet.first)
@@ -256,7 +256,7 @@ def test_while_the_rest_is_down_it_fails_visibly_and_is_done_when_it_is_back(fle
     assert fleet.node(bundle) is None
 
 
-@pytest.mark.long
+@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
 def test_while_a_broker_is_frozen_nothing_is_done_that_it_might_object_to(fleet: Fleet) -> None:
     bundle = fleet.bundle(fleet.second)
     # Failed before the frozen one's session has expired.
