@@ -20,12 +20,12 @@ import pytest
 
 DATA = Path(__file__).parents[1] / "data" / "replay" / "calls.jsonl.xz"
 RECORDED = {
-    "policies.throttle.quota_plan:Contest.look_seconds": "tests/policies/throttle/test_quota_contest.py",
-    "policies.throttle.quota_plan:note_put_back": "tests/policies/throttle/test_quota_contest.py",
+    "policies.throttle.quota_plan:Contest.look_seconds": "tests/policies/throttle/test_quota_settings.py",
+    "policies.throttle.quota_plan:note_put_back": "tests/policies/throttle/test_quota_settings.py",
     "policies.throttle.quota_entities:parse_entity": "tests/policies/throttle/test_quota_coverage.py",
     "policies.throttle.quota_plan:plan": "tests/policies/throttle/test_quota_plan.py",
-    "policies.throttle.quota_plan:RatesInForce.step": "tests/policies/throttle/test_quota_steps.py",
-    "policies.throttle.quota_plan:full_rate_seconds": "tests/policies/throttle/test_quota_steps.py",
+    "policies.throttle.quota_plan:RatesInForce.step": "tests/policies/throttle/test_quota_settings.py",
+    "policies.throttle.quota_plan:full_rate_seconds": "tests/policies/throttle/test_quota_settings.py",
     "policies.bookie_disks.publish_plan:plan_publish": "tests/policies/bookie_disks/test_publish_plan.py",
     "policies.switching.precheck.report:precheck": "tests/policies/switching/precheck/test_report.py",
 }

@@ -1,19 +1,28 @@
 """What is wrong with a policy of an installed package is said in one sentence that names it and the remedy."""
 
+import shlex
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
 import pytest
+import typer.main
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deploy.commands.root import app
+from policies.alerts import HOST_ALERT_KINDS
 from policies.decisions import Alert, Decision
 from policies.observations import ActuatorEvent, Reading
-from policies.policy import PolicyKind, ReportKind
-from policies.registry import ENTRY_POINTS, POLICIES, registered
+from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.registry import ENTRY_POINTS, POLICIES, alert_kind, registered
 from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.readings import LogDirs, QuotaApplication
 from policies.units import UserError
+from policies.wire import SHARE_COUNT, clusters_in, share_of
 from tests.cases import for_each
 
 THROTTLE = POLICIES["throttle"]
@@ -195,3 +204,64 @@ def test_a_flawed_registration_is_refused_in_one_sentence(flawed: dict[str, Any]
 def test_a_sound_registration_of_a_package_is_accepted() -> None:
     installed: Any = Installed(foreign(decision=Decided, state_version=2, upgrades={1: list}))
     assert list(registered((THROTTLE,), [installed])) == ["throttle", "foreign"]
+
+
+# --- Each alert has a runbook: a command that can be pasted, what to do, and when it ends
+
+KINDS = {
+    f"{policy}/{alert.name}": alert
+    for policy, alerts in (*((kind.name, kind.alerts) for kind in POLICIES.values()), ("any", HOST_ALERT_KINDS))
+    for alert in alerts
+}
+parser = cache(typer.main.get_command)
+HOSTILE = "it's; rm -rf $HOME"
+
+
+@for_each("alert", KINDS.values(), ids=KINDS)
+def test_a_runbook_can_be_followed(alert: AlertKind) -> None:
+    for text in (alert.meaning, alert.remedy, alert.ends):
+        assert text.endswith(".")
+    words = shlex.split(alert.command(HOSTILE, f"{HOSTILE}/1"))
+    assert words[0] == "headgate"
+    assert {word for word in words if "rm -rf" in word} <= {HOSTILE, f"{HOSTILE}/1"}, "quoted for a shell"
+    command = whole = parser(app)
+    for word in words[1:]:
+        known = getattr(command, "commands", {})
+        if word not in known:
+            break
+        command = known[word]
+    assert command is not whole, f"headgate {words[1]} is a command"
+    options = {each for parameter in command.params for each in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_an_alert_is_found_by_policy_and_name() -> None:
+    assert alert_kind("throttle", "policy-failed") is not None
+    assert alert_kind("throttle", "session-lost") is None
+    assert alert_kind("gone", "session-lost") is None
+
+
+# --- Which share a cluster belongs to: agreed on by all processes and versions, and spread well
+
+NAMES = st.text(min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize(("cluster", "share"), [("payments", 6), ("orders", 2), ("c0", 3), ("c1", 5), ("größe", 5)])
+def test_the_share_of_a_name_is_pinned(cluster: str, share: int) -> None:
+    """Processes of two versions that run at once must agree."""
+    assert share_of(cluster) == share
+
+
+@given(st.lists(NAMES, unique=True), st.sets(st.integers(0, SHARE_COUNT - 1)))
+def test_each_cluster_is_in_exactly_one_of_two_parts_whoever_else_there_is(names: list[str], some: set[int]) -> None:
+    rest = set(range(SHARE_COUNT)) - some
+    mine, others = clusters_in(some, names), clusters_in(rest, names)
+    assert mine | others == set(names)
+    assert not mine & others
+    assert clusters_in(some, names[:1]) == mine & set(names[:1])
+
+
+def test_many_clusters_are_spread_over_all_shares() -> None:
+    sizes = Counter(share_of(f"cluster-{number}") for number in range(1200))
+    assert set(sizes) == set(range(SHARE_COUNT))
+    assert max(sizes.values()) < 1.35 * 1200 / SHARE_COUNT

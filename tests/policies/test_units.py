@@ -1,17 +1,21 @@
 """Durations, sizes and instants as people write and read them."""
 
 import contextlib
+import pickle
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from policies import units
+from policies.decisions import Alert
 from policies.units import (
+    ClosedEnum,
     Duration,
     Instant,
     PositiveDuration,
@@ -26,7 +30,8 @@ from policies.units import (
     parse_duration,
     to_millis,
 )
-from tests.cases import for_each
+from tests.cases import case, for_each
+from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, throttle
 
 
 @for_each(
@@ -228,3 +233,63 @@ def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
     with pytest.raises(ValidationError, match="it has 200001 characters") as refused:
         TypeAdapter(kind).validate_python("1" * 200_000 + "x")
     assert "111" not in refused.value.errors()[0]["msg"]
+
+
+# --- Names that others gave, in sentences that a person reads: nothing in them is obeyed by a terminal
+
+SPELLED = {
+    "a line that looks like one of ours": ("/a\nresolved: all is well", "/a\\nresolved: all is well"),
+    "colours, and a bell": ("/a\x1b[31m\x07", "/a\\x1b[31m\\x07"),
+    "a turned direction": ("/a\u202egol.", "/a\\u202egol."),
+    "other scripts stay": ("/дані/диск 1", "/дані/диск 1"),
+}
+
+
+def test_control_characters_of_names_are_spelled_out_in_every_sentence() -> None:
+    for named, (log_dir, spelled) in SPELLED.items():
+        with case(named):
+            run = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 3, {log_dir: 4 * GB}))
+            assert f"broker 3 {spelled} has 4.0 GB free" in run.last.explanation
+            assert run.last.limiting is not None
+            assert run.last.limiting.log_dir == log_dir, "what programs read is as it was"
+            [alert] = run.alerts
+            assert spelled in alert.summary
+            assert alert.explanation == alert.summary
+
+
+def test_what_is_read_back_stays_as_it_was_written() -> None:
+    [alert] = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 3, {"/a\n\x1b": 4 * GB})).alerts
+    assert Alert.model_validate_json(alert.model_dump_json()).summary == alert.summary
+
+
+# --- Closed sets explain themselves
+
+
+class Weather(ClosedEnum):
+    """Of today."""
+
+    RAIN = "rain", "Take an umbrella."
+    SUN = "sun", "Leave it."
+
+
+def test_a_member_is_its_word_and_says_what_it_means() -> None:
+    assert Weather.RAIN.value == "rain"
+    assert f"{Weather.RAIN}" == "rain"
+    assert Weather.RAIN.meaning == "Take an umbrella."
+    assert Weather("sun") is Weather.SUN
+
+
+def test_a_member_goes_over_the_wire_as_its_word() -> None:
+    adapter = TypeAdapter(Weather)
+    assert adapter.dump_json(Weather.SUN) == b'"sun"'
+    assert adapter.validate_json(b'"sun"', strict=True) is Weather.SUN
+    assert adapter.json_schema()["enum"] == ["rain", "sun"]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Weather.SUN), type=Weather) is Weather.SUN
+    assert pickle.loads(pickle.dumps(Weather.SUN)) is Weather.SUN
+
+
+def test_a_member_that_explains_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match="say what `fog` means"):
+
+        class _Murk(ClosedEnum):
+            FOG = "fog"

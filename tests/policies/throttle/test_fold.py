@@ -1,13 +1,18 @@
 """What is known of a cluster, however the readings arrive."""
 
+from typing import Any
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.observations import Observation, sort_observations
+from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle.fold import fold
-from tests.policies.scenario import GB, at, log_dirs
-from tests.policies.throttle.known import A, batches, counting, folded
+from policies.units import to_millis
+from tests.cases import for_each
+from tests.policies.scenario import GB, at, failed, log_dirs, members
+from tests.policies.throttle.known import A, B, batches, counting, folded, freshness
 
 
 @given(batches, st.data())
@@ -47,3 +52,131 @@ def test_of_an_id_seen_twice_the_earliest_counts() -> None:
     twice = [log_dirs(5, 1, 50 * GB, id="x"), log_dirs(0, 1, 3 * GB, id="x")]
     assert [o.at for o in sort_observations(twice)] == [at(0)]
     assert counting(folded(twice), 10)[1, A].state.usable_bytes == 3 * GB
+
+
+# --- What is known of a broker's volumes after readings of its log dirs
+
+
+def test_the_last_good_reading_counts() -> None:
+    known = folded([log_dirs(0, 1, 3 * GB)], [log_dirs(10, 1, 4 * GB)])
+    assert counting(known, 10)[1, A].factor == 0.75
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        pytest.param(log_dirs(5, 1, 0), id="an older reading"),
+        pytest.param(log_dirs(10, 1, 0, id="a"), id="as old, lesser id"),
+        pytest.param(log_dirs(30, 1, 0, id="dirs-1@10"), id="the same id again"),
+        pytest.param(failed(5, 1), id="an older failure"),
+    ],
+)
+def test_older_readings_change_nothing(late: Observation) -> None:
+    known = folded([log_dirs(10, 1, 4 * GB)])
+    assert folded([log_dirs(10, 1, 4 * GB)], [late]) == known
+
+
+def test_a_failure_leaves_the_last_good_reading() -> None:
+    known = folded([log_dirs(0, 1, 4 * GB)], [failed(10, 1, Outcome.UNAUTHORIZED)])
+    assert counting(known, 10)[1, A].factor == 0.75
+    assert (known.brokers[0].outcome, known.brokers[0].read_id) == ("unauthorized", "dirs-1@0")
+
+
+def test_a_good_reading_that_comes_after_a_later_failure_counts() -> None:
+    known = folded([log_dirs(0, 1, 4 * GB)], [failed(20, 1, Outcome.UNAUTHORIZED)], [log_dirs(10, 1, 3 * GB)])
+    assert counting(known, 20)[1, A].factor == 0.5
+    assert (known.brokers[0].outcome, known.brokers[0].read_id) == ("unauthorized", "dirs-1@10")
+
+
+def test_an_unreadable_volume_ages_while_its_broker_is_read() -> None:
+    known = folded([log_dirs(0, 1, {A: 4 * GB, B: 50 * GB})], [log_dirs(200, 1, {A: None, B: 50 * GB})])
+    assert freshness(known, 299) == {(1, A): "fresh", (1, B): "fresh"}
+    assert freshness(known, 300) == {(1, A): "stale", (1, B): "fresh"}
+
+
+@pytest.mark.parametrize("sizes", [(-1, 5), (5, -1), (-1, -1)], ids=["no total", "no usable", "neither"])
+def test_a_volume_without_sizes_is_unreadable(sizes: tuple[int, int]) -> None:
+    observation = log_dirs(0, 1, {A: 0})
+    volume = observation.reading.volumes[0]  # type: ignore[attr-defined]
+    unsized = volume.model_copy(update={"total_bytes": sizes[0], "usable_bytes": sizes[1]})
+    reading = observation.reading.model_copy(update={"volumes": (unsized,)})
+    assert counting(folded([Observation("x", at(0), reading)]), 0) == {}
+
+
+def test_a_dir_named_twice_counts_as_the_fuller() -> None:
+    one, two = log_dirs(0, 1, 2 * GB), log_dirs(0, 1, 50 * GB)
+    for pair in ((one, two), (two, one)):
+        volumes = tuple(v for o in pair for v in o.reading.volumes)  # type: ignore[attr-defined]
+        both = one.reading.model_copy(update={"volumes": volumes})
+        assert counting(folded([Observation("x", at(0), both)]), 0)[1, A].state.usable_bytes == 2 * GB
+
+
+@pytest.mark.parametrize(
+    ("free", "counted"),
+    [
+        pytest.param(4 * GB, {(1, A): "departed", (1, B): "fresh"}, id="limiting: held"),
+        pytest.param(50 * GB, {(1, B): "fresh"}, id="not limiting: forgotten"),
+    ],
+)
+def test_a_volume_missing_from_a_newer_good_reading_departs(free: int, counted: dict[Any, str]) -> None:
+    known = folded([log_dirs(0, 1, {A: free, B: 50 * GB})], [log_dirs(10, 1, {B: 50 * GB})])
+    assert freshness(known, 10) == counted
+
+
+def test_a_missing_volume_that_is_reported_again_is_there_again() -> None:
+    course = [[log_dirs(0, 1, {A: 0})], [log_dirs(10, 1, {})], [log_dirs(20, 1, {A: 3 * GB})]]
+    assert freshness(folded(*course), 20) == {(1, A): "fresh"}
+    unreadable = [*course[:2], [log_dirs(20, 1, {A: None})]]
+    assert freshness(folded(*unreadable), 20) == {(1, A): "fresh"}
+    assert freshness(folded(*unreadable), 300) == {(1, A): "stale"}
+
+
+def test_an_empty_good_reading_lets_all_volumes_of_its_broker_depart() -> None:
+    known = folded([log_dirs(0, 1, {A: 0, B: 50 * GB}), log_dirs(0, 2, 50 * GB)], [log_dirs(10, 1, {})])
+    assert freshness(known, 10) == {(1, A): "departed", (2, A): "fresh"}
+
+
+# --- Who belongs to the cluster, and when a broker left it
+
+
+def test_a_broker_left_when_a_membership_first_lacked_it_though_later_ones_are_in_the_same_batch() -> None:
+    known = folded([log_dirs(0, 1, 0), members(20, 2), members(30, 2), members(40, 2)])
+    assert known.brokers[0].left_ms == to_millis(at(20))
+
+
+@for_each(
+    ("membership", "kind"),
+    [
+        pytest.param(members(20, 2), "departed", id="a newer one without it"),
+        pytest.param(members(20, 1, 2), "fresh", id="a newer one with it"),
+        pytest.param(members(10, 2), "departed", id="one as new as its reading"),
+        pytest.param(members(5, 2), "fresh", id="an older one without it"),
+        pytest.param(members(20, outcome=Outcome.UNREACHABLE), "fresh", id="one that could not be read"),
+        pytest.param(members(20), "departed", id="one without any broker"),
+    ],
+)
+def test_a_broker_leaves_by_a_membership_as_new_as_its_last_reading(membership: Observation, kind: str) -> None:
+    for course in ([[log_dirs(10, 1, 3 * GB)], [membership]], [[membership], [log_dirs(10, 1, 3 * GB)]]):
+        assert freshness(folded(*course), 20) == {(1, A): kind}
+
+
+def test_an_older_membership_changes_nothing() -> None:
+    known = folded([log_dirs(0, 1, 3 * GB)], [members(20, 1)])
+    assert fold(known, [members(10, 2)]) == known
+
+
+@pytest.mark.parametrize("back", [members(30, 1), log_dirs(30, 1, 3 * GB)], ids=["a member again", "read again"])
+def test_a_broker_that_returns_is_there_again(back: Observation) -> None:
+    known = folded([log_dirs(0, 1, 3 * GB)], [members(20, 2)], [back])
+    assert freshness(known, 30) == {(1, A): "fresh"}
+    assert known.brokers[0].left_ms is None
+
+
+def test_a_broker_that_leaves_again_is_held_from_then_on() -> None:
+    course = [[log_dirs(0, 1, 0)], [members(20, 2)], [members(30, 1, 2)], [members(40, 2)]]
+    assert counting(folded(*course), 40)[1, A].departed_ms == to_millis(at(40))
+
+
+def test_further_memberships_do_not_prolong_the_hold() -> None:
+    known = folded([log_dirs(0, 1, 0)], [members(20, 2)], [members(1000, 2)])
+    assert counting(known, 1000)[1, A].departed_ms == to_millis(at(20))

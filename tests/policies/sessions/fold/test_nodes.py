@@ -1,12 +1,18 @@
 """The last good reading of each node, and who owned it before."""
 
+import dataclasses
+
+import pytest
+
 from policies.observations import Observation
-from policies.sessions.fold import OwnershipNodes
-from policies.sessions.readings import Ownership, Ownerships, registration_path
-from policies.sessions.session_machine import Timeouts
-from policies.sessions.state import NodeRecord
+from policies.sessions import SessionsSettings, SessionsState
+from policies.sessions.decisions import SessionEvent, SessionStatus
+from policies.sessions.fold import ClusterState, OwnershipNodes, fold_source
+from policies.sessions.readings import Ownership, Ownerships, ZkSession, registration_path
+from policies.sessions.session_machine import Timeouts, fold_session, pass_member_time
+from policies.sessions.state import NEVER, Member, NodeRecord, SourceRecord
 from policies.units import to_millis
-from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, tree
+from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, session, tree, unread
 
 OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
@@ -78,3 +84,109 @@ def test_a_member_s_bundles_are_those_it_owns_or_was_the_last_to_own() -> None:
     assert [record.path for record in nodes.find_bundles("b2")] == [BUNDLE]
     assert nodes.find_bundles("b3") == []
     assert [record.path for record in nodes.bundles()] == [BUNDLE]
+
+
+# --- What attempts to read a source make of what is remembered of it
+
+
+def test_a_failed_attempt_leaves_the_last_good_reading() -> None:
+    good = fold_source(SourceRecord("/namespace"), tree(5), good=True, validity_ms=300_000)
+    failed = fold_source(good, tree(9, outcome="timeout"), good=False, validity_ms=300_000)
+    assert (failed.read_ms, failed.tried_ms, failed.outcome) == (to_millis(at(5)), to_millis(at(9)), "timeout")
+    assert failed.read_id == good.read_id == good.tried_id
+
+
+def test_an_older_attempt_and_the_same_again_are_no_news() -> None:
+    source = fold_source(SourceRecord("/namespace"), tree(5), good=True, validity_ms=300_000)
+    assert fold_source(source, tree(4), good=True, validity_ms=300_000) is source
+    assert fold_source(source, tree(5), good=True, validity_ms=300_000) is source
+
+
+def test_a_failure_that_two_collectors_saw_is_one() -> None:
+    cluster = ClusterState(SessionsState(0), SessionsSettings())
+    failures = [tree(second, outcome="timeout") for second in (5, 5, 12)]
+    failures[1] = dataclasses.replace(failures[1], id="of another collector")
+    for seen, relapsed_ms in zip([failures[0], tree(9), *failures[1:]], [NEVER] * 3 + [to_millis(at(12))], strict=True):
+        cluster.fold([seen], to_millis(at(12)))
+        assert cluster.sources["/namespace"].relapsed_ms == relapsed_ms
+
+
+@pytest.mark.parametrize(("recovered_ms", "is_unread"), [(999, True), (1000, False), (1001, False)])
+def test_a_source_that_was_read_in_the_instant_of_its_failure_has_recovered(recovered_ms: int, is_unread: bool) -> None:
+    source = SourceRecord("/namespace", failed_ms=1000, recovered_ms=recovered_ms)
+    assert source.was_unread(since_ms=1000, lost_ms=2000, validity_ms=300_000) is is_unread
+
+
+def test_it_is_remembered_since_when_it_has_been_read_without_a_gap() -> None:
+    read = [tree(0), tree(300), tree(601)]
+    source, since = SourceRecord("/namespace"), []
+    for seen in read:
+        source = fold_source(source, seen, good=True, validity_ms=300_000)
+        since.append(source.since_ms)
+    assert since == [to_millis(at(0)), to_millis(at(0)), to_millis(at(601))]
+
+
+# --- What readings of a session make of what is remembered of its member
+
+TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
+
+
+def after(*readings: Observation, member: Member | None = None) -> Member:
+    member = member or Member("b1")
+    for seen in readings:
+        assert isinstance(seen.reading, ZkSession)
+        member, _ = fold_session(member, seen, seen.reading, TIMEOUTS)
+    return member
+
+
+def test_the_last_attempt_counts_and_an_older_one_changes_nothing() -> None:
+    member = after(session(10, "b1", "connected", "0xa"))
+    assert after(session(5, "b1", "expired", "0xa"), member=member) == member
+    assert after(session(10, "b1", "connected", "0xa"), member=member) == member
+
+
+def test_a_reading_that_failed_only_tells_that_somebody_tried() -> None:
+    before = after(session(0, "b1", "connected", "0xa"))
+    member = after(unread(10, "b1", "timeout"), member=before)
+    assert (member.outcome, member.tried_id) == ("timeout", "session-b1-None-None@10")
+    assert (member.track, member.read_id, member.role) == (before.track, before.read_id, before.role)
+
+
+def test_a_reading_of_a_session_of_the_past_is_no_evidence() -> None:
+    before = after(session(0, "b1", "connected", "0xa"), session(5, "b1", "connected", "0xb"))
+    member = after(session(10, "b1", "expired", "0xa"), member=before)
+    assert (member.read_id, member.track) == (before.read_id, before.track)
+
+
+@pytest.mark.parametrize(
+    ("state", "id_", "recovering"),
+    [("expired", "0xa", False), ("closed", "0xa", False), ("connected", "0xb", True)],
+    ids=["lost", "closed", "established again"],
+)
+def test_what_was_remembered_of_the_way_back_ends_with_the_session(state: str, id_: str, recovering: bool) -> None:
+    before = Member("b1", attempts=3, fleet_wide=True, recovering=True, awaited_ms=7)
+    member = after(session(0, "b1", "connected", "0xa"), session(5, "b1", state, id_), member=before)
+    assert (member.attempts, member.fleet_wide, member.awaited_ms) == (0, False, None)
+    assert member.recovering is recovering
+
+
+def test_a_connection_that_comes_back_in_time_leaves_the_way_back_alone() -> None:
+    connected = after(session(0, "b1", "connected", "0xa"), member=Member("b1", recovering=True, awaited_ms=7))
+    member = after(session(5, "b1", "disconnected", "0xa"), session(9, "b1", "connected", "0xa"), member=connected)
+    assert (member.recovering, member.awaited_ms) == (True, 7)
+    assert member.events == (SessionEvent.CONNECTION_LOST, SessionEvent.RECONNECTED)
+
+
+def test_the_last_eight_events_are_kept() -> None:
+    states = [session(n, "b1", "disconnected" if n % 2 else "connected", "0xa") for n in range(20)]
+    assert after(*states).events == (SessionEvent.RECONNECTED, SessionEvent.CONNECTION_LOST) * 4
+
+
+def test_time_alone_loses_a_disconnected_session() -> None:
+    member = after(session(0, "b1", "connected", "0xa"), session(5, "b1", "disconnected", "0xa"))
+    assert member.track is not None
+    assert member.track.lapse_ms is not None
+    assert pass_member_time(member, member.track.lapse_ms - 1, TIMEOUTS) == (member, ())
+    lost, events = pass_member_time(member, member.track.lapse_ms, TIMEOUTS)
+    assert lost.track is not None
+    assert (lost.track.status, events) == (SessionStatus.SESSION_LOST, (SessionEvent.SESSION_LOST,))
