@@ -29,6 +29,7 @@ NAMESPACE = "t/ns"
 ISOLATION = {
     "quarantine": "on",
     "grace": "0s",
+    "settle": "1s",
     "member_missing_after": f"{MISSING_SECONDS}s",
     "max_quarantined": 100,
 }

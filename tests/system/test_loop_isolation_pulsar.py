@@ -14,7 +14,7 @@ from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
 from tests.system.waiting import eventually
 
 TOPICS = ("before", "one", "two", "three", "four", "five")
-ISOLATION = {"quarantine": "on", "grace": "0s", "confirm_after": "2s", "member_missing_after": "2s"}
+ISOLATION = {"quarantine": "on", "grace": "0s", "settle": "1s", "confirm_after": "2s", "member_missing_after": "2s"}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ SECOND, STRANGER = "second:3181", "stranger:3181"
 BUNDLE = "t/ns/0x00000000_0x00000001"
 SESSION_SECONDS = 6.0
 POLICIES = {
-    "isolation": {"quarantine": "on", "grace": "0s", "validity": "2h"},
+    "isolation": {"quarantine": "on", "grace": "0s", "settle": "1s", "validity": "2h"},
     "sessions": {"settle": "1s", "ownership_rules": "pip57", "validity": "2h"},
     "switching": {"rollback_window": "2s", "cleanup_after": "2s", "clusters": {CLUSTER: {"target_policy": "shared"}}},
 }
