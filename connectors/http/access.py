@@ -124,7 +124,8 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` is every address of both kinds
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise UserError(_why_not(error, host, port, setting)) from None
 

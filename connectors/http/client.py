@@ -127,6 +127,10 @@ class _Network(httpx.BaseTransport):
             was_sent = any("send_request" in event for event in events)
             late = httpx.ReadTimeout if was_sent else httpx.ConnectTimeout
             raise late(f"no answer within {seconds:.2g} s", request=request) from None
+        except OSError as error:  # httpx does not map what breaks TLS after its handshake
+            raise httpx.ReadError(str(error), request=request) from error
+        except httpx.NetworkError as error:
+            raise type(error)(str(error) or "the connection broke off", request=request) from error
 
     async def _read(self, request: httpx.Request) -> httpx.Response:
         answer = await self._wrapped.handle_async_request(request)

@@ -1,13 +1,18 @@
 """Servers that drip, flood or compress do not hold a request beyond its deadline, nor fill the memory."""
 
 import gzip
+import os
 import resource
 import socket
+import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,9 +20,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from connectors.http.client import ENDS_AT, OversizedAnswerError, bounded_client
-from connectors.http.tls import ssl_context_for
+from connectors.http.tls import Tls, ssl_context_for
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import AdminError, Names, PulsarAdmin, RestClient, outcome_of
+from tests.connectors.exporter.test_http import make_certificate
 
 TIMEOUT_SECONDS = 0.3
 HOUR_SECONDS = 3600.0
@@ -131,6 +137,33 @@ def test_the_earlier_of_two_deadlines_counts(timeout_seconds: float, ends_in: fl
         pytest.raises(httpx.ReadTimeout),
     ):
         client.get(url, extensions={ENDS_AT: time.monotonic() + ends_in})
+
+
+def test_a_connection_that_breaks_off_is_told() -> None:
+    def reset(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with server(reset) as url, pytest.raises(httpx.ReadError, match="the connection broke off"):
+        asked(url)
+
+
+def test_what_breaks_tls_after_its_handshake_is_an_error_of_the_request(tmp_path: Path) -> None:
+    both = make_certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(both)
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+
+        def serve() -> None:
+            connection = context.wrap_socket(listening.accept()[0], server_side=True)
+            with connection:
+                connection.recv(65_536)
+                os.write(connection.fileno(), b"no record of TLS" * 4)
+
+        pool.submit(serve)
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        verify = Tls(ca_file=both).ssl_context()
+        with bounded_client(verify, 30.0) as client, pytest.raises(httpx.ReadError, match="SSL"):
+            client.get(url)
 
 
 def test_a_request_that_no_connection_took_was_not_sent() -> None:
