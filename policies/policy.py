@@ -29,8 +29,6 @@ class Step(Generic[State]):
     """Step again at this time, even without observations; None: only when observations come."""
     notes: tuple[Decision, ...] = field(default=())
     """New verdicts that change nothing (such as a hold): published to the audit topic only."""
-    encoded: bytes | None = field(default=None, compare=False, repr=False)
-    """`state` as msgpack, if the policy has most of it encoded already; None: the host encodes the state."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
     brokers`. The host writes dead letters and raises an alert."""

@@ -33,7 +33,8 @@ from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, Output, audit_event, decision_event
 from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
-from streaming.key_state import FORMAT, NO_STATE, STATE_CACHE, KeyState, Refusal
+from streaming.key_state import FORMAT, NO_STATE, KeyState, Refusal
+from streaming.worker_memory import STATE_CACHE
 
 REFUSED_MS = 600_000
 """An alert about refused readings is resolved after this long without another one."""
@@ -126,7 +127,7 @@ class PolicyHost:
             if before is not None and before.recovered:
                 state = _recover(hosted.begin(now) if state is None else state, kind, before.recovered)
             step = hosted.step(state, observations, now)
-            encoded = step.encoded or msgspec.msgpack.encode(step.state)
+            encoded = msgspec.msgpack.encode(step.state)
             _require_room(encoded)
             _require_registered(kind, step)
             records = tuple(_require_sizes(outputs(step, observations)))

@@ -7,21 +7,17 @@ stepped at that time already. Each timer that is set is also published: without 
 must know when a timer is due (`policies/policy.py`).
 """
 
-import gc
-import itertools
 import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -39,9 +35,10 @@ from streaming.clocks import CLOCK_JUMP_MS, BatchClock, Order, move_instants_bac
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.host import PolicyHost, StepResult
 from streaming.intake import Intake
-from streaming.key_state import CACHE_BYTES, NEVER_STEPPED, KeyState, decode, emit_heartbeat, encode
+from streaming.key_state import NEVER_STEPPED, KeyState, decode, emit_heartbeat, encode
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used, convert_rows_by_column, pipeline_state_calls
+from streaming.worker_memory import build_once, collect_garbage
 
 # One key's part of a batch: takes its records, steps its policy, and returns the state to store and the outputs.
 #
@@ -227,11 +224,6 @@ OUTPUT_SCHEMA = "topic string, key string, value binary"
 # A text would be parsed by the JVM twice per batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
 
-_GC_THRESHOLDS = (50_000, 20, 100)
-_FULL_GC_BATCHES = 1000
-_batches = itertools.count()
-_RUN, _NUMBER = "spark.jobGroup.id", "streaming.sql.batchId"
-"""The properties by which Spark gives a task the run of its query, and the number of its batch."""
 _MARK_EVERY_SECONDS = 1.0
 _marked_at = 0.0
 
@@ -268,71 +260,6 @@ class StepMark:
         return ago if ago >= 0 else float("inf")  # the machine was started again
 
 
-class PartitionBatch(NamedTuple):
-    """One partition's part of a batch."""
-
-    run: str
-    partition: int
-    number: int
-
-
-class WrittenStates:
-    """The states that this worker wrote itself, in batches of a partition without a gap, and when each timer is due.
-
-    Spark begins a batch only when the previous one is stored completely. So if a worker has stepped each batch of a
-    partition since it wrote a state, then nobody else wrote that state since, and Spark's answer would be the same. To
-    read a state costs a round trip to the JVM for each key, a third of a worker's time in a large fleet. If all states
-    together are too large, some are left out, and read again.
-    """
-
-    def __init__(self) -> None:
-        self._states: dict[tuple[str, str], tuple[KeyState, int | None]] = {}
-        self._bytes = 0
-
-    def get(self, key: tuple[str, str]) -> tuple[KeyState, int | None] | None:
-        """The state that is stored for the key; None: read it."""
-        return self._states.get(key)
-
-    def put(self, key: tuple[str, str], state: KeyState, timer_ms: int | None) -> None:
-        """The state was written just now."""
-        self.drop(key)
-        size = len(state.state)
-        if self._bytes + size <= CACHE_BYTES:
-            self._states[key] = state, timer_ms
-            self._bytes += size
-
-    def drop(self, key: tuple[str, str]) -> None:
-        """The state was deleted just now."""
-        if (known := self._states.pop(key, None)) is not None:
-            self._bytes -= len(known[0].state)
-
-
-_ended: dict[int, tuple[PartitionBatch, WrittenStates]] = {}
-"""The last batch of each partition that this process ended."""
-
-
-def begin_batch(batch: PartitionBatch | None) -> WrittenStates:
-    """The states that need not be read in this batch. A batch that began before and never ended leaves a gap."""
-    if batch is None or (ended := _ended.pop(batch.partition, None)) is None:
-        return WrittenStates()
-    previous, states = ended
-    return states if previous == batch._replace(number=batch.number - 1) else WrittenStates()
-
-
-def end_batch(batch: PartitionBatch | None, states: WrittenStates) -> None:
-    """All keys of the batch were stepped."""
-    if batch is not None:
-        _ended[batch.partition] = batch, states
-
-
-def current_batch() -> PartitionBatch | None:
-    """The batch of this task; None: it is no task of a query."""
-    if (task := TaskContext.get()) is None:
-        return None
-    run, number = task.getLocalProperty(_RUN), task.getLocalProperty(_NUMBER)
-    return None if run is None or number is None else PartitionBatch(run, task.partitionId(), int(number))
-
-
 class PolicyOperator(StatefulProcessor):
     """Hosts any registered policy; the grouping key is (policy, cluster).
 
@@ -358,20 +285,16 @@ class PolicyOperator(StatefulProcessor):
         self._prefix = prefix
         self._clock = clock
         self.internals = internals
-        self._batch: PartitionBatch | None = None
-        self._written = WrittenStates()
         self._steps = steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Spark ships the operator with each batch; equal bytes give a process the operator that it already has."""
+        """Spark ships the operator with each batch; a process builds it once."""
         arguments = (replace(self._host), self._prefix, self._clock, self.internals, self._steps)
-        return _unpickle, (pickle.dumps(arguments),)
+        return build_once, (_build, pickle.dumps(arguments))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variable; a batch begins."""
         self._handle = handle
-        self._batch = current_batch()
-        self._written = begin_batch(self._batch)
         self._state = handle.getValueState("state", STATE_SCHEMA)
         pipelines = are_used(self.internals)
         self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
@@ -386,14 +309,13 @@ class PolicyOperator(StatefulProcessor):
         """Step without observations, or delete the state of a cluster or policy that is gone."""
         policy, cluster = key
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
-            self._clear((policy, cluster))
+            self._state.clear()
             return iter(())
         return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
         """A batch ends."""
-        end_batch(self._batch, self._written)
-        _collect_garbage()
+        collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
         """Step the key; `fires` means that its timer fired, which Spark deletes afterwards."""
@@ -402,7 +324,8 @@ class PolicyOperator(StatefulProcessor):
             self._steps.mark()
         now_ms = timer_values.getCurrentProcessingTimeInMs()
         ahead_ms = self._clock.ahead_ms_at(now_ms)
-        before, timer_ms = self._read_state((policy, cluster))
+        stored = self._state.get()
+        before, timer_ms = (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
         transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms - ahead_ms)
         outputs = transition.outputs
         if transition.key_state is not None:
@@ -413,48 +336,21 @@ class PolicyOperator(StatefulProcessor):
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(policy, cluster, timer_ms, now_ms),)
             self._update((encode(transition.key_state), timer_ms))
-            self._written.put((policy, cluster), transition.key_state, timer_ms)
         elif before is not None:
-            self._clear((policy, cluster))  # otherwise the same counts would be published again
+            self._state.clear()  # otherwise the same counts would be published again
             if timer_ms is not None and not fires:
                 self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
-
-    def _clear(self, key: tuple[str, str]) -> None:
-        self._state.clear()
-        self._written.drop(key)
-
-    def _read_state(self, key: tuple[str, str]) -> tuple[KeyState | None, int | None]:
-        """The key's stored state, and when its timer is due."""
-        if (written := self._written.get(key)) is not None:
-            return written
-        stored = self._state.get()
-        return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
 
 
-@lru_cache(maxsize=2)
-def _unpickle(arguments: bytes) -> PolicyOperator:
-    """The same operator for each batch of a process, with the settings that it has looked up."""
-    gc.set_threshold(*_GC_THRESHOLDS)
-    operator = PolicyOperator(*pickle.loads(arguments))  # noqa: S301 - Spark sent it, as it would the operator itself
+def _build(*arguments: Any) -> PolicyOperator:
+    operator = PolicyOperator(*arguments)
     if are_used(operator.internals):
         convert_rows_by_column()
     return operator
-
-
-def _collect_garbage() -> None:
-    """Collect the cycles of this batch, and exclude all other objects from the next collections.
-
-    Spark's worker runs a full collection after each batch, which would search the states of all clusters each time.
-    Cycles that end later are found once in a thousand batches.
-    """
-    if next(_batches) % _FULL_GC_BATCHES == 0:
-        gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def _timer(policy: str, cluster: str, due_ms: int, now_ms: int) -> Output:

@@ -65,12 +65,10 @@ class _Watched:
     settings: BookieDisksSettings
     known: BookieDisksCluster = field(default_factory=BookieDisksCluster)
     decisions: dict[str, BookieThrottle] = field(default_factory=dict)
-    judged: dict[str, BookieVerdict] = field(default_factory=dict)
 
     def judge(self, now_ms: int) -> dict[str, BookieVerdict]:
         """Judge the bookies as a step of the policy does."""
-        self.judged = judge_bookies(self.known, self.settings, now_ms, (), self.judged)
-        return self.judged
+        return judge_bookies(self.known, self.settings, now_ms)
 
 
 class BookieDisksView(FoldingView[_Watched]):

@@ -52,7 +52,7 @@ def judge_now(readings: list[Reading], settings: BookieDisksSettings, now: datet
     """Judge each group by these readings alone."""
     seen = [Observation(f"{number}", now, reading) for number, reading in enumerate(readings)]
     known = fold(BookieDisksCluster(), seen)
-    bookies = judge_bookies(known, settings, to_millis(now), (), {})
+    bookies = judge_bookies(known, settings, to_millis(now))
     for group in list_groups(known, settings):
         yield judge_group(group, bookies, known, settings, now, None)
 

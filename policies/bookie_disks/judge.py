@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.bookie_disks.decisions import BookieThrottleReason
@@ -36,8 +35,7 @@ from policies.units import millis_of, to_millis
 # The verdict on each bookie: the factor that it allows, and its rank among others.
 #
 # A bookie's verdict is a pure function of its state, the settings and the dirs that stop a group. It changes by time
-# alone only at instants that are known beforehand. So a step takes over each verdict of the step before whose inputs
-# are the same and whose next such instant has not come; the result is the same as without it.
+# alone only at instants that are known beforehand.
 
 _NEVER_FULL_MS = float("inf")
 _NONE: frozenset[DirKey] = frozenset()
@@ -62,15 +60,12 @@ class BookieVerdict(Struct, frozen=True, gc=False):
     """One bookie at one moment."""
 
     facts: BookieFacts
-    stopped_by: frozenset[DirKey]
-    judged_ms: int
     dirs: tuple[DirVerdict, ...]
     """The dirs that count, in order."""
     ended: tuple[DirKey, ...]
     """Dirs that left while they limited it, and no longer count from now on."""
     kept: BookieDiskState
     """The bookie's state without dirs that are forgotten."""
-    encoded: Raw
     tightest: DirVerdict | None
     """The dir with the lowest factor; None if none counts."""
     factor: float
@@ -96,37 +91,24 @@ class BookieVerdict(Struct, frozen=True, gc=False):
         """The bookie's id."""
         return self.facts.state.bookie
 
-    def holds(self, state: BookieDiskState, now_ms: int, stopped_by: frozenset[DirKey]) -> bool:
-        """Return whether judging the bookie again with these inputs would give the same verdict."""
-        if now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
-            return False
-        # Structs compare by identity first; a state that was decoded again is equal, but not the same.
-        return self.facts.state == state and self.stopped_by == stopped_by
-
 
 def judge_bookies(
     cluster: BookieDisksCluster,
     settings: BookieDisksSettings,
     now_ms: int,
-    stopped_by: Iterable[DirKey],
-    before: Mapping[str, BookieVerdict],
+    stopped_by: Iterable[DirKey] = (),
 ) -> dict[str, BookieVerdict]:
     """Judge each bookie of a cluster.
 
     Args:
         stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
-        before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
     """
     stopping_dirs: dict[str, frozenset[DirKey]] = {}
     for key in stopped_by:
         stopping_dirs[key[0]] = stopping_dirs.get(key[0], _NONE) | {key}
     verdicts: dict[str, BookieVerdict] = {}
     for state in cluster.bookies:
-        stopping = stopping_dirs.get(state.bookie, _NONE)
-        verdict = before.get(state.bookie)
-        if verdict is None or not verdict.holds(state, now_ms, stopping):
-            verdict = _judge(state, settings, now_ms, stopping)
-        verdicts[state.bookie] = verdict
+        verdicts[state.bookie] = _judge(state, settings, now_ms, stopping_dirs.get(state.bookie, _NONE))
     return verdicts
 
 
@@ -161,12 +143,9 @@ def _judge(
     takes_data = has_sizes and not state.is_read_only
     return BookieVerdict(
         facts=bookie,
-        stopped_by=stopped_by,
-        judged_ms=now_ms,
         dirs=tuple(dirs),
         ended=tuple(sorted(ended)),
         kept=state,
-        encoded=Raw(encode(state)),
         tightest=tightest,
         factor=factor,
         is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),

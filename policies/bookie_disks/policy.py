@@ -5,7 +5,6 @@ Rules: docs/design/bookie-disks.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from weakref import ref
 
 from msgspec.structs import replace
 
@@ -22,7 +21,6 @@ from policies.bookie_disks.state import (
     BookieDisksState,
     GroupState,
     PlacementGroup,
-    encode_state,
     keep_groups_within_bounds,
     keep_within_bounds,
     list_groups,
@@ -45,12 +43,9 @@ class BookieDisksPolicy:
         self._cluster = cluster
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
-        self._bookies: Mapping[str, BookieVerdict] = {}
-        """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
         self._groups: tuple[PlacementGroup, ...] = ()
         self._grouped: tuple[object, object] | None = None
         """The groups and namespaces of which `_groups` was made."""
-        self._last: ref[BookieDisksState] | None = None
 
     def begin(self, now: datetime) -> BookieDisksState:  # noqa: ARG002
         """Return the state of a cluster that was never stepped."""
@@ -68,7 +63,7 @@ class BookieDisksPolicy:
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
             return Step(replace(before, cluster=known, effect=effect), (), None, refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
-        bookies = judge_bookies(known, settings, now_ms, stopped_by, self._bookies)
+        bookies = judge_bookies(known, settings, now_ms, stopped_by)
         if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
             known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values()))
         groups = {group.name: group for group in before.groups}
@@ -91,26 +86,16 @@ class BookieDisksPolicy:
         ends = find_effect_ends(self._cluster, grown)
         book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=MOST_ALERTS, ends=ends)
         after = BookieDisksState(known, states, book, forgotten, effect)
-        self._bookies, self._last = bookies, ref(after, self._forget)
         decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
         notes = tuple(e.note for e in emitted if e.note is not None)
         wake_at = find_wake_at(_due_ms(after, verdicts, bookies, settings), review_at, now_ms)
-        encoded = encode_state(after, (bookie.encoded for bookie in bookies.values()))
-        return Step(after, (*decided, *alerts), wake_at, notes, encoded, refused)
-
-    def __reduce__(self) -> tuple[type["BookieDisksPolicy"], tuple[str, BookieDisksSettings]]:
-        """A copy in another process starts without verdicts."""
-        return type(self), (self._cluster, self._settings)
+        return Step(after, (*decided, *alerts), wake_at, notes, refused)
 
     def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
         """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""
         if self._grouped is None or self._grouped[0] is not known.groups or self._grouped[1] is not known.placed:
             self._groups, self._grouped = list_groups(known, self._settings), (known.groups, known.placed)
         return self._groups
-
-    def _forget(self, _: object) -> None:
-        # The verdicts refer to the decoded bookies: kept longer than the state, they would defeat its cache's limit.
-        self._bookies = {}
 
 
 def _due_ms(

@@ -4,11 +4,10 @@ It is kept in checkpoints as arrays, so the order and types of fields must not c
 sorted, so equal states give equal bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook
@@ -177,7 +176,7 @@ class ForgottenDir(Struct, array_like=True, frozen=True, order=True):
     at_ms: InstantMs
 
 
-class BookieDisksState(Struct, array_like=True, frozen=True, weakref=True):
+class BookieDisksState(Struct, array_like=True, frozen=True):
     """The stored state of the policy for one cluster."""
 
     cluster: BookieDisksCluster = BookieDisksCluster()
@@ -185,15 +184,6 @@ class BookieDisksState(Struct, array_like=True, frozen=True, weakref=True):
     alerts: AlertBook = AlertBook()
     forgotten: tuple[ForgottenDir, ...] = ()
     effect: EffectState = EffectState()
-
-
-def encode_state(state: BookieDisksState, bookies: Iterable[Raw]) -> bytes:
-    """Encode a state whose bookies are encoded already."""
-    known = state.cluster
-    rest = (known.registrations, known.groups, known.groups_read, known.placed, known.placed_read)
-    doubtful = (known.groups_doubtful, known.placed_doubtful)
-    cluster = (tuple(bookies), *rest, known.ever_read, known.begun_ms, known.failure, *doubtful)
-    return encode((cluster, state.groups, state.alerts, state.forgotten, state.effect))
 
 
 # The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.

@@ -411,8 +411,6 @@ def quarantine_due_ms(facts: IsolationFacts, needs: QuarantineNeeds) -> Iterator
 
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
-_PICTURES = 2
-"""The pictures of a step: by the last readings, and for alerts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,44 +452,26 @@ def _judge_namespaces(
     return judge_placements((_WITHOUT_AFFINITY, *cohorts), picture.membership, settings, given, broker_groups)
 
 
-class IsolationJudge:
-    """Judges one cluster.
+def judge_isolation(
+    facts: IsolationFacts,
+    orders: Sequence[QuarantineOrder],
+    settings: IsolationSettings,
+    needs: QuarantineNeeds = NO_NEEDS,
+) -> IsolationJudgement:
+    """Return the verdicts on one cluster.
 
-    The verdicts on namespaces are a pure function of their affinities, the promises, the membership and the settings.
-    Most readings change none of these, so the last verdicts are cached: a step that changes nothing then costs a tenth.
+    Args:
+        orders: the quarantine orders in force before this step.
+        needs: the needs before this step.
     """
-
-    def __init__(self, settings: IsolationSettings) -> None:
-        self._settings = settings
-        self._recent: list[tuple[object, tuple[PlacementJudgement, ...]]] = []
-
-    def judge(
-        self, facts: IsolationFacts, orders: Sequence[QuarantineOrder], needs: QuarantineNeeds = NO_NEEDS
-    ) -> IsolationJudgement:
-        """Return the verdicts on one cluster.
-
-        Args:
-            orders: the quarantine orders in force before this step.
-            needs: the needs before this step.
-        """
-        promised = facts.known.promises
-        read = self._judge_namespaces(facts.read, promised)
-        is_same = facts.for_alerts is facts.read
-        for_alerts = read if is_same else self._judge_namespaces(facts.for_alerts, promised)
-        ended = judge_ends(orders, facts)
-        ended_bookies = {order.bookie for order, _ in ended}
-        remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-        needed = collect_needs(read, has_groups=facts.membership.has_groups)
-        needs = update_needs(needs, needed, facts)
-        quarantines = tuple(judge_quarantines(remaining, facts, needed, needs))
-        return IsolationJudgement(read[1:], for_alerts[1:], read[0], ended, remaining, quarantines, needs)
-
-    def _judge_namespaces(self, picture: Picture, promises: tuple[GivenPromise, ...]) -> tuple[PlacementJudgement, ...]:
-        """Return the verdict on namespaces without affinity, then those on all others."""
-        judged = (picture.cohorts, promises, picture.membership)
-        for last, placements in self._recent:
-            if last == judged:
-                return placements
-        placements = _judge_namespaces(picture, promises, self._settings)
-        self._recent = [(judged, placements), *self._recent[: _PICTURES - 1]]
-        return placements
+    promised = facts.known.promises
+    read = _judge_namespaces(facts.read, promised, settings)
+    is_same = facts.for_alerts is facts.read
+    for_alerts = read if is_same else _judge_namespaces(facts.for_alerts, promised, settings)
+    ended = judge_ends(orders, facts)
+    ended_bookies = {order.bookie for order, _ in ended}
+    remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
+    needed = collect_needs(read, has_groups=facts.membership.has_groups)
+    needs = update_needs(needs, needed, facts)
+    quarantines = tuple(judge_quarantines(remaining, facts, needed, needs))
+    return IsolationJudgement(read[1:], for_alerts[1:], read[0], ended, remaining, quarantines, needs)

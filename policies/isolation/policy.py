@@ -12,7 +12,7 @@ from policies.isolation.alerts import conditions, due_ms, find_ends
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
 from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
-from policies.isolation.judge import IsolationJudge, quarantine_due_ms
+from policies.isolation.judge import judge_isolation, quarantine_due_ms
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, keep_within_bounds
 from policies.observations import Observation
@@ -33,7 +33,6 @@ class IsolationPolicy:
         self._cluster = cluster
         self._settings = settings
         self._sender = Sender.build(NAME, cluster, settings)
-        self._judge = IsolationJudge(settings)
 
     def begin(self, now: datetime) -> IsolationState:
         """Return the state of a cluster that was never stepped."""
@@ -47,7 +46,7 @@ class IsolationPolicy:
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
-        judgement = self._judge.judge(facts, before.orders, before.needs)
+        judgement = judge_isolation(facts, before.orders, self._settings, before.needs)
         emitted = emit(judgement, facts, before, self._sender.issuer)
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
         held = tuple(conditions(context))

@@ -12,8 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import Condition
@@ -70,8 +69,6 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
     """The broker's state without volumes that are forgotten; None if the broker itself is."""
-    encoded: Raw
-    """The broker's state as msgpack."""
     conditions: tuple[Condition, ...]
     soonest_full: Ranked | None
     """The volume that is full first, by that instant."""
@@ -248,7 +245,6 @@ def _judge(
         limiting=tuple(v for v in volumes if v.factor < 1.0),
         ended=tuple(ended),
         kept=None if state.left_ms is not None and not state.volumes else state,
-        encoded=Raw(encode(state)),
         conditions=conditions,
         soonest_full=min(((v.full_ms, v.key, v) for v in counting if v.full_ms is not None), default=None),
         fullest=min(((v.state.usable_bytes / max(v.state.total_bytes, 1), v.key, v) for v in fresh), default=None),

@@ -29,7 +29,7 @@ from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import ThrottleState, VolumeKey, encode_state, keep_within_bounds
+from policies.throttle.state import ThrottleState, VolumeKey, keep_within_bounds
 from policies.units import millis_of, to_millis
 
 NAME = "throttle"
@@ -109,8 +109,7 @@ class ThrottlePolicy:
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
         wake_at = find_wake_at(_due_ms(verdict, after, emitted.last), review_at, brokers.now_ms)
-        encoded = encode_state(after, (broker.encoded for broker in brokers.brokers.values()))
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), encoded, refused)
+        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), refused)
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
         """A copy in another process starts without verdicts."""

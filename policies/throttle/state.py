@@ -5,12 +5,11 @@ so equal states give equal bytes.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from msgspec import Raw, Struct
-from msgspec.msgpack import encode
+from msgspec import Struct
 
 from policies.alerts import AlertBook
 from policies.free_space.alerts import EffectState, GrowthBefore, VolumeGrowth, describe_measured
@@ -126,14 +125,6 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
     growths_before: tuple[GrowthBefore[VolumeKey], ...] = ()
-
-
-def encode_state(state: ThrottleState, brokers: Iterable[Raw]) -> bytes:
-    """Encode a state whose brokers are encoded already."""
-    known = state.cluster
-    cluster = (known.membership, tuple(brokers), known.ever_read, known.cluster_id, known.other_id)
-    rest = (state.last_published, state.alerts, state.forgotten, state.effect, state.growths, state.growths_before)
-    return encode((state.started_ms, state.gate, cluster, *rest))
 
 
 # The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.

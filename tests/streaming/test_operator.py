@@ -3,10 +3,7 @@
 # ruff: noqa: N802, N803 - Spark names the hooks of a StatefulProcessor
 
 import base64
-import gc
-import itertools
 import json
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -30,8 +27,9 @@ from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
 from streaming.clocks import BatchClock
 from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
-from streaming.key_state import KeyState, StateCache, decode
+from streaming.key_state import KeyState, decode
 from streaming.operator import KeyTransition, PolicyOperator, reconcile
+from streaming.worker_memory import StateCache
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
@@ -357,31 +355,6 @@ def test_a_process_goes_on_from_what_is_kept_and_not_from_what_it_wrote_itself()
     expected = theirs.crashed().run(later)
     ours.run(later)
     assert theirs.run(later) == expected
-
-
-def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:
-    def shipped(**settings: str) -> PolicyOperator:
-        host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER}))
-        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate", BatchClock(5))))
-        return operator
-
-    first = shipped(heartbeat="60s")
-    assert shipped(heartbeat="60s") is first
-    assert shipped(heartbeat="61s") is not first
-    assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
-
-
-def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    called: list[str] = []
-    monkeypatch.setattr(streaming.operator, "_batches", itertools.count())
-    for name in ("unfreeze", "collect", "freeze"):
-        monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
-    for _ in range(1001):
-        PolicyOperator(PolicyHost(), "headgate").close()
-    full, young = ["unfreeze", "collect", "freeze"], ["collect", "freeze"]
-    assert called == [*full, *young * 999, *full]
 
 
 # Timers

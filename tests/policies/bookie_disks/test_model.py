@@ -297,8 +297,7 @@ def turn_dirs(seen: Observation) -> Observation:
 
 def restart(run: Run, block: BookieDisksSettings) -> None:
     """Continue from the stored bytes in another process."""
-    stored = run.steps[-1][1].encoded
-    assert stored is not None
+    stored = msgspec.msgpack.encode(run.state)
     run.state, run.policy = msgspec.msgpack.decode(stored, type=BookieDisksState), BookieDisksPolicy(CLUSTER, block)
 
 

@@ -13,7 +13,7 @@ from policies.bookie_readings import NamespaceAffinity
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
 from policies.isolation.facts import IsolationFacts, join_facts
-from policies.isolation.judge import IsolationJudge
+from policies.isolation.judge import judge_isolation
 from policies.isolation.placement import BookieMembership, place
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.state import BookieClusterState, IsolationState
@@ -214,7 +214,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
             continue
         groups = dict(facts.membership.groups) | {"headgate-quarantine": facts.quarantined | coming}
         then = BookieMembership(facts.membership.writable, groups)
-        for j in IsolationJudge(run.settings).judge(facts, ()).placements:
+        for j in judge_isolation(facts, (), run.settings).placements:
             after = place(j.rules, then, j.affinity, j.ensemble_size, run.settings.unaffine)
             assert after.feasible or not j.placed.feasible
 

@@ -1,0 +1,182 @@
+"""What a worker remembers changes no decision: states are decoded once, an operator is built once."""
+
+import gc
+import itertools
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.registry import POLICIES
+from policies.throttle import ThrottleSettings
+from policies.throttle.facts import BrokerFacts, judge_volumes
+from streaming import host as hosting
+from streaming import worker_memory
+from streaming.clocks import BatchClock
+from streaming.host import PolicyHost
+from streaming.key_state import NEVER_STEPPED, KeyState, decode, encode
+from streaming.operator import PolicyOperator
+from streaming.worker_memory import StateCache
+from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
+
+THROTTLE = POLICIES["throttle"]
+SETTINGS = ThrottleSettings.model_validate(SOFT_AND_HARD)
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A state whose size a test chooses."""
+
+    text: str
+
+
+TEXTS = replace(THROTTLE, state=Text)
+
+
+def put(cache: StateCache, cluster: str, size: int) -> KeyState:
+    """Store a state of about this size, and return it as the checkpoint has it."""
+    state = Text(f"{cluster}{'x' * size}"[:size])
+    encoded = msgspec.Raw(msgspec.msgpack.encode(state))
+    cache.store(TEXTS, cluster, encoded, state)
+    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=encoded)
+
+
+def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the state need not be decoded; if it is found it is stored again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_memory, "decode_policy_state", lambda kind, state: None)
+        state = cache.decode(TEXTS, cluster, stored)
+    if state is not None:
+        cache.store(TEXTS, cluster, stored.state, state)
+    return state is not None
+
+
+def test_the_cache_never_exceeds_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache(most_bytes=200)
+    a, b, c = (put(cache, name, 80) for name in "abc")
+    assert [is_found(cache, name, stored, monkeypatch) for name, stored in zip("abc", (a, b, c), strict=True)] == [
+        True,
+        True,
+        False,
+    ]
+    huge = put(cache, "a", 400)
+    assert not is_found(cache, "a", huge, monkeypatch)
+    assert is_found(cache, "c", put(cache, "c", 80), monkeypatch), "its room is free again"
+
+
+def test_in_a_fleet_slightly_larger_than_the_cache_most_states_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch goes through all keys: to evict the oldest would be to evict each before its next step."""
+    cache, found = StateCache(most_bytes=1100), 0
+    for _ in range(20):
+        for number in range(11):
+            stored = msgspec.structs.replace(
+                NEVER_STEPPED,
+                state_version=TEXTS.state_version,
+                state=msgspec.Raw(msgspec.msgpack.encode(Text(f"c{number}{'x' * 100}"[:100]))),
+            )
+            if is_found(cache, f"c{number}", stored, monkeypatch):
+                found += 1
+            else:
+                put(cache, f"c{number}", 100)
+    assert found > 0.7 * 20 * 11
+
+
+def test_a_key_that_comes_late_and_stays_replaces_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = StateCache(most_bytes=1100)
+    for number in range(10):
+        put(cache, f"gone{number}", 100)
+    for _ in range(8 * 10):
+        late = [put(cache, f"late{number}", 100) for number in range(5)]
+    assert all(is_found(cache, f"late{number}", stored, monkeypatch) for number, stored in enumerate(late))
+
+
+def test_a_state_of_another_type_is_not_taken_for_that_of_the_policy() -> None:
+    """A test, or a package, may register another policy of the same name; equal bytes may be another state."""
+    cache = StateCache()
+    stored = put(cache, CLUSTER, 10)
+    other: Any = replace(TEXTS, state=msgspec.defstruct("Other", [("text", str)], frozen=True))
+    assert type(cache.decode(other, CLUSTER, stored)) is other.state
+
+
+def decided(cache: StateCache, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """A course with a new host for each batch, as Spark has it, and its state as bytes."""
+    monkeypatch.setattr(hosting, "STATE_CACHE", cache)
+    stored: bytes | None = None
+    written: list[bytes] = []
+    for number in range(40):
+        free = 6 * GB - number * GB // 8
+        stepped = PolicyHost({"throttle": SETTINGS}).step(
+            "throttle", CLUSTER, decode(stored) if stored else None, [log_dirs(number * 10, 1, free)], at(number * 10)
+        )
+        stored = encode(stepped.key_state)
+        written += [stored, *(output.value for output in stepped.outputs)]
+    return written
+
+
+def test_a_process_with_the_cache_decides_byte_for_byte_as_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decided(StateCache(), monkeypatch) == decided(StateCache(most_bytes=0), monkeypatch)
+
+
+def test_a_state_that_another_process_wrote_is_used_and_not_the_cached_one() -> None:
+    host = PolicyHost({"throttle": SETTINGS})
+    first = host.step("throttle", CLUSTER, None, [log_dirs(0, 1, 6 * GB)], at(0)).key_state
+    elsewhere = host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 3 * GB)], at(10))
+    host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 9 * GB)], at(10))
+    after = host.step("throttle", CLUSTER, elsewhere.key_state, [], at(11))
+    assert after.step.state.cluster.brokers[0].volumes[0].usable_bytes == 3 * GB
+    assert after.step.state.gate.factor == 0.5
+
+
+def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readings_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With two partitions a worker finds a stale state every other batch: judging all brokers is most of its work."""
+    here, elsewhere = ((PolicyHost({"throttle": SETTINGS}), StateCache()) for _ in range(2))
+    judged: list[int] = []
+
+    def record(facts: BrokerFacts, *rest: Any) -> Any:
+        judged.append(facts.state.broker)
+        return judge_volumes(facts, *rest)
+
+    monkeypatch.setattr("policies.throttle.judge.judge_volumes", record)
+
+    def step(process: tuple[PolicyHost, StateCache], before: KeyState | None, second: int, *numbers: int) -> KeyState:
+        monkeypatch.setattr(hosting, "STATE_CACHE", process[1])
+        readings = [log_dirs(second, number, 60 * GB) for number in numbers]
+        stored = None if before is None else decode(encode(before))
+        judged.clear()
+        return process[0].step("throttle", CLUSTER, stored, readings, at(second)).key_state
+
+    state = step(here, None, 0, 1, 2, 3)
+    state = step(elsewhere, state, 1, 2)
+    assert judged == [1, 2, 3]
+    state = step(here, state, 2, 3)
+    assert judged == [2, 3]
+    step(elsewhere, state, 3, 2)
+    assert judged == [2, 3]
+
+
+def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:
+    def shipped(**settings: str) -> PolicyOperator:
+        host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER}))
+        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate", BatchClock(5))))
+        return operator
+
+    first = shipped(heartbeat="60s")
+    assert shipped(heartbeat="60s") is first
+    assert shipped(heartbeat="61s") is not first
+    assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
+
+
+def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(worker_memory, "_batches", itertools.count())
+    for name in ("unfreeze", "collect", "freeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
+    for _ in range(1001):
+        PolicyOperator(PolicyHost(), "headgate").close()
+    full, young = ["unfreeze", "collect", "freeze"], ["collect", "freeze"]
+    assert called == [*full, *young * 999, *full]
