@@ -98,6 +98,20 @@ class AlertBook(Struct, array_like=True, frozen=True):
         """Take over the alerts that fired when the state was lost."""
         return msgspec_replace(self, recovered=tuple(entries), recovered_until_ms=None)
 
+    def firing(self) -> tuple[AlertEntry, ...]:
+        """The alerts that were published and not resolved."""
+        return tuple(each for each in (*self.entries, *self.recovered) if each.said_ms is not None)
+
+    def limit_instants(self, now_ms: int) -> "AlertBook":
+        """After the clock was set back: nothing was published later than now. A firing alert keeps its id."""
+
+        def limit(entry: AlertEntry) -> AlertEntry:
+            if entry.said_ms is None:
+                return msgspec_replace(entry, since_ms=min(entry.since_ms, now_ms))
+            return msgspec_replace(entry, said_ms=min(entry.said_ms, now_ms), repeat_at_ms=None)
+
+        return AlertBook(tuple(map(limit, self.entries)), self.sequence, tuple(map(limit, self.recovered)))
+
     def keys(self) -> frozenset[tuple[str, str]]:
         """The alerts (name, subject) that were open after the last step: to keep one may take less than to fire it."""
         return frozenset((e.alert, e.subject) for e in self.entries)

@@ -150,6 +150,9 @@ class PolicyKind:
     """The policy's own command that pauses it; None: `headgate pause` does."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
     """By version: upgrades a state of that version, decoded to lists, numbers and strings, to the next version."""
+    limit_instants: Callable[[Any, int], Any] | None = None
+    """After the clock was set back: returns the state to keep, in which nothing happened later than the given
+    time. None: the policy begins again, because the next readings are sufficient."""
     connectors: str | None = None
     """Its I/O: ``module:attribute`` of a `connectors.registration.PolicyConnectors`. A name and not an import, because
     policies are pure. None: it has none."""
@@ -174,9 +177,8 @@ class PolicyKind:
 #
 # The query runs no micro-batch without records, so a timer of a silent cluster would never fire. So each timer it
 # sets is published to a compacted topic; a follower of that topic appends a tick to a topic that the query reads,
-# when the timer is due. A tick only causes a batch (and, after a clock was set back, names a key whose timer must be
-# set again); which timers fire is decided by the query's own state and clock. So a forged tick costs one batch and
-# changes no decision, and a lost one delays a timer until the next.
+# when the timer is due. A tick only causes a batch; which timers fire is decided by the query's own state and clock. So
+# a forged tick costs one batch and changes no decision, and a lost one delays a timer until the next.
 
 TIMERS = "timers"
 """The topic (without its prefix) of timers; keyed by a digest of policy and cluster, the latest is the earliest due."""
@@ -190,7 +192,6 @@ class TickReason(ClosedEnum):
     START = "start", "The query is being started: timers may have come due while it was away."
     TIMER = "timer", "A timer is due."
     SILENCE = "silence", "No micro-batch for a while: one shows that the query lives, and fires lost timers."
-    CLOCK = "clock", "The query's clock was set back: a cluster's timer is set again by the new clock."
 
 
 class Timer(BaseModel):
@@ -204,17 +205,12 @@ class Timer(BaseModel):
 
 
 class Tick(BaseModel):
-    """Makes the query run a micro-batch, in which every timer fires that is due.
-
-    A tick that names a cluster makes the query step it and set its timer again; it decides no more than is due.
-    """
+    """Makes the query run a micro-batch, in which every timer fires that is due."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     event_type: ClassVar[str] = "headgate.tick.v1"
 
     reason: TickReason = Field(description="Why it was appended.")
-    policy: str | None = Field(default=None, description="The policy whose timer is set again; null: none.")
-    cluster: str | None = Field(default=None, description="The cluster whose timer is set again; null: none.")
 
 
 def timer_key(policy: str, cluster: str) -> str:

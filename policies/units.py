@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from msgspec import Meta
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -182,9 +181,8 @@ Instant = Annotated[AnyInstant, AfterValidator(_require_writable)]
 """A point in time from 1970 to 9999 in UTC, which can be reckoned with."""
 
 
-INSTANT_MARK = Meta(description="An instant in milliseconds since the epoch.")
-InstantMs = Annotated[int, INSTANT_MARK]
-"""An instant in a policy's state. After a clock jump the host finds the instants of a state by this type."""
+InstantMs = int
+"""An instant in milliseconds since the epoch."""
 
 
 def to_millis(instant: datetime) -> int:

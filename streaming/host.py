@@ -32,7 +32,6 @@ from policies.registry import AUDIT, POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, Output, audit_event, decision_event
-from streaming.clocks import CLOCK_JUMP_MS, move_instants_back
 from streaming.key_state import FORMAT, NO_STATE, KeyState, Refusal
 from streaming.worker_memory import STATE_CACHE
 
@@ -102,8 +101,7 @@ class PolicyHost:
     ) -> StepResult:
         """Step one policy for one cluster.
 
-        If `now` lies a little before the last step, the last step's time is used instead. If it lies far before it, a
-        clock had jumped ahead, and the instants of the stored state move back with it.
+        If `now` lies before the last step, the last step's time is used instead.
 
         A policy that raises an exception fails for this key alone: its state stays as it was, an alert names the
         failure, and the key is stepped again when the next observations come, or after a back-off. While the policy is
@@ -114,13 +112,7 @@ class PolicyHost:
         kind = POLICIES[policy]
         key, quiet = (kind.build, cluster), open_at(pause, now)
         state = None if before is None else STATE_CACHE.decode(kind, cluster, before)
-        if before is not None and before.now_ms > to_millis(now) + CLOCK_JUMP_MS:
-            jump_ms = before.now_ms - to_millis(now)
-            state = move_instants_back(state, to_millis(now), jump_ms)
-            book = move_instants_back(before.alerts, to_millis(now), jump_ms)
-            before = msgspec.structs.replace(before, now_ms=to_millis(now), alerts=book)
-            self._built.pop(key, None)
-        elif before is not None:
+        if before is not None:
             now = max(now, from_millis(before.now_ms))
         try:
             hosted = self._policy(kind, key, quiet)
@@ -147,10 +139,6 @@ class PolicyHost:
             records += tuple(outputs(Step(None, alerts, None)))
             step = replace(step, decisions=(*step.decisions, *alerts))
         return StepResult(after, step, None, records)
-
-    def known_keys(self) -> Iterator[tuple[str, str]]:
-        """Each possible (policy, cluster), as far as clusters are known; the cluster '' stands for unknown ones."""
-        return ((policy, cluster) for policy in POLICIES for cluster in ("", *sorted(self.clusters or ())))
 
     def knows(self, cluster: str) -> bool:
         """Whether the cluster is watched."""

@@ -129,6 +129,28 @@ NEVER_STEPPED = KeyState(FORMAT, 0, 0, None, NO_STATE)
 """The state of a key that has never been stepped."""
 
 
+def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
+    """Return the state of a key after the clock was set back by more than clocks differ.
+
+    What the policy knew by the later time is dropped, as if its checkpoint were lost: a hold or a grace would last
+    until that time comes. Its pause, its heartbeat's sequence and the alerts that fire stay. A policy whose state
+    cannot be read again keeps it (`PolicyKind.limit_instants`).
+    """
+    state = decode_policy_state(kind, before)
+    if kind.limit_instants is not None and state is not None:
+        kept = msgspec.Raw(msgspec.msgpack.encode(kind.limit_instants(state, now_ms)))
+        book = before.alerts.limit_instants(now_ms)
+        return msgspec.structs.replace(
+            before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept, alerts=book,
+            positions=(), refusals=(),
+        )  # fmt: skip
+    books = (before.alerts, getattr(state, "alerts", AlertBook()))
+    firing = tuple(entry for book in books for entry in book.limit_instants(now_ms).firing())
+    return msgspec.structs.replace(
+        NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause, recovered=(*before.recovered, *firing)
+    )
+
+
 class UnreadableStateError(Exception):
     """A newer version wrote the checkpoint; going on would lose its state."""
 

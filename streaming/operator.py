@@ -26,16 +26,16 @@ from policies.alerts import POLICY_FAILED, READINGS_REFUSED
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
-from policies.policy import TICKS, TIMERS, timer_record
+from policies.policy import TIMERS, timer_record
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from policies.units import counted, from_millis
 from policies.wire import BadRecordError, Cut, DeadLetterReason, ObservedRecord, Output
-from streaming.clocks import CLOCK_JUMP_MS, BatchClock, Order, move_instants_back, next_timer_ms
+from streaming.clocks import CLOCK_JUMP_MS, Order, next_timer_ms
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.host import PolicyHost, StepResult
 from streaming.intake import Intake
-from streaming.key_state import NEVER_STEPPED, KeyState, decode, emit_heartbeat, encode
+from streaming.key_state import NEVER_STEPPED, KeyState, begin_again, decode, emit_heartbeat, encode
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used, convert_rows_by_column, pipeline_state_calls
 from streaming.worker_memory import build_once, collect_garbage
@@ -85,8 +85,10 @@ def reconcile(
     if any(record.appended_ms >= previous.now_ms - CLOCK_JUMP_MS for record in records):
         # Kafka's clock confirms the last step's time: if the batch is dated before it, the batch's clock is wrong.
         now_ms = max(now_ms, previous.now_ms)
+    elif previous.now_ms - now_ms > CLOCK_JUMP_MS:
+        before = previous = begin_again(POLICIES[key[0]], previous, now_ms)
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
-    order = _order(previous, now_ms)
+    order = Order(previous.positions, max(previous.now_ms, now_ms))
     intake = Intake(host, prefix, key, limiter, order)
     outputs = [*limiter.counted(), *intake.accept(records)]
     taken = intake.observed()
@@ -127,14 +129,6 @@ def reconcile(
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
-
-
-def _order(previous: KeyState, now_ms: int) -> Order:
-    """The order of this batch's records; after a clock jump, positions move back as the host moves the state."""
-    jump_ms = previous.now_ms - now_ms
-    if jump_ms > CLOCK_JUMP_MS:  # compared with times in the future, all new records would tie
-        return Order(move_instants_back(previous.positions, now_ms, jump_ms), now_ms)
-    return Order(previous.positions, max(previous.now_ms, now_ms))
 
 
 def _watches(policy: str, prefix: str, order: Order) -> bool:
@@ -219,7 +213,6 @@ def _join(results: Sequence[StepResult]) -> StepResult:
     return last._replace(step=replace(last.step, decisions=decisions), outputs=outputs)
 
 
-NO_CORRECTION = BatchClock()
 OUTPUT_SCHEMA = "topic string, key string, value binary"
 # A text would be parsed by the JVM twice per batch.
 STATE_SCHEMA = StructType([StructField("value", BinaryType()), StructField("timer_ms", LongType())])
@@ -264,7 +257,6 @@ class PolicyOperator(StatefulProcessor):
     """Hosts any registered policy; the grouping key is (policy, cluster).
 
     Args:
-        clock: corrects the batch's time, which is the driver's.
         internals: whether private parts of PySpark may be replaced.
         steps: marks each step, for the watch over the query's progress; None: nobody on this machine watches.
 
@@ -277,19 +269,17 @@ class PolicyOperator(StatefulProcessor):
         self,
         host: PolicyHost,
         prefix: str,
-        clock: BatchClock = NO_CORRECTION,
         internals: SparkInternals = SparkInternals.OFF,
         steps: StepMark | None = None,
     ) -> None:
         self._host = host
         self._prefix = prefix
-        self._clock = clock
         self.internals = internals
         self._steps = steps
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; a process builds it once."""
-        arguments = (replace(self._host), self._prefix, self._clock, self.internals, self._steps)
+        arguments = (replace(self._host), self._prefix, self.internals, self._steps)
         return build_once, (_build, pickle.dumps(arguments))
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -300,10 +290,8 @@ class PolicyOperator(StatefulProcessor):
         self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Read the key's new records and step; a tick that names the key sets its timer again."""
-        ticks = f"{self._prefix}.{TICKS}"
-        records = (record for record in map(_record, rows) if record.topic != ticks)
-        return self._run(key, records, timerValues, fires=False)
+        """Read the key's new records and step."""
+        return self._run(key, map(_record, rows), timerValues, fires=False)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: ARG002
         """Step without observations, or delete the state of a cluster or policy that is gone."""
@@ -323,13 +311,12 @@ class PolicyOperator(StatefulProcessor):
         if self._steps is not None:
             self._steps.mark()
         now_ms = timer_values.getCurrentProcessingTimeInMs()
-        ahead_ms = self._clock.ahead_ms_at(now_ms)
         stored = self._state.get()
         before, timer_ms = (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
-        transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms - ahead_ms)
+        transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms)
         outputs = transition.outputs
         if transition.key_state is not None:
-            before_ms, timer_ms = timer_ms, next_timer_ms(transition.wake_ms, timer_ms, now_ms, ahead_ms)
+            before_ms, timer_ms = timer_ms, next_timer_ms(transition.wake_ms, timer_ms, now_ms)
             if before_ms is not None and before_ms != timer_ms and not fires:
                 self._handle.deleteTimer(before_ms)
             if timer_ms is not None and timer_ms != before_ms:

@@ -32,8 +32,6 @@ class BatchProgress:
     state_bytes: int
     began_ms: int = 0
     """When it began, by the driver's clock."""
-    newest_ms: int | None = None
-    """When the newest record of this batch was appended, by Kafka's clock; None without records."""
 
 
 class ProgressListener(StreamingQueryListener):
@@ -89,5 +87,4 @@ def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
         state_keys=sum(int(o.get("numRowsTotal", 0)) for o in operators),
         state_bytes=sum(int(o.get("memoryUsedBytes", 0)) for o in operators),
         began_ms=began_ms,
-        newest_ms=None if times.get("newest_ms") is None else int(times["newest_ms"]),
     )

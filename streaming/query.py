@@ -4,7 +4,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +15,6 @@ from policies.policy import TICKS
 from policies.registry import COMMANDS, POLICIES, commands, observed_topics, topic_readers
 from policies.units import millis_of
 from policies.wire import CONTENT_TYPE, KEPT_BYTES, MAX_RECORD_BYTES
-from streaming.clocks import BatchClock
 from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator, StepMark
@@ -24,7 +23,7 @@ from streaming.settings import CheckpointPlace, StreamSettings
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"
-"""The observed metric with the number of a batch's observed records, and their oldest and newest times."""
+"""The observed metric with the number of a batch's observed records, and their oldest time."""
 
 _LARGEST_REQUEST_BYTES = 8 * 1024 * 1024
 """Enough for the largest audit entry, the largest of all records."""
@@ -51,7 +50,6 @@ class Wiring:
     kafka: Mapping[str, str]
     prefix: str
     checkpoint_dir: Path | str
-    clock: BatchClock = field(default_factory=BatchClock)
     steps: StepMark | None = None
 
     def options(self) -> dict[str, str]:
@@ -134,7 +132,7 @@ def decide(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: Stre
         # One state partition needs no shuffle: one stage less per batch.
         routed = routed.coalesce(1)
     outputs = routed.groupBy("policy", "cluster").transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, wiring.clock, settings.spark_internals, wiring.steps),
+        statefulProcessor=PolicyOperator(host, wiring.prefix, settings.spark_internals, wiring.steps),
         outputStructType=OUTPUT_SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
@@ -167,19 +165,17 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     """Add the state's keys to each record: the policies by topic, the cluster by content.
 
     A record that names no known cluster goes to the cluster '', so an invented name has no state. A record that is too
-    large leaves the JVM only in part: a few kilobytes of compressed spaces may be gigabytes. A tick ends here, unless
-    it names a key: it has made the batch, in which every timer fires that is due.
+    large leaves the JVM only in part: a few kilobytes of compressed spaces may be gigabytes. A tick ends here: it
+    has made the batch, in which every timer fires that is due.
     """
-    is_tick = fn.col("topic") == f"{wiring.prefix}.{TICKS}"
-    of_tick = fn.get_json_object(fn.when(is_tick, fn.col("value").cast("string")), "$.data.policy")
     value, size, appended = fn.col("value"), fn.length("value"), fn.unix_millis(fn.col("timestamp"))
     is_too_large = size > MAX_RECORD_BYTES
     named = fn.when(~is_too_large, fn.get_json_object(value.cast("string"), "$.data.cluster"))
     if clusters is not None:  # a column used twice would be parsed twice, which is a tenth of the JVM's work in a fleet
         named = fn.get(fn.filter(fn.array(named), lambda name: name.isin(sorted(clusters))), fn.lit(0))
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
-    routed = records.where(~is_tick | of_tick.isin(sorted(POLICIES))).select(
-        fn.when(is_tick, fn.array(of_tick)).otherwise(_readers(wiring.prefix, is_too_large)).alias("policies"),
+    routed = records.where(fn.col("topic") != f"{wiring.prefix}.{TICKS}").select(
+        _readers(wiring.prefix, is_too_large).alias("policies"),
         fn.coalesce(named, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",
@@ -190,7 +186,6 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     )
     times = (
         fn.min("appended_ms").alias("oldest_ms"),
-        fn.max("appended_ms").alias("newest_ms"),
         fn.count(fn.lit(1)).alias("records"),
     )
     observed = routed.observe(BATCH_TIMES, *times)

@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     """Whether a topic's offsets start at 0 again."""
     needs_disk: bool = False
     lift: Callable[[Harm], None] | None = None
-    """Ends the harm. The loop must recover before and after this call; None if `inject` ends the harm itself."""
+    """Ends the harm once the loop has reported it; None if `inject` ends the harm itself."""
     is_said: Callable[[World], bool] | None = None
     """Whether the loop reports the fault; None if it has nothing to report."""
     needs_clocks: bool = False
@@ -135,31 +135,25 @@ def _state_damaged(harm: Harm) -> None:
         harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
 
 
-def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm, *, others: bool = True) -> None:
+def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm) -> None:
     assert harm.world.clocks is not None
     for part in parts:
-        harm.world.clocks.jump(part, seconds, others=others)
+        harm.world.clocks.jump(part, seconds)
 
 
-def _says(part: str, metric: str, ahead_seconds: int, world: World) -> bool:
+def _says(part: str, ahead_seconds: int, world: World) -> bool:
     """Whether a process reports by how much its clock and Kafka's differ."""
-    said = re.search(rf"^{metric} (\S+)", world.page(part), re.MULTILINE)
+    said = re.search(r"^headgate_clock_ahead_seconds (\S+)", world.page(part), re.MULTILINE)
     return said is not None and abs(float(said[1]) - ahead_seconds) < DAY_SECONDS / 24
-
-
-_query_says = partial(_says, "decide", "headgate_query_clock_ahead_seconds")
-_collector_says = partial(_says, "collect", "headgate_clock_ahead_seconds")
 
 
 def _leaps() -> Iterator[Kind]:
     """Faults that set each clock a day ahead and a day back."""
     brokers = tuple(map(clock_of, BROKERS))
     for by, seconds in (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)):
-        yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_query_says, seconds))
-        jvm = _clock(f"query's JVM's clock alone {by}", ["decide"], seconds, partial(_query_says, seconds))
-        yield jvm._replace(inject=partial(_jump_clock, ["decide"], seconds, others=False))
-        yield _clock(f"brokers' clocks {by}", brokers, seconds, partial(_query_says, -seconds))
-        yield _clock(f"collector's clock {by}", ["collect"], seconds, partial(_collector_says, seconds))
+        yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_says, "decide", seconds))
+        yield _clock(f"brokers' clocks {by}", brokers, seconds, partial(_says, "decide", -seconds))
+        yield _clock(f"collector's clock {by}", ["collect"], seconds, partial(_says, "collect", seconds))
 
 
 def _clock(name: str, parts: Sequence[str], seconds: int, is_said: Callable[[World], bool]) -> Kind:

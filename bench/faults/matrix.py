@@ -137,6 +137,11 @@ class Matrix:
     def _injected(self, kind: Kind) -> tuple[float, Faulty]:
         """Inject a fault; returns the seconds until the loop had recovered, and the faults found then."""
         kind.inject(self._harm)
+        is_said = kind.is_said
+        if is_said is not None:
+            eventually(f"{kind.name} is said", lambda: is_said(self._world))
+        if kind.lift is not None:
+            kind.lift(self._harm)
         over = time.monotonic()
         if kind.loses_checkpoint:
             self._begin_anew()
@@ -146,14 +151,7 @@ class Matrix:
         # Spark leaves out records that a re-created topic got before Spark saw that it was re-created.
         is_repeated = kind.lift is not None or kind.loses_offsets
         seconds, faulty = self._settle(kind.name, over, is_repeated=is_repeated)
-        if (is_said := kind.is_said) is not None:
-            eventually(f"{kind.name} is said", lambda: is_said(self._world))
-        if kind.lift is not None:
-            kind.lift(self._harm)
-            again = self._settle(f"{kind.name}, which is over", time.monotonic(), is_repeated=True)
-            seconds, faulty = max(seconds, again[0]), _join(faulty, again[1])
         if is_said is not None:
-            # Until then the query takes readings for ones from the future, and the next fault's may come only once.
             eventually(f"{kind.name} is not said any more", lambda: not is_said(self._world))
         if self._judge.is_blind:
             faulty = _join(faulty, self._reset(kind))
@@ -205,7 +203,7 @@ class Matrix:
         Args:
             what: the awaited state, for an error.
             since: the end of the harm.
-            is_repeated: whether to repeat the reading, as collectors do: so the query finds a clock jump.
+            is_repeated: whether to repeat the reading, as collectors do.
             begins_anew: whether the query begins a new run.
         """
         self._world.reader.read()

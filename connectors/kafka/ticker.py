@@ -3,12 +3,12 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topics import TopicSettings
-from policies.policy import TICKS, TIMERS, Tick, TickReason, Timer, tick_event, timer_key
+from policies.policy import TICKS, TIMERS, Tick, TickReason, Timer, tick_event
 from policies.units import from_millis, to_millis
 from policies.wire import BadRecordError, EventReader
 
@@ -85,15 +85,6 @@ class Ticker:
     def start(self) -> None:
         """Append a tick for the query's start; may be called from any thread."""
         self._tick(TickReason.START)
-
-    def rearm(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Append a tick for each (policy, cluster), so that the query sets its timer by the clock that was set back.
-
-        May be called from any thread.
-        """
-        for policy, cluster in keys:
-            tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
-            self._append(timer_key(policy, cluster), tick)
 
     def run(self, stop: threading.Event) -> None:
         """Append due ticks until `stop` is set. Raises UserError if the connection's files cannot be used."""

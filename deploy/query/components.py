@@ -23,7 +23,6 @@ from connectors.partitions.membership import Decider, describe_loops, find_decid
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
-from deploy.query.clock import ClockNotes
 from deploy.query.recovery import recover
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
 from deploy.settings.application import Settings
@@ -32,7 +31,6 @@ from policies.decisions import Alert, AlertStatus, Issuer, Mode
 from policies.registry import AUDIT
 from policies.units import UserError
 from policies.wire import audit_event, decision_event
-from streaming.clocks import BatchClock
 from streaming.operator import StepMark
 from streaming.query import Wiring, rehearse
 from streaming.session import is_alive, require_startable, start_session, stop_session
@@ -265,17 +263,14 @@ def query_components(
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
     folder, host = settings.checkpoint().folder, settings.policy_host()
-    clock = ClockNotes(folder)
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
-        wiring=lambda: replace(_wiring(settings), clock=BatchClock(health.clock_watch.ahead_ms), steps=steps),
+        wiring=lambda: replace(_wiring(settings), steps=steps),
         host=host,
         settings=settings.stream,
         checkpoint=folder,
         health=health,
         tick=ticker.start,
-        rearm=lambda: ticker.rearm(host.known_keys()),
-        clock=clock,
         may_drain=may_decide,
     )
     query = Component("query", supervisor.run, health.problem, health.not_ready)

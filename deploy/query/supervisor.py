@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.query.checkpoint import Checkpoint, remedy_for, remedy_for_start
-from deploy.query.clock import ClockNotes, ClockWatch
 from policies.units import UserError
 from streaming.host import PolicyHost
 from streaming.operator import StepMark
@@ -49,7 +47,6 @@ class QueryHealth:
         steps: StepMark | None = None,
     ) -> None:
         self._steps = steps
-        self.clock_watch = ClockWatch(registry, clock)
         self._stall_seconds = stall_seconds
         self._clock = clock
         self._started = clock()
@@ -86,7 +83,6 @@ class QueryHealth:
 
     def on_batch(self, batch: BatchProgress) -> None:
         """Note that a micro-batch has finished."""
-        self.clock_watch.on_batch(batch)
         self._last_batch, self._failure = self._clock(), None
         self._duration.observe(batch.duration_seconds)
         self._records.inc(batch.input_records)
@@ -180,13 +176,11 @@ class QuerySupervisor:
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: returns the query's sources and sinks; when its result changes (a renewed certificate, a clock jump),
-            the query is restarted with it.
+        wiring: returns the query's sources and sinks; when its result changes (a renewed certificate), the
+            query is restarted with it.
         checkpoint: its folder, to find damage; None if the checkpoint is remote.
         health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
-        rearm: resets all timers after the driver's clock was set back.
-        clock: stores the clock correction of each batch.
         may_drain: whether this process may still decide on the readings from before the stop.
     """
 
@@ -199,8 +193,6 @@ class QuerySupervisor:
         checkpoint: Path | None,
         health: QueryHealth,
         tick: Callable[[], None],
-        rearm: Callable[[], None],
-        clock: ClockNotes,
         may_drain: Callable[[], bool],
     ) -> None:
         self._open_session = open_session
@@ -210,8 +202,6 @@ class QuerySupervisor:
         self._checkpoint = checkpoint
         self._health = health
         self._tick = tick
-        self._rearm = rearm
-        self._clock = clock
         self._may_drain = may_drain
         self._session: SparkSession | None = None
 
@@ -264,12 +254,9 @@ class QuerySupervisor:
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()
         wiring, session = self._wiring(), self._open()
-        clock = self._clock.begin(wiring.clock.ahead_ms)
         with _stopping_hung_query(session, self._health):
             self._tick()
-            if self._clock.leaves_timers_late:
-                self._rearm()
-            query = start_query(session, replace(wiring, clock=clock), self._host, self._settings)
+            query = start_query(session, wiring, self._host, self._settings)
             try:
                 self._watch(query, wiring, stop)
                 # The first batch takes seconds, and a signal during the start should not wait for it.
@@ -287,7 +274,7 @@ class QuerySupervisor:
             if (stalled := self._health.stalled_seconds()) is not None:
                 raise QueryFailedError(f"no progress for {stalled:.0f} s")
             if self._has_changed(wiring):
-                _log.info("connection or clock changed, restarting the query")
+                _log.info("the connection changed, restarting the query")
                 return
 
     def _has_changed(self, wiring: Wiring) -> bool:

@@ -20,7 +20,7 @@ from policies.switching.readings import (
     SwitchStatus,
 )
 from policies.switching.settings import SwitchingSettings
-from policies.switching.state import SwitchingState
+from policies.switching.state import SwitchingState, limit_instants
 
 _OBSERVED = (
     SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
@@ -67,5 +67,6 @@ KIND = PolicyKind(
         SwitchBroker: "each broker's agent",
     },
     paused_by="headgate switch pause",
+    limit_instants=limit_instants,
     connectors="connectors.switching.registration:CONNECTORS",
 )

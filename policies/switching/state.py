@@ -5,8 +5,10 @@ Instants are milliseconds since the epoch. Rules: docs/design/switching.md, Stag
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.switching.clusters import ClusterSnapshot, IdMark
@@ -468,3 +470,24 @@ def put(known: Iterable[object], new: object, key: str = "name") -> tuple:  # ty
     """Insert or replace a struct among others, sorted by a key."""
     by_key: Mapping[str, object] = {getattr(k, key): k for k in known} | {getattr(new, key): new}
     return tuple(by_key[k] for k in sorted(by_key))
+
+
+_ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
+"""Until these instants nothing is deleted: after the clock was set back they stay."""
+
+
+def limit_instants(state: SwitchingState, now_ms: int) -> SwitchingState:
+    """Return the state after the clock was set back: nothing in it happened, or is valid, later than now."""
+    limited: SwitchingState = _limit(replace(state, alerts=AlertBook()), now_ms)
+    return replace(limited, alerts=state.alerts.limit_instants(now_ms))
+
+
+def _limit(value: Any, now_ms: int, name: str = "") -> Any:
+    if isinstance(value, Struct):
+        fields = ((each, getattr(value, each)) for each in value.__struct_fields__)
+        limited = {each: _limit(before, now_ms, each) for each, before in fields}
+        return replace(value, **limited)
+    if isinstance(value, tuple):
+        return tuple(_limit(each, now_ms, name) for each in value)
+    is_instant = isinstance(value, int) and name.endswith("_ms") and name not in _ENDS
+    return min(value, now_ms) if is_instant else value

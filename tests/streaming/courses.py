@@ -29,7 +29,6 @@ from policies.switching.judge.results import DecisionDraft
 from policies.switching.policy import SwitchingPolicy
 from policies.units import from_millis, to_millis
 from policies.wire import decision_event, observation_event
-from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.operator import PolicyOperator
 from streaming.replay import Recorded, Replay
@@ -56,7 +55,7 @@ class _Unwrapped(PolicyOperator):
 def publish(course: Course) -> Iterator[Published]:
     """Run a course through the operator in Spark's tester."""
     key, offset = (course.policy, course.cluster), 0
-    tester = TwsTester(_Unwrapped(_host(course), PREFIX, BatchClock()), timeMode="ProcessingTime")
+    tester = TwsTester(_Unwrapped(_host(course), PREFIX), timeMode="ProcessingTime")
     tester.handle.setGroupingKey(key)
     for number, batch in enumerate(course.batches):
         tester._currentProcessingTimeMs = batch.at_ms

@@ -6,9 +6,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from policies.observations import Observation
-from policies.policy import Tick, TickReason, tick_event
 from policies.wire import observation_event
-from tests.policies.scenario import at
 
 TOPIC = "headgate.observed.log-dirs"
 
@@ -33,12 +31,6 @@ def changed_data(observation: Observation, **fields: Any) -> bytes:
 
 def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0, topic: str = TOPIC) -> Row:
     return Row(value=value, topic=topic, partition=0, offset=offset, appended_ms=appended_ms)
-
-
-def tick_row(policy: str, cluster: str) -> Row:
-    """A tick that names a key, so that the operator sets its timer again."""
-    tick = Tick(reason=TickReason.CLOCK, policy=policy, cluster=cluster)
-    return row(tick_event(tick, id="1", at=at(0)), topic="headgate.ticks")
 
 
 def rows(*observations: Observation) -> list[Row]:

@@ -15,12 +15,10 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
 from policies.wire import ObservedRecord
-from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from tests.golden import read_reference
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
-from tests.streaming.records import rows, tick_row
-from tests.streaming.test_operator import COURSE, DAY_MS, SETTINGS, STANDING, TIMERS, UNBROKEN, Batch, Query
+from tests.streaming.test_operator import COURSE, SETTINGS, STANDING, TIMERS, UNBROKEN
 from tests.streaming.transitions import Transitions
 from tests.system.undisturbed import Batch as Planned
 from tests.system.undisturbed import Undisturbed
@@ -94,36 +92,6 @@ def test_a_live_run_is_reproduced_byte_for_byte_from_its_batches(seed: int) -> N
     live = [(r.topic.removeprefix("headgate."), r.key, r.value) for out in UNBROKEN for r in out if r.topic != TIMERS]
     assert sorted(replayed) == sorted(live)
     assert STANDING.removeprefix("headgate.") in {topic for topic, _, _ in replayed}
-
-
-def test_a_live_run_whose_clock_leapt_and_was_corrected_is_reproduced_with_its_timers() -> None:
-    """The driver's clock is a day back for a while, which is found after some batches; timers fire by that clock.
-
-    The cluster is silent meanwhile: its timer is set anew by a tick in the first batch that is corrected.
-    """
-    clusters = frozenset({CLUSTER})
-    query, replayed = Query(clusters=clusters), []
-    run = Undisturbed(PolicyHost({"throttle": SETTINGS}, clusters), "headgate")
-    live: list[tuple[str, str, bytes]] = []
-    said_in: list[int] = []
-    for number in range(40):
-        true_seconds = 20.0 * number
-        driver_seconds = true_seconds - (DAY_MS // 1000 if 8 <= number < 28 else 0)
-        ahead_ms = -DAY_MS if 12 <= number < 32 else 0
-        taken = rows(log_dirs(true_seconds - 1, 3, (50 - number) * GB)) if number in (0, 7, 35) else []
-        ticks = [tick_row("throttle", CLUSTER)] if number == 12 else []
-        began_ms = to_millis(at(driver_seconds))
-        query = Query(query.kept, query.timers, began_ms, clusters=clusters, clock=BatchClock(ahead_ms))
-        out = [r for r in query.run(Batch(driver_seconds, [*taken, *ticks])) if r.topic != TIMERS]
-        live += [(r.topic.removeprefix("headgate."), r.key, r.value) for r in out]
-        said_in += [number] if any(r.topic == STANDING for r in out) else []
-        records = [ObservedRecord(r.topic, r.partition, r.offset, r.appended_ms, r.value) for r in taken]
-        transitions = run.step(Planned(number, began_ms - ahead_ms, (), ahead_ms), records, begins=number == 0)
-        replayed += [tuple(output) for transition in transitions for output in transition.outputs]
-    assert sorted(replayed) == sorted(live)
-    assert len({key for topic, key, _ in live if topic == STANDING.removeprefix("headgate.")}) == 1
-    late = {after for before, after in itertools.pairwise(said_in) if after - before > 3}
-    assert late == {12}, "each minute, but before it was found that the clock is wrong"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -24,7 +24,6 @@ from policies.throttle import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
-from streaming.clocks import BatchClock
 from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode
@@ -32,7 +31,7 @@ from streaming.operator import KeyTransition, PolicyOperator, reconcile
 from streaming.worker_memory import StateCache
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
-from tests.streaming.records import changed, changed_data, event, row, rows, tick_row
+from tests.streaming.records import changed, changed_data, event, row, rows
 
 KEY = ("throttle", CLUSTER)
 SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m", alert_refresh="1h")
@@ -67,11 +66,10 @@ class Query:
         *,
         clusters: frozenset[str] | None = None,
         key: tuple[str, str] = KEY,
-        clock: BatchClock = BatchClock(),  # noqa: B008  # frozen
     ) -> None:
         self.key = key
         host = PolicyHost({"throttle": SETTINGS}, clusters)
-        self.tester = TwsTester(_Unwrapped(host, "headgate", clock), timeMode="ProcessingTime")
+        self.tester = TwsTester(_Unwrapped(host, "headgate"), timeMode="ProcessingTime")
         self.tester._currentProcessingTimeMs = now_ms
         self.tester.handle.setGroupingKey(key)
         if kept is not None:
@@ -157,35 +155,6 @@ def test_the_age_of_a_reading_counts_from_its_append_not_from_what_it_says() -> 
     old = row(changed(READING, time="2099-01-01T00:00:00Z"), appended_ms=to_millis(at(0)))
     (decision,) = data(Query().run(Batch(301, [old])), "decided.throttle")
     assert decision["reason"] != "soft_limit"
-
-
-DAY_MS = 86_400_000
-
-
-def test_a_batch_that_is_repeated_after_the_clock_was_found_wrong_says_the_same_again() -> None:
-    """Planned while the clock was believed, written, and not committed when the query was started again."""
-    batch = Batch(86_400, [*rows(READING), row(b"garbage")])
-    first = Query().run(batch)
-    began_ms = to_millis(at(batch.seconds))
-    said = [r for r in first if r.topic != TIMERS]
-    repeated = Query(clock=BatchClock(DAY_MS, repeated_at_ms=began_ms)).run(batch)
-    assert [r for r in repeated if r.topic != TIMERS] == said
-    another = Query(clock=BatchClock(DAY_MS)).run(batch)
-    assert [r for r in another if r.topic != TIMERS] != said
-
-
-def test_after_the_clock_was_set_back_a_tick_that_names_the_key_brings_its_timer_back_too() -> None:
-    query = Query(clock=BatchClock(DAY_MS))
-    query.run(Batch(86_400, rows(READING)))
-    late = Query(query.kept, query.timers, to_millis(at(1)))
-    assert [seconds_of(timer) > 86_400 for timer in late.timers] == [True]
-    named = tick_row("throttle", CLUSTER)
-    out = late.run(Batch(1, [named]))
-    assert [r.topic for r in out] == [TIMERS]
-    (timer,) = late.timers
-    assert said_timers(out) == [seconds_of(timer)]
-    assert seconds_of(timer) < 70
-    assert late.run(Batch(1, [named])) == [], "another tick changes nothing"
 
 
 def test_everything_is_kept_in_one_variable() -> None:
@@ -332,11 +301,11 @@ def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer(
     assert counted["count"] == 25
 
 
-@pytest.mark.parametrize("by", ["the timer", "a record", "a tick"])
+@pytest.mark.parametrize("by", ["the timer", "a record"])
 def test_what_was_counted_is_told_once(by: str) -> None:
     query = Query(clusters=frozenset({"orders"}), key=("throttle", ""))
     query.run(Batch(0, [row(b"garbage", offset=n) for n in range(30)]))
-    later = {"the timer": [], "a record": [row(b"garbage", offset=30)], "a tick": [tick_row("throttle", "")]}[by]
+    later = {"the timer": [], "a record": [row(b"garbage", offset=30)]}[by]
     out = [letter for letter in data(query.run(Batch(60, later)), "dead-letters") if "count" in letter]
     assert [letter["count"] for letter in out] == [25]
     assert (query.kept is None) == (by != "a record"), "of which there is nothing to count yet"

@@ -14,7 +14,6 @@ from policies.throttle import ThrottleSettings
 from policies.throttle.facts import BrokerFacts, judge_volumes
 from streaming import host as hosting
 from streaming import worker_memory
-from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, decode, encode
 from streaming.operator import PolicyOperator
@@ -160,13 +159,13 @@ def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readi
 def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_process() -> None:
     def shipped(**settings: str) -> PolicyOperator:
         host = PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER}))
-        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate", BatchClock(5))))
+        operator: PolicyOperator = pickle.loads(pickle.dumps(PolicyOperator(host, "headgate")))
         return operator
 
     first = shipped(heartbeat="60s")
     assert shipped(heartbeat="60s") is first
     assert shipped(heartbeat="61s") is not first
-    assert (first._host.clusters, first._prefix, first._clock) == (frozenset({CLUSTER}), "headgate", BatchClock(5))
+    assert (first._host.clusters, first._prefix) == (frozenset({CLUSTER}), "headgate")
 
 
 def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only(

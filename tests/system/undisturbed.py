@@ -47,8 +47,6 @@ class Batch(NamedTuple):
     number: int
     at_ms: int
     taken: tuple[Taken, ...]
-    ahead_ms: int = 0
-    """How far the clock that fires timers was ahead of `at_ms`."""
 
 
 class Plans:
@@ -69,8 +67,7 @@ class Plans:
             plan, before = self._plan(number), self._plan(number - 1) if number else (0, {})
             if self._last < number <= committed and plan is not None and before is not None:
                 self._last = number
-                ahead_ms = self._ahead_ms(number)
-                yield Batch(number, plan[0] - ahead_ms, tuple(self._taken(before[1], plan[1])), ahead_ms)
+                yield Batch(number, plan[0], tuple(self._taken(before[1], plan[1])))
 
     def _numbers(self, log: str) -> list[int]:
         return sorted(int(path.name) for path in (self._checkpoint / log).glob("*") if path.name.isdigit())
@@ -81,12 +78,6 @@ class Plans:
             _, conditions, ends = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
             return int(json.loads(conditions)["batchTimestampMs"]), json.loads(ends)
         return None
-
-    def _ahead_ms(self, number: int) -> int:
-        with suppress(OSError, ValueError):
-            notes = json.loads((self._checkpoint / "clock").read_text())
-            return next((int(ahead_ms) for first, ahead_ms in reversed(notes) if first <= number), 0)
-        return 0
 
     def _taken(self, before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]) -> Iterator[Taken]:
         for name in sorted(after):
@@ -104,35 +95,23 @@ class Undisturbed:
         self._prefix = prefix
         self._states: dict[tuple[str, str], KeyState | None] = {}
         self._timers: dict[tuple[str, str], int | None] = {}
-        """By the driver's clock, without later corrections."""
-        self._ahead_ms = 0
 
     def step(self, batch: Batch, records: Iterable[ObservedRecord], *, begins: bool) -> Iterator[KeyTransition]:
-        """Step the keys in the query's order: first the keys with records, then those whose timers are due.
-
-        After the clock was set back, the next batch has a tick for each key, which sets its timer again.
-        """
-        began_ms = batch.at_ms + batch.ahead_ms
+        """Step the keys in the query's order: first the keys with records, then those whose timers are due."""
         if begins:
             self._states.clear()
             self._timers.clear()
-        is_set_back, self._ahead_ms = batch.ahead_ms < self._ahead_ms, batch.ahead_ms
         by_key: defaultdict[tuple[str, str], list[ObservedRecord]] = defaultdict(list)
         for record in records:
             for key in self._route(record):
                 by_key[key].append(record)
-        if is_set_back:
-            known = set(self._host.known_keys())
-            by_key.update({key: by_key[key] for key in self._states if key in known})
-        due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= began_ms]
+        due = [key for key, timer_ms in self._timers.items() if timer_ms is not None and timer_ms <= batch.at_ms]
         for key in [*by_key, *(key for key in due if key not in by_key)]:
             before = self._states.get(key)
             transition = reconcile(self._host, self._prefix, key, before, by_key.get(key, ()), batch.at_ms)
             self._states[key] = transition.key_state
             is_stored, timer_ms = transition.key_state is not None, self._timers.get(key)
-            self._timers[key] = (
-                next_timer_ms(transition.wake_ms, timer_ms, began_ms, batch.ahead_ms) if is_stored else None
-            )
+            self._timers[key] = next_timer_ms(transition.wake_ms, timer_ms, batch.at_ms) if is_stored else None
             yield transition
 
     def _route(self, record: ObservedRecord) -> Iterator[tuple[str, str]]:

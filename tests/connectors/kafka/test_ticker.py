@@ -12,7 +12,7 @@ from connectors.kafka import ticker as module
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.ticker import SLOT_MS, Schedule, Ticker
 from connectors.kafka.topics import TopicSettings
-from policies.policy import Tick, timer_key, timer_record
+from policies.policy import Tick, timer_record
 from policies.units import from_millis
 from policies.wire import EventReader
 from tests.cases import for_each
@@ -27,7 +27,6 @@ class Loop:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.ticks: list[tuple[float, str]] = []
-        self.keys: list[tuple[str, str | None, str | None]] = []
         self.batch_at = 0.0
         self.loses_ticks = False
         self.ticker = Ticker(
@@ -43,8 +42,7 @@ class Loop:
     def _publish(self, topic: str, key: str, value: bytes) -> None:
         assert topic == "p.ticks"
         tick = EventReader([Tick]).read(value).data
-        self.keys.append((key, tick.policy, tick.cluster))
-        assert key == (tick.reason if tick.policy is None else timer_key(tick.policy, tick.cluster or ""))
+        assert key == tick.reason
         self.ticks.append((round(self.seconds, 3), tick.reason.value))
         if not self.loses_ticks:
             self.batch_at = self.seconds
@@ -99,13 +97,6 @@ def test_every_timer_has_a_tick_when_it_is_due_and_at_most_a_slot_later(early: l
         assert any(from_ms <= tick <= from_ms + SLOT_MS + 1 for tick in ticked_ms), due_ms
     slots = {-(-due_ms // SLOT_MS) for due_ms in (*early, *late)}
     assert len(ticked_ms) <= 2 * len(slots), "no tick without a timer"
-
-
-def test_after_a_clock_was_set_back_each_key_has_a_tick_that_names_it() -> None:
-    loop = Loop()
-    loop.ticker.rearm([("throttle", "a"), ("isolation", "b")])
-    assert loop.ticks == [(0.0, "clock"), (0.0, "clock")]
-    assert [key[1:] for key in loop.keys] == [("throttle", "a"), ("isolation", "b")]
 
 
 def test_a_start_ticks_at_once() -> None:

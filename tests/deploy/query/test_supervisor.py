@@ -5,7 +5,7 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from deploy.query import supervisor
-from deploy.query.clock import ClockNotes
 from deploy.query.supervisor import QueryHealth, QuerySupervisor
 from policies.units import UserError, parse_duration
-from streaming.clocks import BatchClock
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.query import Wiring
@@ -149,7 +147,6 @@ class Loop:
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
-        self.notes = ClockNotes(None)
         began = self.time.now
         self.supervisor = QuerySupervisor(
             self._open_session,  # type: ignore[arg-type]  # a stand-in
@@ -159,8 +156,6 @@ class Loop:
             Path(WIRING.checkpoint_dir),
             self.health,
             lambda: self.said.append("ticked"),
-            lambda: self.said.append("timers set anew"),
-            self.notes,
             lambda: self.is_ours,
         )
         monkeypatch.setattr(supervisor, "time", self.time)
@@ -367,20 +362,6 @@ def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: py
     assert loop.started_with == [WIRING, RENEWED]
     assert (loop.restarts, loop.stop.pauses) == (0, [])
     assert loop.said.count("session opened") == 1
-
-
-DAY_MS = 86_400_000
-
-
-@pytest.mark.parametrize(("ahead_ms", "expected"), [(-DAY_MS, 1), (DAY_MS, 0), (0, 0)])
-def test_timers_are_set_anew_before_the_query_starts_by_a_clock_that_was_set_back(
-    monkeypatch: pytest.MonkeyPatch, ahead_ms: int, expected: int
-) -> None:
-    other = replace(RENEWED, clock=BatchClock(ahead_ms))
-    loop = Loop(monkeypatch, wiring=lambda passed: other if passed >= 30 else WIRING, stop_after=60).run()
-    assert loop.said.count("timers set anew") == expected
-    last_start = loop.said[: -1 - loop.said[::-1].index("query started")]
-    assert last_start[-1] == ("timers set anew" if expected else "ticked")
 
 
 def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
