@@ -125,7 +125,6 @@ class SwitchReconciler:
         self._record: SwitchRecord | None = None
         self._registry_pending: dict[str, SwitchDecision] = {}
         self._inventory_order: SwitchDecision | None = None
-        self._is_proposed_written = False
         self._kept: SwitchProgress | None = None
         self._kept_at = _NEVER
         self._ledgers: defaultdict[str, _LedgerWork] = defaultdict(_LedgerWork)
@@ -218,7 +217,6 @@ class SwitchReconciler:
         self._lease = lease
         self._registry_pending.clear()
         self._inventory_order = None
-        self._is_proposed_written = False
         self._ledgers = defaultdict(_LedgerWork)
         self._dependencies.answers.clear()
         self._dependencies.observations.publish_all_next()
@@ -306,9 +304,6 @@ class SwitchReconciler:
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
         try:
-            if not self._is_proposed_written:
-                self._dependencies.registry_orders.write_proposed()
-                self._is_proposed_written = True
             for subject, order in list(self._registry_pending.items()):
                 result = self._dependencies.registry_orders.carry_out(order)
                 del self._registry_pending[subject]

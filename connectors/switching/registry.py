@@ -251,18 +251,6 @@ class Registry:
                 return
         raise ZnodeConflictError(f"{path} is changed by others all the time")
 
-    def write_proposed(self) -> None:
-        """Write missing entries in the proposal's format, after an earlier version wrote the registry.
-
-        Raises:
-            ZnodeError: they could not be written, or the result is unknown.
-        """
-        content = self._read_content(contested_too=True)
-        for name, node in content.entries.items():
-            steps = content.proposed.put(name, node.value.uri, node.value.status)
-            if name not in content.proposed.nodes and steps and not self._nodes.commit(*steps):
-                raise ZnodeConflictError(f"the entry of {name} where the proposal has it was changed meanwhile")
-
     def write_progress(self, progress: SwitchProgress) -> None:
         """Keep the progress of a switch, unless one of a later epoch or of an earlier start is kept.
 
@@ -399,10 +387,6 @@ class RegistryOrders:
     def __init__(self, cluster: str, registry: Registry) -> None:
         self._cluster = cluster
         self._registry = registry
-
-    def write_proposed(self) -> None:
-        """Write missing entries in the format of PIP-477. Raises ZnodeError: try again."""
-        self._registry.write_proposed()
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Returns the result of a status; the next reading of the registry shows the others.

@@ -194,7 +194,7 @@ def draft_decision(change: Change, after: SwitchFacts) -> DecisionDraft | None:
             return DecisionDraft(SwitchVerdict.ADVANCE, reason, sentence)
         case WriteRegistry() | RemoveRegistry():
             return None if after.state.contested else _order_registry(change, after)
-    if after.stands_still or guards.holds_lease(after):
+    if after.stands_still or guards.refuse_without_lease(after):
         return None
     if isinstance(change, DirectBrokers):
         return _order_directive(change.reason, after)

@@ -205,9 +205,7 @@ def fold_cluster(state: SwitchingState, cluster: ClusterSnapshot) -> tuple[Switc
     ):  # fmt: skip
         after = replace(state, impostors=tuple(sorted((*others, cluster.name))))
         return after, None if cluster.name in state.impostors else Impostor(cluster.name)
-    # A state of an older version has snapshots without marks. An advance would hide the ids of such a snapshot.
-    marks = raise_marks(state.marks, known) if known is not None else state.marks
-    marks, unread = raise_marks(marks, cluster), state.written_unread
+    marks, unread = raise_marks(state.marks, cluster), state.written_unread
     if cluster.name in unread and cluster.instance_id is not None:
         marks, unread = mark_written(marks, cluster, from_now=False), tuple(n for n in unread if n != cluster.name)
     is_same = known is not None and known.instance_id == cluster.instance_id
@@ -298,11 +296,11 @@ def assemble(
 def _pack_part(reading: SwitchInventoryPart) -> InventoryPart:
     references = [Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references]
     existing = [ledger for r in reading.existing if (ledger := to_ledger(r)) is not None]
-    return InventoryPart(reading.part, (), (), msgspec.msgpack.encode((references, existing)), len(references))
+    return InventoryPart(reading.part, msgspec.msgpack.encode((references, existing)), len(references))
 
 
 def _is_whole(known: InventoryAssembly) -> bool:
-    count = sum(p.count or len(p.references) for p in known.parts)
+    count = sum(p.count for p in known.parts)
     return (
         known.expected_parts is not None
         and [p.number for p in known.parts] == list(range(known.expected_parts))
@@ -311,7 +309,7 @@ def _is_whole(known: InventoryAssembly) -> bool:
 
 
 def _join_parts(known: InventoryAssembly) -> InventorySeen:
-    parts = [_CONTENT.decode(p.packed) if p.packed else (p.references, p.existing) for p in known.parts]
+    parts = [_CONTENT.decode(p.packed) for p in known.parts]
     references = tuple(r for references, _ in parts for r in references)
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
     return InventorySeen(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.switching.clusters import ClusterSnapshot, IdMark
-from policies.switching.ledgers import Ledger, LedgerKind, Reference, StayingLedgers
+from policies.switching.ledgers import LedgerKind, StayingLedgers
 from policies.switching.precheck.findings import FindingReason
 from policies.units import ClosedEnum, InstantMs
 
@@ -333,11 +333,9 @@ class InventoryPart(Struct, array_like=True, frozen=True):
     """One part of an inventory."""
 
     number: int
-    references: tuple[Reference, ...]
-    existing: tuple[Ledger, ...]
-    packed: bytes = b""
+    packed: bytes
     """References and ledgers as msgpack, decoded only once all parts have arrived."""
-    count: int = 0
+    count: int
     """The number of packed references."""
 
 

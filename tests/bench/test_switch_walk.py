@@ -34,7 +34,7 @@ def test_no_walk_that_once_did_harm_does_it_again(seed: int) -> None:
     assert walks(1, 150, seed)[1] == {}
 
 
-SOONEST = {"future_is_disjoint": 37, "brokers_follow": 3, "way_back_is_beyond": 40, "ids_only_grow": 37}
+SOONEST = {"refuse_taken_ids": 37, "refuse_straying_brokers": 3, "refuse_lower_ids_at_home": 40, "refuse_lower_ids": 37}
 """The first walk that finds the harm of each missing guard."""
 
 

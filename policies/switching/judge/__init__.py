@@ -1,9 +1,9 @@
 """The rows of the switch's transition table as pure functions from facts to changes. Nothing is written here.
 
-Where to look: `registry` judges commands about clusters, `commands` those that carry a switch forward, `undo` those
-that take it back. `observed` judges lease and brokers, `inventory` the plan, `results` the results of executors,
-`stages` the automatic progress. All of them check `guards` and return `changes`; `invariants` must hold after each
-transition, whatever the guards let through.
+Where to look: `commands` judges those that carry a switch forward, `undo` those that lead out of it. `observations`
+judges the registry and its commands, lease, brokers and inventories, `results` the results of executors, `stages` the
+automatic progress. All of them check `guards`; `invariants` must hold after each transition, whatever the guards let
+through.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +12,14 @@ from typing import Any
 from policies.switching.events import BrokerSeen, InventorySeen, LedgerResult, StatusResult
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import FoldedEvent, Impostor, RegistryChecked
-from policies.switching.judge import commands, readings, results, stages, undo
+from policies.switching.judge import commands, observations, results, stages, undo
 from policies.switching.judge.results import Change
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.state import OrchestratorLease, PrecheckResult
 
 _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[Change]]] = {
-    CommandName.REGISTER: readings.register,
-    CommandName.UNREGISTER: readings.unregister,
+    CommandName.REGISTER: observations.register,
+    CommandName.UNREGISTER: observations.unregister,
     CommandName.PRECHECK: commands.precheck,
     CommandName.START: commands.start,
     CommandName.ROLLBACK: undo.rollback,
@@ -28,15 +28,15 @@ _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Iterator[
     CommandName.RESUME: commands.resume,
     CommandName.CLEANUP: commands.cleanup,
     CommandName.END: undo.end,
-    CommandName.CLOSE_CLIENT: readings.close_client,
+    CommandName.CLOSE_CLIENT: observations.close_client,
 }
 _OBSERVATIONS: Mapping[type, Callable[[SwitchFacts, Any], Iterator[Change]]] = {
-    OrchestratorLease: readings.judge_lease,
-    RegistryChecked: readings.judge_registry,
-    BrokerSeen: readings.judge_broker,
-    Impostor: readings.judge_impostor,
+    OrchestratorLease: observations.judge_lease,
+    RegistryChecked: observations.judge_registry,
+    BrokerSeen: observations.judge_broker,
+    Impostor: observations.judge_impostor,
     PrecheckResult: commands.judge_precheck,
-    InventorySeen: readings.judge_inventory,
+    InventorySeen: observations.judge_inventory,
     LedgerResult: results.judge_result,
     StatusResult: stages.judge_status,
 }

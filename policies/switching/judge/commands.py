@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.readings import NO_NAME, open_new_clients, repeat_orders
+from policies.switching.judge.observations import NO_NAME, open_new_clients, repeat_orders
 from policies.switching.judge.results import (
     Advance,
     Change,
@@ -106,7 +106,7 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
         return
     if live is not None and live.target == target:
-        why = guards.nothing_contests(facts)
+        why = guards.refuse_contested(facts)
         yield from (reject(command, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
         return
     refusal = _refuse_start(facts, command, target, source)
@@ -131,31 +131,31 @@ def _refuse_start(
     facts: SwitchFacts, command: SwitchCommand, target: str, source: str | None
 ) -> tuple[RejectCode, str] | None:
     """Return the first guard of row 4 that does not hold."""
-    if facts.state.live_switch() is not None and (why := guards.nothing_contests(facts)):
+    if facts.state.live_switch() is not None and (why := guards.refuse_contested(facts)):
         return RejectCode.CONTESTED, why
-    if why := guards.no_other_switch(facts):
+    if why := guards.refuse_other_switch(facts):
         return RejectCode.SWITCH_IN_PROGRESS, why
     if facts.state.entry(target) is None:
         return RejectCode.NOT_FOUND, f"{target} is not registered"
     if source is None:
         return RejectCode.NOT_FOUND, _explain_vacancy(facts)
-    if why := guards.nothing_contests(facts):
+    if why := guards.refuse_contested(facts):
         return RejectCode.CONTESTED, why
-    if why := guards.target_is_not_active(facts, target):
+    if why := guards.refuse_active_target(facts, target):
         return RejectCode.ALREADY_ACTIVE, why
-    if why := guards.precheck_is_ready(facts, target):
+    if why := guards.refuse_unready_precheck(facts, target):
         check = facts.state.check(target)
         fresh = check is not None and facts.now_ms < check.expires_ms
         collides = check is not None and fresh and bool(_COLLISIONS.intersection(check.reasons))
         return RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED, why
     whys = (
-        guards.digest_is_quoted(facts, target, command.precheck_digest),
-        guards.identities_differ(facts, source, target),
-        None if is_check_bypassed(facts, target) else guards.future_is_disjoint(facts, source, target),
+        guards.refuse_other_digest(facts, target, command.precheck_digest),
+        guards.refuse_same_identity(facts, source, target),
+        None if is_check_bypassed(facts, target) else guards.refuse_taken_ids(facts, source, target),
     )
     if why := next((w for w in whys if w), None):
         return RejectCode.PRECHECK_FAILED, why
-    if why := guards.holds_lease(facts):
+    if why := guards.refuse_without_lease(facts):
         return _INVALID, why
     return None
 
@@ -191,9 +191,9 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     """
     fields: dict[str, object] = {"halted": "", "paused": False}
     target, begun = facts.generator(facts.switch.target), facts.switch.target_floor
-    if target is None or target.next_id <= begun or not guards.order_holds(facts):
+    if target is None or target.next_id <= begun or not guards.refuse_broken_order(facts):
         return fields
-    return fields if guards.ids_only_grow(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
+    return fields if guards.refuse_lower_ids(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
 
 
 def _retry_task(task: LedgerTask) -> PutTask:
@@ -225,7 +225,7 @@ def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     switch, foreign = facts.state.switch, facts.state.contested_by
     if foreign is not None:
         yield from _supersede_directive(facts, command, max(foreign.epoch, facts.state.epoch))
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
     elif switch is None or not (switch.halted or switch.paused):
         at = f": it is at {switch.stage.value}" if switch else ""
@@ -247,7 +247,7 @@ def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int)
     ours = facts.state.active()
     if ours is None:
         yield reject(command, RejectCode.NOT_FOUND, "no cluster is active")
-    elif why := guards.ids_only_grow(facts, ours):
+    elif why := guards.refuse_lower_ids(facts, ours):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot be sent to {ours} again: {why}")
     else:
         yield Update({"epoch": epoch, "contested": "", "contested_by": None})
@@ -266,17 +266,17 @@ def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int)
 def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
     live = facts.state.live_switch()
-    if live is not None and (why := guards.nothing_contests(facts)):
+    if live is not None and (why := guards.refuse_contested(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
     elif live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, guards.no_other_switch(facts) or "no switch is in hold")
-    elif why := guards.plan_is_known(facts):
+        yield reject(command, _INVALID, guards.refuse_other_switch(facts) or "no switch is in hold")
+    elif why := guards.refuse_unknown_plan(facts):
         yield reject(command, _INVALID, why)
-    elif why := guards.window_elapsed(facts):
+    elif why := guards.refuse_early_cleanup(facts):
         yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
     elif why := facts.stands_still:
         yield reject(command, _INVALID, why)
-    elif why := guards.brokers_follow(facts):
+    elif why := guards.refuse_straying_brokers(facts):
         yield reject(command, RejectCode.BROKERS_BEHIND, why)
     else:
         yield UpdateSwitch({"cleanup_ms": facts.now_ms})  # accepted, before the whole plan is read

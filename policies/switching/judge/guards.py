@@ -1,4 +1,4 @@
-"""Conditions of transitions: pure functions that return None if the condition holds, else the reason why it does not.
+"""Guards of transitions: each refuses one thing, and returns the reason; None: it lets the transition pass.
 
 Each is a function of its own, so that a test can disable it and show the harm that it prevents. A condition on unknown
 data does not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
@@ -23,13 +23,13 @@ from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
-"""The reason why a condition does not hold; None if it holds."""
+"""The reason why a transition is refused; None if it is not."""
 
 
 # --- registering (rows 1, 2)
 
 
-def identity_is_new(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
+def refuse_known_identity(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """No cluster of the same identity is registered under another name."""
     for entry in facts.state.entries:
         if (entry.instance_id, entry.root) == (instance_id, root) and entry.name != name:
@@ -37,7 +37,7 @@ def identity_is_new(facts: SwitchFacts, name: str, instance_id: str, root: str) 
     return None
 
 
-def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
+def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """The name is valid, and not taken by a cluster of another identity."""
     if why := clusters.why_not_a_name(name):
         return f"'{name}' {why}"
@@ -47,17 +47,17 @@ def name_is_free(facts: SwitchFacts, name: str, instance_id: str, root: str) -> 
     return f"{name} stands for {known.instance_id}{known.root}"
 
 
-def is_unused(facts: SwitchFacts, name: str) -> Refusal:
+def refuse_cluster_in_use(facts: SwitchFacts, name: str) -> Refusal:
     """The cluster is neither active, nor part of a live switch, nor named by a reference, nor used by a broker."""
     live = facts.state.live_switch()
     if facts.state.active() == name:
         return f"{name} is active"
     if live is not None and name in (live.source, live.target, live.home):
         return f"the switch from {live.source} to {live.target} is not over"
-    return is_unread(facts, name)
+    return refuse_read_cluster(facts, name)
 
 
-def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
+def refuse_used_by_broker(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal:
     """Every live broker just reported, not before an instant, that it neither reads nor writes a cluster.
 
     A report on an earlier directive proves nothing. Before the first directive no broker needs an agent; then a report
@@ -83,7 +83,7 @@ def no_broker_uses(facts: SwitchFacts, name: str, since_ms: int = -1) -> Refusal
 # --- starting (row 4)
 
 
-def holds_lease(facts: SwitchFacts) -> Refusal:
+def refuse_without_lease(facts: SwitchFacts) -> Refusal:
     """An orchestrator holds a valid lease."""
     lease = facts.state.lease
     if lease is None:
@@ -91,7 +91,7 @@ def holds_lease(facts: SwitchFacts) -> Refusal:
     return None if facts.now_ms < lease.valid_until_ms else f"the lease of {lease.holder} has run out"
 
 
-def no_other_switch(facts: SwitchFacts) -> Refusal:
+def refuse_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
     live = facts.state.live_switch()
     return f"the switch to {live.target} is at {live.stage.value}" if live else None
@@ -99,10 +99,10 @@ def no_other_switch(facts: SwitchFacts) -> Refusal:
 
 def is_final(facts: SwitchFacts) -> bool:
     """Whether the switch can no longer be taken back: its rollback window is over, or ledgers were deleted."""
-    return before_rollback_end(facts) is not None or no_delete_intent(facts) is not None
+    return refuse_closed_window(facts) is not None or refuse_begun_deletion(facts) is not None
 
 
-def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
+def refuse_active_target(facts: SwitchFacts, target: str) -> Refusal:
     """The target is not active in the registry. It may be deprecated: brokers may go back to such a cluster."""
     known, writes_to = facts.state.entry(target), facts.state.active()
     if known is None:
@@ -117,7 +117,7 @@ def target_is_not_active(facts: SwitchFacts, target: str) -> Refusal:
     return f"{target} is active; brokers write to {writes_to}: {way}"
 
 
-def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
+def refuse_unready_precheck(facts: SwitchFacts, target: str) -> Refusal:
     """The last precheck of the target began at the active cluster, is fresh, and found it ready."""
     check = facts.state.check(target)
     if check is None:
@@ -131,13 +131,13 @@ def precheck_is_ready(facts: SwitchFacts, target: str) -> Refusal:
     return None if check.ready else f"the precheck of {target} says: {', '.join(check.reasons)}"
 
 
-def digest_is_quoted(facts: SwitchFacts, target: str, digest: str | None) -> Refusal:
+def refuse_other_digest(facts: SwitchFacts, target: str, digest: str | None) -> Refusal:
     """The operator quotes the digest of the last report, so the operator has read that report."""
     check = facts.state.check(target)
     return None if check and check.digest == digest else "the digest quoted is not that of the last precheck"
 
 
-def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
+def refuse_same_identity(facts: SwitchFacts, source: str, target: str) -> Refusal:
     """INV-4: both identities are known and differ, and both layouts can hold every id."""
     one, other = facts.state.cluster(source), facts.state.cluster(target)
     for name, seen in ((source, one), (target, other)):
@@ -149,7 +149,7 @@ def identities_differ(facts: SwitchFacts, source: str, target: str) -> Refusal:
     return f"{source} and {target} are one cluster" if same else None
 
 
-def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
+def refuse_taken_ids(facts: SwitchFacts, source: str, target: str) -> Refusal:
     """INV-2 (INV-5 with the roles exchanged): the target's next id lies beyond every id given, referenced or deleted.
 
     That includes the ids that the source may still give, and those of every other cluster that brokers may have
@@ -161,10 +161,10 @@ def future_is_disjoint(facts: SwitchFacts, source: str, target: str) -> Refusal:
     floor = facts.floor_of_ids(one, target)
     if other.next_id <= floor:
         return f"{target} gives {other.next_id} next, up to {floor} is taken: {remedy_beyond(floor, target)}"
-    return ids_only_grow(facts, target)
+    return refuse_lower_ids(facts, target)
 
 
-def ids_only_grow(facts: SwitchFacts, target: str) -> Refusal:
+def refuse_lower_ids(facts: SwitchFacts, target: str) -> Refusal:
     """INV-2 over all switches: the target's next id lies beyond every id that brokers may have got elsewhere.
 
     It must also lie beyond the target's own ids: a generator that goes back, because its ZooKeeper was restored from a
@@ -183,17 +183,17 @@ def ids_only_grow(facts: SwitchFacts, target: str) -> Refusal:
     return None
 
 
-def way_back_is_beyond(facts: SwitchFacts, home: str) -> Refusal:
+def refuse_lower_ids_at_home(facts: SwitchFacts, home: str) -> Refusal:
     """INV-5: brokers may go back to greater ids only, whether or not one is known to have moved.
 
     A broker may have moved unreported, so the ids count that the cluster they were sent to gave or may give.
     """
     away = facts.state.active() or facts.switch.target
-    return future_is_disjoint(facts, away, home)
+    return refuse_taken_ids(facts, away, home)
 
 
 def find_hob_beyond(facts: SwitchFacts, source: str, target: str) -> int | None:
-    """Return the ``HOB`` that makes `future_is_disjoint` hold; None if ids are not known, or none lies beyond."""
+    """Return the ``HOB`` that makes `refuse_taken_ids` hold; None if ids are not known, or none lies beyond."""
     one, other = facts.generator(source), facts.generator(target)
     if one is None or other is None:
         return None
@@ -202,14 +202,14 @@ def find_hob_beyond(facts: SwitchFacts, source: str, target: str) -> int | None:
     return hob if hob <= MAX_HOB else None
 
 
-def cannot_return(facts: SwitchFacts, home: str) -> Refusal:
+def refuse_return(facts: SwitchFacts, home: str) -> Refusal:
     """Brokers may go back, or Headgate can advance the ids so that they may."""
-    why = way_back_is_beyond(facts, home)
+    why = refuse_lower_ids_at_home(facts, home)
     away = facts.state.active() or facts.switch.target
     return why if why and find_hob_beyond(facts, away, home) is None else None
 
 
-def ids_are_read(facts: SwitchFacts, home: str) -> Refusal:
+def refuse_unread_ids(facts: SwitchFacts, home: str) -> Refusal:
     """The ids of the cluster that brokers were sent to, and of the one to return to, were just read.
 
     The former must have been read since ZooKeeper has the directive in force. An earlier reading of the latter is only
@@ -224,7 +224,7 @@ def ids_are_read(facts: SwitchFacts, home: str) -> Refusal:
     return None if is_known else f"the id generator of {home} was not read just now"
 
 
-def nothing_contests(facts: SwitchFacts) -> Refusal:
+def refuse_contested(facts: SwitchFacts) -> Refusal:
     """The registry shows nothing that Headgate did not order."""
     return facts.state.contested or None
 
@@ -232,14 +232,14 @@ def nothing_contests(facts: SwitchFacts) -> Refusal:
 # --- going live (rows 5, 6)
 
 
-def all_brokers_acked(facts: SwitchFacts) -> Refusal:
+def refuse_missing_acks(facts: SwitchFacts) -> Refusal:
     """Every live broker follows the directive, also with its client; the list of live brokers is newer than it."""
     if not facts.live_brokers:
         return "it is not known which brokers are alive"
     return describe_brokers(awaited(facts)) or None
 
 
-def none_writes_to_old(facts: SwitchFacts) -> Refusal:
+def refuse_writes_elsewhere(facts: SwitchFacts) -> Refusal:
     """No broker writes to another cluster than the target after its ack."""
     target, alive = facts.switch.target, facts.live_brokers
     writing = [b for b in facts.acked if b.name in alive and set(b.writes) - {target}]
@@ -247,22 +247,22 @@ def none_writes_to_old(facts: SwitchFacts) -> Refusal:
     return f"{', '.join(b.name for b in writing)} wrote to {old} after the ack" if writing else None
 
 
-def brokers_follow(facts: SwitchFacts) -> Refusal:
+def refuse_straying_brokers(facts: SwitchFacts) -> Refusal:
     """Every live broker follows the directive in force, and writes nowhere else."""
     if not facts.live_brokers:
         return "it is not known which brokers are alive"
     return describe_brokers(tuple(deviations(facts))) or None
 
 
-def brokers_are_home(facts: SwitchFacts) -> Refusal:
+def refuse_brokers_away(facts: SwitchFacts) -> Refusal:
     """Every live broker follows a directive to the cluster where it wrote before the switch."""
     directive = facts.state.directive
     if directive is None or directive.target != facts.switch.home:
         return f"brokers are not directed to {facts.switch.home} yet"
-    return brokers_follow(facts)
+    return refuse_straying_brokers(facts)
 
 
-def read_since_acks(facts: SwitchFacts) -> Refusal:
+def refuse_early_readings(facts: SwitchFacts) -> Refusal:
     """The id generators were read after the last ack, so every id given before the brokers moved is known.
 
     The first report of an ack counts, or a later write elsewhere: a broker that reports all the time blocks nothing.
@@ -275,7 +275,7 @@ def read_since_acks(facts: SwitchFacts) -> Refusal:
     return None
 
 
-def order_holds(facts: SwitchFacts) -> Refusal:
+def refuse_broken_order(facts: SwitchFacts) -> Refusal:
     """INV-3: every id from the target is greater than all ids that a topic had before."""
     source, floor = facts.generator(facts.switch.source), facts.switch.target_floor
     if source is None:
@@ -292,26 +292,26 @@ def order_holds(facts: SwitchFacts) -> Refusal:
 # --- ledgers (rows 8 to 16)
 
 
-def import_is_disjoint(found: Ledger | None, source: str) -> Refusal:
+def refuse_foreign_ledger(found: Ledger | None, source: str) -> Refusal:
     """INV-1: the id is absent in the target, or the ledger there is our own copy."""
     free = found is None or is_ours(found, source)
     return None if free else "the target has a foreign ledger of this id"
 
 
-def id_was_not_deleted(facts: SwitchFacts, ledger_id: int) -> Refusal:
+def refuse_deleted_id(facts: SwitchFacts, ledger_id: int) -> Refusal:
     """INV-6: the id was never deleted from the target."""
     gone = facts.state.deleted and has_id(facts.deleted_ids(facts.target_instance), ledger_id)
     return f"ledger {ledger_id} was deleted from the target" if gone else None
 
 
-def copy_is_equal(source: Ledger | None, target: Ledger | None) -> Refusal:
+def refuse_unequal_copy(source: Ledger | None, target: Ledger | None) -> Refusal:
     """The copy has the same content as the source's ledger."""
     if source is None or target is None:
         return "what was copied is not known"
     return None if same_ledger(source, target) else "state, length, last entry, metadata or entries differ"
 
 
-def only_attribute_differs(task: LedgerTask, changed: Iterable[str]) -> Refusal:
+def refuse_wide_change(task: LedgerTask, changed: Iterable[str]) -> Refusal:
     """Only the attribution changed; where the copy has a new id, both attribution and id changed, never one alone."""
     allowed, found = {"attribution"}, set(changed)
     if task.target_id not in (None, task.ledger_id):
@@ -322,7 +322,7 @@ def only_attribute_differs(task: LedgerTask, changed: Iterable[str]) -> Refusal:
     return f"{', '.join(sorted(left))} of {task.paths[0]} did not change as well" if left else None
 
 
-def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
+def refuse_further_tries(task: LedgerTask, retries: int) -> Refusal:
     """The ledger failed less often than `retries`."""
     return None if task.tries < retries else f"{task.tries} tries failed"
 
@@ -330,12 +330,12 @@ def has_tries_left(task: LedgerTask, retries: int) -> Refusal:
 # --- back and on (rows 18 to 23)
 
 
-def before_rollback_end(facts: SwitchFacts) -> Refusal:
+def refuse_closed_window(facts: SwitchFacts) -> Refusal:
     """The rollback window is open; at its end it is closed."""
     return None if facts.now_ms < facts.switch.rollback_until_ms else "the rollback window is over"
 
 
-def no_delete_intent(facts: SwitchFacts) -> Refusal:
+def refuse_begun_deletion(facts: SwitchFacts) -> Refusal:
     """No ledger was deleted from the source or is being deleted; after a lost checkpoint, any may be."""
     if facts.switch.recovering_ms >= 0 and facts.switch.cleanup_ms >= 0:
         return "a clean-up had begun before the checkpoint was lost"
@@ -343,25 +343,25 @@ def no_delete_intent(facts: SwitchFacts) -> Refusal:
     return f"{counted_with(gone, 'ledger', 'is', 'are')} deleted or about to be" if gone else None
 
 
-def plan_is_known(facts: SwitchFacts) -> Refusal:
+def refuse_unknown_plan(facts: SwitchFacts) -> Refusal:
     """No checkpoint was lost, or an inventory has shown the plan since."""
     is_known = facts.switch.recovering_ms < 0
     return None if is_known else "its plan is read again after a lost checkpoint: wait for the inventory"
 
 
-def source_has_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:
+def refuse_missing_source(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """The source's ledger is there to go back to: it was not deleted for another kind of reference."""
     is_gone = any(each.stage in DELETING for each in facts.plan.tasks_of(task.ledger_id))
     return f"ledger {task.ledger_id} was deleted from {facts.switch.source}" if is_gone else None
 
 
-def window_elapsed(facts: SwitchFacts) -> Refusal:
+def refuse_early_cleanup(facts: SwitchFacts) -> Refusal:
     """The time of `cleanup_from` has come."""
     from_ms = facts.switch.cleanup_from_ms
     return None if facts.now_ms >= from_ms else f"not before {from_millis(from_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
+def refuse_referenced_ledger(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """By an inventory since the clean-up began, no reference names the ledger in the source."""
     inventory = facts.state.inventory
     if inventory is None or facts.inventory_is_old:
@@ -370,7 +370,7 @@ def is_unreferenced(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     return f"ledger {task.ledger_id} is still attributed to {facts.switch.source}" if still else None
 
 
-def nobody_shares_the_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
+def refuse_shared_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """No other kind of reference needs the copy that is to be deleted."""
     others = (t for t in facts.plan.tasks_of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
     return next(
@@ -378,12 +378,12 @@ def nobody_shares_the_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     )
 
 
-def was_promoted(task: LedgerTask) -> Refusal:
+def refuse_unpromoted(task: LedgerTask) -> Refusal:
     """INV-7 for a ledger of the source: its promotion is on record, and was not taken back."""
     return None if task.promoted_op > task.reverted_op else f"ledger {task.ledger_id} was not promoted"
 
 
-def is_unread(facts: SwitchFacts, name: str) -> Refusal:
+def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:
     """Since the last switch ended, every live broker reported that it does not use it, and no reference names it."""
     inventory, switch = facts.state.inventory, facts.state.switch
     since_ms = switch.ended_ms if switch is not None else -1
@@ -393,7 +393,7 @@ def is_unread(facts: SwitchFacts, name: str) -> Refusal:
         return "no inventory since the switch ended"
     if inventory is not None and inventory.epoch is not None and not facts.is_since_directive(inventory.epoch):
         return "no inventory since brokers were last directed"
-    return _has_no_references(facts, name) or no_broker_uses(facts, name, since_ms)
+    return _has_no_references(facts, name) or refuse_used_by_broker(facts, name, since_ms)
 
 
 def _has_no_references(facts: SwitchFacts, name: str) -> str | None:
@@ -410,7 +410,7 @@ def _has_no_references(facts: SwitchFacts, name: str) -> str | None:
     return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}" if left else None
 
 
-def lease_is_newer(facts: SwitchFacts, token: int) -> Refusal:
+def refuse_older_lease(facts: SwitchFacts, token: int) -> Refusal:
     """The lease is no older than the one in force."""
     lease = facts.state.lease
     return f"lease {token} is older than {lease.token}" if lease and token < lease.token else None

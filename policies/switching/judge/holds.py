@@ -73,7 +73,7 @@ def _find_contested(facts: SwitchFacts) -> Iterator[Hold]:
         # `resume` answers a foreign directive by a later one; any other contest ends in the registry itself.
         undo = "undo that in the registry"
         if facts.state.contested_by is not None:
-            behind = guards.ids_only_grow(facts, facts.state.active() or "")
+            behind = guards.refuse_lower_ids(facts, facts.state.active() or "")
             undo = f"`resume`, once this is mended: {behind}" if behind else "`resume`"
         yield Hold(f"the registry is contested: {why}; nothing is ordered", ends_with=undo)
 
@@ -105,7 +105,7 @@ def _find_unread_ids(facts: SwitchFacts) -> Iterator[Hold]:
     switch = facts.switch
     if switch.stage is not SwitchStage.TRIGGERED or switch.blocked or facts.stands_still:
         return
-    if guards.all_brokers_acked(facts) is None and (why := guards.read_since_acks(facts)):
+    if guards.refuse_missing_acks(facts) is None and (why := guards.refuse_early_readings(facts)):
         since_ms = max((moved_ms(report) for report in facts.acked), default=switch.started_ms)
         yield Hold(f"does not go live: {why}", since_ms, f"make its ZooKeeper answer{_or_way(facts)}")
 
@@ -131,14 +131,14 @@ def _find_degraded(facts: SwitchFacts) -> Iterator[Hold]:
 
 
 def _find_no_lease(facts: SwitchFacts) -> Iterator[Hold]:
-    if facts.switch.stage in _UNDER_WAY and (why := guards.holds_lease(facts)):
+    if facts.switch.stage in _UNDER_WAY and (why := guards.refuse_without_lease(facts)):
         yield Hold(f"does not go on: {why}", None, f"start `headgate act`{_or_way(facts)}")
 
 
 def _find_not_reverted(facts: SwitchFacts) -> Iterator[Hold]:
     if facts.switch.stage is SwitchStage.ROLLED_BACK_WITH_FAILURES:
         left = list(facts.plan.at(*UNREVERTED))
-        can_retry, target = any(guards.source_has_ledger(facts, task) is None for task in left), facts.switch.target
+        can_retry, target = any(guards.refuse_missing_source(facts, task) is None for task in left), facts.switch.target
         way = "`rollback`" if can_retry else f"`start --target {target}`: their ledgers were deleted"
         if can_retry or facts.state.committed() != target:  # else the target is where they belong
             yield Hold(f"is taken back, except {name_some([task.paths[0] for task in left])}", None, way)
@@ -248,7 +248,7 @@ def _find_pause(facts: SwitchFacts, *, is_between: bool) -> Iterator[Hold]:
     switch = facts.switch
     moves = switch.stage is SwitchStage.TRIGGERED
     moves = moves or (switch.stage is SwitchStage.ROLLBACK and not switch.attribution_only)
-    if switch.paused and (moves and guards.brokers_follow(facts) is not None) is is_between:
+    if switch.paused and (moves and guards.refuse_straying_brokers(facts) is not None) is is_between:
         risk = " while brokers are between two clusters: topics that move between them may get lower ids"
         why = f"is paused{risk if is_between else ' by an operator'}"
         yield Hold(why, max(switch.paused_ms, switch.started_ms), f"`resume`{_or_way(facts)}")

@@ -235,7 +235,7 @@ def _fail(task: LedgerTask, stage: LedgerStage, why: SwitchReason, sentence: str
 
 def _copied(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
     target, target_id = _get_copy(task, result)
-    if why := guards.copy_is_equal(result.source, target):
+    if why := guards.refuse_unequal_copy(result.source, target):
         return _fail(replace(task, target_id=target_id), LedgerStage.BUILD_FAILED, SwitchReason.COPY_DIFFERS, why)
     fields: dict[str, object] = {"target_id": target_id, "cleared": True}
     return _settle(task, LedgerStage.BUILT, SwitchReason.COPIED, f"its copy is equal{_add_detail(result)}", **fields)
@@ -258,7 +258,7 @@ def _exists(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Itera
     found, target_id = _get_copy(task, result)
     if found is None:
         return _copy_failed(facts, task, result)
-    if why := guards.import_is_disjoint(found, source):
+    if why := guards.refuse_foreign_ledger(found, source):
         return refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
     if result.source is None or not same_ledger(result.source, found):
         partial, why = replace(task, target_id=target_id), "our earlier copy is not complete"
@@ -288,22 +288,14 @@ def _copy_failed(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult) ->
 
 
 def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
-    # An earlier version also ordered a copy deleted to make it again.
-    stage = LedgerStage.PENDING if task.stage is LedgerStage.COPYING else task.stage
-    yield from _settle(task, stage, SwitchReason.DELETED, "our copy is deleted", copied=False)
-
-
-def _copy_not_deleted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    if task.stage is LedgerStage.COPYING:
-        return _copy_failed(facts, task, result)
-    return _give_up(task, result.detail)
+    yield from _settle(task, task.stage, SwitchReason.DELETED, "our copy is deleted", copied=False)
 
 
 # --- promoting (rows 13 to 16)
 
 
 def _promoted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    if why := guards.only_attribute_differs(task, result.changed):
+    if why := guards.refuse_wide_change(task, result.changed):
         return _halt(task, why, f"the switch halts: {why}")
     sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
     return _settle(task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
@@ -337,7 +329,7 @@ def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> 
 
 
 def _reverted(facts: SwitchFacts, task: LedgerTask, result: LedgerResult) -> Iterator[Change]:
-    if why := guards.only_attribute_differs(task, result.changed):
+    if why := guards.refuse_wide_change(task, result.changed):
         return _halt(task, why, f"the rollback halts: {why}")
     sentence = f"it is attributed to {facts.switch.source} again"
     return _settle(task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
@@ -368,7 +360,7 @@ def _not_taken_back(_facts: SwitchFacts, task: LedgerTask, result: LedgerResult)
 def _not_deleted(facts: SwitchFacts, task: LedgerTask, _result: LedgerResult) -> Iterator[Change]:
     """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
     again = replace(task, tries=task.tries + 1)
-    if why := guards.has_tries_left(again, facts.limits.retries):
+    if why := guards.refuse_further_tries(again, facts.limits.retries):
         return _give_up(again, why)
     if facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept:
         return _give_up(again, "an operator ended it")
@@ -389,7 +381,7 @@ _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
     (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): _unreadable,
     (SwitchAction.COPY, LedgerOutcome.FAILED): _copy_failed,
     (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): _copy_deleted,
-    (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _copy_not_deleted,
+    (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _not_taken_back,
     (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _promoted,
     (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): _not_promoted,
     (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,

@@ -13,7 +13,7 @@ from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.events import StatusResult
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.readings import open_new_clients
+from policies.switching.judge.observations import open_new_clients
 from policies.switching.judge.results import (
     Advance,
     Change,
@@ -50,7 +50,7 @@ _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.R
 def advance(facts: SwitchFacts) -> Iterator[Change]:
     """Return what the switch does next without a new event; nothing if it must wait."""
     switch = facts.state.switch
-    if switch is None or facts.stands_still or guards.holds_lease(facts):
+    if switch is None or facts.stands_still or guards.refuse_without_lease(facts):
         return iter(())
     if switch.recovering_ms >= 0:
         return _ask_for_plan(facts)
@@ -84,19 +84,19 @@ def _triggered(facts: SwitchFacts) -> Iterator[Change]:
     if facts.unreachable_before_moves:
         yield from _reject(facts)
         return
-    if guards.all_brokers_acked(facts):
+    if guards.refuse_missing_acks(facts):
         yield from _block(facts, "", "")
         return
     switch, limits, now_ms = facts.switch, facts.limits, facts.now_ms
-    ids_collide = None if switch.bypassed else guards.future_is_disjoint(facts, switch.source, switch.target)
-    order_breaks = None if switch.bypassed else guards.order_holds(facts)
-    unlike = guards.identities_differ(facts, switch.source, switch.target)
-    why = guards.none_writes_to_old(facts) or unlike or ""
+    ids_collide = None if switch.bypassed else guards.refuse_taken_ids(facts, switch.source, switch.target)
+    order_breaks = None if switch.bypassed else guards.refuse_broken_order(facts)
+    unlike = guards.refuse_same_identity(facts, switch.source, switch.target)
+    why = guards.refuse_writes_elsewhere(facts) or unlike or ""
     if not why and (ids_collide or order_breaks):
         yield from _wait_for_ids(facts, ids_collide, order_breaks)
         return
     yield from _block(facts, why, f"all brokers acked, but the switch does not go live: {why}")
-    if why or guards.read_since_acks(facts):
+    if why or guards.refuse_early_readings(facts):
         return
     count = len(facts.live_brokers)
     sentence = f"{'all ' if count > 1 else ''}{counted_with(count, 'broker', 'writes', 'write')} to {switch.target}"
@@ -167,12 +167,12 @@ def _promote(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _rollback(facts: SwitchFacts) -> Iterator[Change]:
-    is_away = not facts.switch.attribution_only and guards.brokers_are_home(facts) is not None
+    is_away = not facts.switch.attribution_only and guards.refuse_brokers_away(facts) is not None
     if is_away:
         yield from _send_home(facts)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     for task in facts.plan.idle(free, *UNREVERTED):
-        if why := guards.source_has_ledger(facts, task):
+        if why := guards.refuse_missing_source(facts, task):
             yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=why))
         else:
             yield OrderLedger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
@@ -201,7 +201,11 @@ def _send_home(facts: SwitchFacts) -> Iterator[Change]:
 
 
 def _find_obstacle_to_return(facts: SwitchFacts) -> str:
-    return guards.ids_are_read(facts, facts.switch.home) or guards.way_back_is_beyond(facts, facts.switch.home) or ""
+    return (
+        guards.refuse_unread_ids(facts, facts.switch.home)
+        or guards.refuse_lower_ids_at_home(facts, facts.switch.home)
+        or ""
+    )
 
 
 def _end_rollback(facts: SwitchFacts) -> Advance:
@@ -224,11 +228,11 @@ def _end_rollback(facts: SwitchFacts) -> Advance:
 def _delete_copies(facts: SwitchFacts) -> Iterator[Change]:
     """Delete our copies of reverted ledgers once the window is over (INV-7); then settle the plan."""
     free = facts.limits.max_deletions - facts.plan.count_ordered(SwitchAction.DELETE_COPY)
-    if free <= 0 or not facts.plan.count(LedgerStage.REVERTED) or guards.window_elapsed(facts):
+    if free <= 0 or not facts.plan.count(LedgerStage.REVERTED) or guards.refuse_early_cleanup(facts):
         return
     found = facts.plan.idle(free, LedgerStage.REVERTED)
     for task in found:
-        if task.copied and not guards.nobody_shares_the_copy(facts, task):
+        if task.copied and not guards.refuse_shared_copy(facts, task):
             yield OrderLedger(task, SwitchReason.WINDOW_ELAPSED, SwitchAction.DELETE_COPY)
         else:
             yield PutTask(replace(task, awaiting=SwitchAction.SETTLED))
@@ -245,14 +249,14 @@ def _cleanup(facts: SwitchFacts) -> Iterator[Change]:
         if is_idle and not facts.inventory_is_old:
             yield WriteStatus(SwitchAction.STATUS_NEW)
         return
-    behind = guards.brokers_follow(facts)
+    behind = guards.refuse_straying_brokers(facts)
     yield from _block(facts, behind or "", f"the clean-up waits: {behind}")
     if behind:
         return
     free, busy = facts.limits.max_deletions - facts.plan.count_ordered(SwitchAction.DELETE_OLD), False
     for task in facts.plan.idle(free, LedgerStage.DELETE_INTENT, LedgerStage.PROMOTED):
         busy = True
-        if why := guards.is_unreferenced(facts, task) or guards.was_promoted(task):
+        if why := guards.refuse_referenced_ledger(facts, task) or guards.refuse_unpromoted(task):
             if facts.inventory_is_old:
                 return
             kept = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.NOT_READY.value)
@@ -285,7 +289,7 @@ def judge_status(facts: SwitchFacts, result: StatusResult) -> Iterator[Change]:
         statuses = {switch.source: ClusterStatus.DEPRECATED, switch.target: ClusterStatus.ACTIVE}
         entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)
         yield Update({"entries": entries, "committed_epoch": switch.epoch})
-        if guards.brokers_follow(facts) and not switch.kept:
+        if guards.refuse_straying_brokers(facts) and not switch.kept:
             yield UpdateSwitch({"awaiting": SwitchAction.NONE, "status_attempt": switch.attempt})
         else:
             yield from _finish(facts, status_failed=switch.status_failed)
@@ -303,7 +307,7 @@ def _finish(facts: SwitchFacts, *, status_failed: bool) -> Iterator[Change]:
         trouble.append(counted_with(left, "ledger", "stays", "stay") + " behind")
     if status_failed:
         trouble.append("a status could not be written")
-    if switch.kept and (behind := guards.brokers_follow(facts)):
+    if switch.kept and (behind := guards.refuse_straying_brokers(facts)):
         trouble.append(behind)
     if switch.unplanned_count:
         name = counted_with(switch.unplanned_count, "reference", "names", "name")

@@ -52,7 +52,7 @@ def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
     if switch is None or (switch.stage is SwitchStage.REJECTED and not away):
         yield reject(command, _INVALID, "there is no switch to roll back")
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
     elif switch.stage is SwitchStage.DONE or _was_done(facts, switch):
         is_known = facts.state.entry(switch.source) is not None
@@ -74,13 +74,13 @@ def _was_done(facts: SwitchFacts, switch: Switch) -> bool:
 def _roll_back_live(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
     """Take back the promotions of a live switch, while the rollback window is open."""
     attribution_only = command.args.attribution_only
-    if why := guards.before_rollback_end(facts):
+    if why := guards.refuse_closed_window(facts):
         yield reject(command, RejectCode.WINDOW_EXPIRED, why)
     elif live.stage is SwitchStage.CLEANUP:
         yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun")
-    elif why := guards.no_delete_intent(facts):
+    elif why := guards.refuse_begun_deletion(facts):
         yield reject(command, RejectCode.CLEANUP_STARTED, why)
-    elif not attribution_only and (why := guards.cannot_return(facts, live.home)):
+    elif not attribution_only and (why := guards.refuse_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
     else:
         sentence = f"the switch to {live.target} is rolled back"
@@ -108,10 +108,10 @@ def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
 def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
     """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
     home = facts.state.committed()
-    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.source_has_ledger(facts, t)]
+    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.refuse_missing_source(facts, t)]
     away = home is not None and facts.state.active() != home
     if not command.args.attribution_only and away and home is not None:
-        if why := guards.cannot_return(facts, home):
+        if why := guards.refuse_return(facts, home):
             yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
             return
         fields = {"attribution_only": False, "brokers_from": home, "confirm_ms": -1, "paused": False}
@@ -134,7 +134,7 @@ def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     live = facts.state.live_switch()
     if live is None:
         yield reject(command, _INVALID, "no switch is under way")
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
     elif live.stage is not SwitchStage.TRIGGERED:
         sentence = f"the switch to {live.target} is at {live.stage.value}: it can be aborted only before it is live"
@@ -142,10 +142,10 @@ def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     elif live.home == live.target:
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
         yield from _roll_back(facts, sentence, _ABORTED, attribution_only=True)
-    elif not (unread := guards.ids_are_read(facts, live.home)) and (why := guards.cannot_return(facts, live.home)):
+    elif not (unread := guards.refuse_unread_ids(facts, live.home)) and (why := guards.refuse_return(facts, live.home)):
         yield reject(command, RejectCode.COLLISION, f"brokers cannot go back to {live.home} yet: {why}")
     else:
-        wait = unread or guards.way_back_is_beyond(facts, live.home)
+        wait = unread or guards.refuse_lower_ids_at_home(facts, live.home)
         then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
         sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
         yield from _roll_back(facts, sentence, _ABORTED, attribution_only=False)
@@ -159,7 +159,7 @@ def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     live = facts.state.live_switch()
     if live is None:
         yield reject(command, _INVALID, "no switch is under way")
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
     elif command.args.delete and live.stage is not SwitchStage.HOLD:
         yield reject(command, _INVALID, f"the switch is at {live.stage.value}: only in hold may it delete ledgers")
@@ -202,19 +202,19 @@ def _end_done(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Itera
 def _end_live(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
     """The copied ledgers stay in the source, or are deleted. What has not moved stays behind."""
     delete = command.args.delete
-    if delete and (why := guards.plan_is_known(facts)):
+    if delete and (why := guards.refuse_unknown_plan(facts)):
         yield reject(command, _INVALID, why)
         return
-    if delete and (why := guards.brokers_follow(facts)):
+    if delete and (why := guards.refuse_straying_brokers(facts)):
         yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
         return
     # Accepted, before the whole plan is read.
     yield UpdateSwitch({"cleanup_ms": facts.now_ms, "halted": "", "paused": False, "kept": not delete})
     ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
     window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
-    given_up = window if guards.before_rollback_end(facts) is None else ""
+    given_up = window if guards.refuse_closed_window(facts) is None else ""
     are, named = counted_with(len(ids), "ledger", "is", "are"), name_some(ids) or "none"
-    if guards.plan_is_known(facts):
+    if guards.refuse_unknown_plan(facts):
         are, named = "all copied ledgers are", "an inventory lists them"
     done, risk = ("to be deleted from", ", which cannot be undone") if delete else ("kept in", "")
     sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {named}{given_up}"
@@ -234,7 +234,7 @@ def _name_leftovers(facts: SwitchFacts) -> str:
     """Name the references that a rollback did not take back, and the brokers that did not go back."""
     paths = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
     still = f"{name_some(paths)} not taken back" if paths else ""
-    astray = "" if facts.switch.attribution_only else guards.brokers_are_home(facts) or ""
+    astray = "" if facts.switch.attribution_only else guards.refuse_brokers_away(facts) or ""
     return "; ".join(filter(None, (still, astray)))
 
 

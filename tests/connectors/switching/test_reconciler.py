@@ -68,14 +68,8 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.error: ZnodeError | None = None
         self.directives: list[tuple[int, str]] = []
-        self.shown = 0
         self.kept: list[SwitchProgress] = []
         self.damage: ZnodeError | None = None
-
-    def write_proposed(self) -> None:
-        if self.error is not None:
-            raise self.error
-        self.shown += 1
 
     def read(self, *, contested_too: bool = False) -> RegistryView:
         if self.error is not None:
@@ -553,17 +547,6 @@ def test_what_the_registry_does_not_take_is_tried_again_and_only_the_newest_of_i
     world.reconcile()
     world.reconcile()
     assert world.registry.directives == [(2, "new")]
-
-
-def test_whoever_takes_the_lease_shows_the_registry_as_proposed_once() -> None:
-    world = World()
-    world.registry.error = ZnodeError("no ZooKeeper")
-    world.reconcile()
-    assert (world.registry.shown, world.is_failing()) == (0, True)
-    world.registry.error = None
-    for _ in range(3):
-        world.reconcile()
-    assert world.registry.shown == 1
 
 
 def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:

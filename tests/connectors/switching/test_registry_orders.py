@@ -148,17 +148,6 @@ def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> 
     assert again.written
 
 
-def test_a_registry_of_an_earlier_version_is_shown_as_proposed_once_somebody_carries_switches_out() -> None:
-    world = World()
-    for name in ("old", "new"):
-        del world.server.tree[f"{REGISTRY_ROOT}/{name}"]
-    world.orders.write_proposed()
-    assert set(as_proposed(world)) == {"old", "new"}
-    before = dict(world.server.tree)
-    world.orders.write_proposed()
-    assert world.server.tree == before, "what stands there stays"
-
-
 def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_beside_it() -> None:
     world = World()
     theirs = {"name": "third", "metadataServiceUri": "zk://third", "status": "ACTIVE"}

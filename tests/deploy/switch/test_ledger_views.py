@@ -34,7 +34,7 @@ def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.CO
         (said(V.HALT, L.PROMOTING, R.WIDE_CHANGE), True),
         (said(V.LEDGER, L.BUILT), False),
         (said(V.LEDGER, L.PROMOTED, R.ATTRIBUTED), False),
-        (said(V.START_COPY, L.COPYING, R.EXECUTOR_FAILED), False),
+        (said(V.START_COPY, L.COPYING, R.NEXT_IN_PLAN), False),
     ],
     ids=["unreadable", "taken", "deferred", "deletion given up", "halted", "built", "promoted", "tried again"],
 )

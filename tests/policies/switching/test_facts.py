@@ -63,7 +63,7 @@ def test_inv_2_the_next_id_of_the_target_lies_beyond_the_greatest_id_referenced(
     next_id, inventory = HOLD.clusters["new"].generator.next_id, HOLD.state.inventory
     assert inventory is not None
     known = facts(replace(HOLD.state, inventory=replace(inventory, greatest_id=next_id + beyond)))
-    assert bool(guards.future_is_disjoint(known, "old", "new")) is is_refused
+    assert bool(guards.refuse_taken_ids(known, "old", "new")) is is_refused
 
 
 @pytest.mark.parametrize(("given", "to_us"), [(6, -1), (7, 7), (8, 8)])
@@ -79,4 +79,4 @@ def test_a_cluster_is_unread_by_an_inventory_that_is_no_older_than_the_end_of_th
     inventory = DONE.state.inventory
     assert inventory is not None
     known = facts(replace(DONE.state, inventory=replace(inventory, at_ms=DONE.switch.ended_ms + after_ms)), DONE.now_ms)
-    assert (guards.is_unread(known, "old") == "no inventory since the switch ended") is is_refused
+    assert (guards.refuse_read_cluster(known, "old") == "no inventory since the switch ended") is is_refused

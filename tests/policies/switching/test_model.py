@@ -279,7 +279,7 @@ def test_random_runs_do_no_harm(runs: type[TwoClusters]) -> None:
     run_state_machine_as_test(runs, settings=QUICK)
 
 
-FOUND_BY_CHANCE = {"future_is_disjoint": 2, "window_elapsed": 13, "is_unreferenced": 0}
+FOUND_BY_CHANCE = {"refuse_taken_ids": 2, "refuse_early_cleanup": 13, "refuse_referenced_ledger": 0}
 """Guards whose harm random runs meet, and a seed by which they soon do; `test_guards` leads to the
 harm of each of the others."""
 

@@ -1,4 +1,4 @@
-"""The registry of BookKeeper clusters: rows 1, 2 and 23, entries that are missing in it, and impostors."""
+"""Inventories, the lease, brokers and the registry: rows 1, 2, 5, 8, 23 and 25, and impostors."""
 
 from collections.abc import Iterator, Mapping
 
@@ -69,7 +69,7 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen) -> Iterator[Change]
         yield from _count_unplanned(facts, switch, seen)
     if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
         return
-    if seen.at_ms <= switch.live_ms or facts.stands_still or guards.holds_lease(facts):
+    if seen.at_ms <= switch.live_ms or facts.stands_still or guards.refuse_without_lease(facts):
         return
     dropped: dict[int, int] = {}
     for task, moved_to in _find_waiting(facts, seen):
@@ -192,9 +192,9 @@ def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, sour
         yield PutTask(replace(task, stage=stage, cleared=True, remap=True))
         return
     found = seen.existing.get(task.ledger_id)
-    if why := guards.import_is_disjoint(found, source):
+    if why := guards.refuse_foreign_ledger(found, source):
         yield from refuse_import(facts, task, SwitchReason.FOREIGN_ID, why)
-    elif why := guards.id_was_not_deleted(facts, task.ledger_id):
+    elif why := guards.refuse_deleted_id(facts, task.ledger_id):
         yield from refuse_import(facts, task, SwitchReason.DELETED_ID, why)
     else:
         is_copied = found is not None and is_ours(found, source)
@@ -217,7 +217,7 @@ _WITHOUT_LEDGER = frozenset(
 def judge_lease(facts: SwitchFacts, new: OrchestratorLease) -> Iterator[Change]:
     """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
     known = facts.state.lease
-    if why := guards.lease_is_newer(facts, new.token):
+    if why := guards.refuse_older_lease(facts, new.token):
         yield Reject(RejectCode.INVALID_TRANSITION, why, "lease")
     elif known is not None and new.token == known.token and new.valid_until_ms <= known.valid_until_ms:
         yield Count("repeated")
@@ -236,7 +236,7 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, *, redirected: bool 
     """
     if not redirected:
         yield DirectBrokers(reason)
-    is_behind = redirected or guards.brokers_follow(facts) is not None
+    is_behind = redirected or guards.refuse_straying_brokers(facts) is not None
     for task in [t for t in facts.plan if t.awaiting not in _WITHOUT_LEDGER]:
         if task.awaiting is SwitchAction.DELETE_OLD and is_behind:
             yield PutTask(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
@@ -296,11 +296,11 @@ def register(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
     entry = RegistryEntry(args.name, args.uri, args.instance_id, root, status, version)
     after = replace(state, entries=put(state.entries, entry))
     resolves = state.contested == state.leaderless() and not after.leaderless()
-    if why := guards.name_is_free(facts, entry.name, entry.instance_id, root):
+    if why := guards.refuse_taken_name(facts, entry.name, entry.instance_id, root):
         yield reject(command, RejectCode.NAME_CONFLICT, why)
-    elif why := guards.identity_is_new(facts, entry.name, entry.instance_id, root):
+    elif why := guards.refuse_known_identity(facts, entry.name, entry.instance_id, root):
         yield reject(command, RejectCode.URI_DUPLICATE, why)
-    elif not resolves and (why := guards.nothing_contests(facts)):
+    elif not resolves and (why := guards.refuse_contested(facts)):
         yield reject(command, RejectCode.CONTESTED, why)
     elif why := _refuse_status(facts, entry.name, args.status, usual):
         yield reject(command, RejectCode.INVALID_TRANSITION, why)
@@ -331,7 +331,7 @@ def _refuse_status(facts: SwitchFacts, name: str, wanted: ClusterStatus | None, 
         is_vacant = state.committed() is None and live is None and state.active() in (None, name)
         way = f"`start --target {name}`" if state.entry(name) else "`register` without `--status`, and then a switch,"
         sentence = f"{state.active() or 'none'} is active: {way} moves brokers"
-        return None if is_vacant else guards.no_other_switch(facts) or sentence
+        return None if is_vacant else guards.refuse_other_switch(facts) or sentence
     if wanted is ClusterStatus.DEPRECATED:
         return f"{name} is {usual.value}: a clean-up deprecates the cluster that brokers left"
     if usual is ClusterStatus.ACTIVE or state.active() == name:
@@ -364,9 +364,9 @@ def unregister(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
     elif known is None:
         yield reject(command, RejectCode.NOT_FOUND, f"{name} is not registered")
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
-    elif why := guards.is_unused(facts, name):
+    elif why := guards.refuse_cluster_in_use(facts, name):
         yield reject(command, RejectCode.IN_USE, f"{name} cannot be removed: {why}")
     else:
         yield Update(
@@ -390,9 +390,9 @@ def close_client(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]
         yield reject(command, RejectCode.INVALID_TRANSITION, why)
     elif facts.state.entry(name) is None:
         yield reject(command, RejectCode.NOT_FOUND, f"{name} is not registered")
-    elif why := guards.nothing_contests(facts):
+    elif why := guards.refuse_contested(facts):
         yield reject(command, RejectCode.CONTESTED, why)
-    elif why := guards.is_unread(facts, name):
+    elif why := guards.refuse_read_cluster(facts, name):
         yield reject(command, RejectCode.CLIENT_IN_USE, why)
     else:
         sentence = f"nothing needs {name} any more: brokers may close their client"
@@ -421,7 +421,7 @@ def _refuse_close(facts: SwitchFacts, name: str) -> guards.Refusal:
 
 def judge_registry(facts: SwitchFacts, seen: RegistryChecked) -> Iterator[Change]:
     """Order again what the registry lacks, and what it should no longer have: no executor answers these orders."""
-    if facts.state.contested or guards.holds_lease(facts):
+    if facts.state.contested or guards.refuse_without_lease(facts):
         return
     if seen.resolved and facts.state.switch is not None:
         yield from repeat_orders(facts, SwitchReason.NOT_SEEN)
