@@ -16,6 +16,7 @@ from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRe
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.units import UserError
+from tests.cases import for_each
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
 LEDGER = 7
@@ -184,7 +185,7 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("answer", "outcome"),
     [
         ({"status": "copied", **EQUAL}, CopyOutcome.COPIED),
@@ -332,7 +333,7 @@ DELETIONS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "outcome"), DELETIONS)
+@for_each(("answer", "outcome"), DELETIONS)
 def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: DeleteOutcome) -> None:
     world = World().copied()
     provenance = world.journal.records[LEDGER].provenance
@@ -344,7 +345,7 @@ def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exceptio
     ]
 
 
-@pytest.mark.parametrize(("answer", "outcome"), DELETIONS)
+@for_each(("answer", "outcome"), DELETIONS)
 def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
     answer: dict[str, Any] | Exception, outcome: DeleteOutcome
 ) -> None:

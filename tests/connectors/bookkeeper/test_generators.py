@@ -10,6 +10,7 @@ from connectors.bookkeeper.cluster import read_cluster, read_generator, read_lay
 from connectors.zookeeper.session import Reader, UnreadError
 from policies.switching.ledgers import Layout
 from policies.units import UserError
+from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 
 
@@ -65,7 +66,7 @@ SHAPES: dict[str, tuple[dict[str, tuple[int, int]], int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "next_id"), SHAPES.values(), ids=SHAPES)
+@for_each(("nodes", "next_id"), SHAPES.values(), ids=SHAPES)
 def test_the_next_id_is_told_by_counters(nodes: dict[str, tuple[int, int]], next_id: int | None) -> None:
     generator = read_generator(Reader(Client(nodes), 1.0, lambda: 1.0), "/ledgers")
     assert (None if generator is None else generator.next_id) == next_id

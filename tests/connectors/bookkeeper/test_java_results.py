@@ -10,6 +10,7 @@ from connectors.bookkeeper.copy_journal import POLICY_OUTCOMES, PROVENANCE, Copy
 from connectors.bookkeeper.gateway import JavaResult, LedgerFacts, copy_result
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
+from tests.cases import for_each
 
 _OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
 _DIGEST = "sha256:01"
@@ -35,7 +36,7 @@ SOURCE = facts()
 COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms=2_000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("status", "outcome"),
     [
         ("copied", CopyOutcome.COPIED),
@@ -51,7 +52,7 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
     assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one").outcome is outcome
 
 
-@pytest.mark.parametrize(
+@for_each(
     "target",
     [
         facts(length_bytes=11),
@@ -65,9 +66,7 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
     ],
     ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "unknown"],
 )
-@pytest.mark.parametrize(
-    ("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)]
-)
+@for_each(("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)])
 def test_a_copy_that_is_not_wholly_equal_is_no_copy(
     target: LedgerFacts | None, status: str, outcome: CopyOutcome
 ) -> None:
@@ -96,7 +95,7 @@ def test_two_unread_digests_prove_nothing() -> None:
     assert copy_result(7, answer, "one").outcome is CopyOutcome.COPY_DIFFERS
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("phase", "code", "outcome"),
     [
         ("source-connect", None, CopyOutcome.SOURCE_UNREACHABLE),
@@ -140,7 +139,7 @@ def test_the_policy_is_told_something_of_every_outcome() -> None:
     assert set(POLICY_OUTCOMES) == set(CopyOutcome)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "outcome",
     [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
 )

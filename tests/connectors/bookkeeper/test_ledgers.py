@@ -12,6 +12,7 @@ from kazoo.exceptions import NoNodeError
 from connectors.bookkeeper.cluster import WORTH_LISTING, list_ledgers, parse_ledger, read_ledgers
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import Layout, Ledger, LedgerState, path_of
+from tests.cases import for_each
 
 CAPTURED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "captured" / "ledgers.json").read_text())
 CUSTOM = (("a", base64.b64encode("ü".encode()).decode()), ("b", base64.b64encode(b'\x00\xff"').decode()))
@@ -87,14 +88,14 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("data", "why"), UNREADABLE.values(), ids=UNREADABLE)
+@for_each(("data", "why"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_cannot_be_parsed_is_said_and_never_quoted(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         parse_ledger(1, data, 1)
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("length", range(len(captured("version 3, closed"))))
+@for_each("length", range(len(captured("version 3, closed"))))
 def test_metadata_that_is_cut_short_is_never_taken_for_whole(length: int) -> None:
     with pytest.raises(ValueError, match=r"BookieMetadataFormatVersion|cannot be parsed|lacks"):
         parse_ledger(1, captured("version 3, closed")[:length], 1)
@@ -166,7 +167,7 @@ def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
     assert list_ledgers(Tree(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), True, ())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "ids"),
     [
         ("00/0000/L0005", {5}),
@@ -181,7 +182,7 @@ def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
         ("something", set()),
     ],
 )
-@pytest.mark.parametrize("layout", Layout)
+@for_each("layout", Layout)
 def test_an_id_is_an_id_wherever_its_ledger_lies_and_what_cannot_be_placed_is_named(
     layout: Layout, path: str, ids: set[int]
 ) -> None:

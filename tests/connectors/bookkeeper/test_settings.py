@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.bookkeeper.settings import BookKeeperClusters
+from tests.cases import for_each
 
 TWO: dict[str, Any] = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk9:2181"}}}}
 
@@ -24,7 +25,7 @@ def test_a_name_that_a_znode_can_have_is_taken(name: str) -> None:
     assert clusters(clusters={"old": {}, name: {}}).clusters.keys() == {"old", name}
 
 
-@pytest.mark.parametrize("name", ["", "-old", ".", "a/b", "zoë", "a b", "old\n", "x" * 64])
+@for_each("name", ["", "-old", ".", "a/b", "zoë", "a b", "old\n", "x" * 64])
 def test_a_name_that_no_znode_should_have_is_refused_at_its_place(name: str) -> None:
     with pytest.raises(ValidationError, match="becomes the name of a znode") as refused:
         clusters(clusters={"old": {}, name: {}})

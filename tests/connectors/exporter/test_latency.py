@@ -8,6 +8,7 @@ import pytest
 from connectors.exporter import samples
 from connectors.exporter.loop_view import LoopView
 from policies.observations import Reading
+from tests.cases import for_each
 from tests.connectors.exporter.loop import OBSERVED, PREFIX, START, Loop, decided, log_dirs, members, observed, series
 
 NAME = "headgate_decision_latency_seconds"
@@ -53,7 +54,7 @@ def test_a_batch_that_began_before_the_append_counts_as_no_time_at_all() -> None
 Moment = tuple[float, Sequence[Reading]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("script", "counted"),
     [
         pytest.param([(0, [log_dirs(300)])], 0, id="the first decision has no one before it"),

@@ -25,6 +25,7 @@ from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
 from streaming.host import PolicyHost
 from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.cases import for_each
 from tests.connectors.exporter.loop import (
     ALERTS,
     DEAD_LETTERS,
@@ -215,7 +216,7 @@ def test_the_fallback_is_counted_once_each_time_it_begins() -> None:
 
 
 # From one free space to the next, the hard limit at 100 and the soft one at 500, its margin at 110.
-@pytest.mark.parametrize(
+@for_each(
     ("free", "hard", "soft"),
     [
         pytest.param([900, 300], 0, 1, id="to the soft limit"),
@@ -361,7 +362,7 @@ def test_clusters_do_not_mix() -> None:
     assert set(payments.series("headgate_volume_usable_bytes").values()) == {50, 300}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("topic", "value", "reason"),
     [
         pytest.param(OBSERVED, b"{", "malformed", id="observed, not JSON"),

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from connectors.http.access import HttpAccess, has_access, is_own_host
 from policies.units import UserError
+from tests.cases import for_each
 
 TOKEN = "a-long-t0ken"
 
@@ -25,7 +26,7 @@ def test_the_token_lets_in(header: str) -> None:
     assert has_access(header, TOKEN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "header",
     [
         None, "", TOKEN, "Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Digest {TOKEN}",
@@ -70,7 +71,7 @@ def test_a_certificate_that_is_none_is_said_at_the_start() -> None:
         HttpAccess(cert_file=Path(__file__), key_file=Path(__file__)).tls()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("header", "is_own"),
     [
         (None, True),

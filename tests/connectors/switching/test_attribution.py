@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from connectors.pulsar.metadata import parse_locator
@@ -12,6 +11,7 @@ from connectors.pulsar.topics import ValuePart
 from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.switching.ledgers import LedgerKind
+from tests.cases import for_each
 from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
 
 PATH = "/schemas/t/n/topic"
@@ -108,7 +108,7 @@ UNTOUCHED = {
 }
 
 
-@pytest.mark.parametrize(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
+@for_each(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_nothing_else_is_touched(
     positions: list[tuple[int, str | None]], order: Any, result: AttributionOutcome
 ) -> None:

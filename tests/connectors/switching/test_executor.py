@@ -12,6 +12,7 @@ from connectors.switching.executor import SwitchExecutor
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.units import to_millis
 from policies.wire import decision_event
+from tests.cases import for_each
 from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.switching.orders import order
 
@@ -60,7 +61,7 @@ def given(sequence: int, *, valid_seconds: float | None = None, **more: object) 
     return order(SwitchVerdict.START_COPY, **{"sequence": sequence, "valid_until": until, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("orders", "expected"),
     [
         pytest.param([given(5), given(6)], [5, 6], id="a successor"),

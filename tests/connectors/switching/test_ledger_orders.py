@@ -26,6 +26,7 @@ from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdic
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.switching.state import LedgerStage
+from tests.cases import for_each
 from tests.connectors.switching.orders import order
 
 CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
@@ -212,8 +213,8 @@ def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(o
     assert world.asked == ["copy", "delete_own"]
 
 
-@pytest.mark.parametrize("verdict", [SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE])
-@pytest.mark.parametrize("why", ["the order is recalled", "another reference needs it", "a reference names it"])
+@for_each("verdict", [SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE])
+@for_each("why", ["the order is recalled", "another reference needs it", "a reference names it"])
 def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: str) -> None:
     """The copy is partial, or it is not of the cursor's present ledger."""
     world = World(copy=CopyOutcome.OWN_PARTIAL, record=replace(COPIED, copied=None))
@@ -250,8 +251,8 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
-@pytest.mark.parametrize("outcome", list(DeleteOutcome))
-@pytest.mark.parametrize(
+@for_each("outcome", list(DeleteOutcome))
+@for_each(
     ("verdict", "done"),
     [(SwitchVerdict.DELETE_OWN_COPY, LedgerOutcome.COPY_DELETED), (SwitchVerdict.DELETE_OLD, LedgerOutcome.DELETED)],
 )

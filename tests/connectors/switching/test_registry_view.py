@@ -2,7 +2,6 @@
 
 from urllib.parse import unquote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import quote_name
 from policies.switching.readings import RegisteredCluster, WrittenDirective
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState
+from tests.cases import for_each
 
 
 def registered(name: str, status: ClusterStatus) -> RegisteredCluster:
@@ -22,7 +22,7 @@ def view(directive: tuple[int, str] | None, committed: int, **statuses: str) -> 
     return RegistryView(clusters, None, written, committed)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seen", "active"),
     [
         (view(None, 0), None),

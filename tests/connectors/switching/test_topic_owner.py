@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.switching.clusters import Cursor, find_bundle, parse_cursor
+from tests.cases import for_each
 
 SIXTEEN = [f"0x{i << 28:08x}_0x{min((i + 1) << 28, 0xFFFFFFFF):08x}" for i in range(16)]
 
@@ -27,7 +28,7 @@ CAPTURED = [
 ]
 
 
-@pytest.mark.parametrize(("znode", "subscription", "topic", "bundle"), CAPTURED, ids=[c[2] for c in CAPTURED])
+@for_each(("znode", "subscription", "topic", "bundle"), CAPTURED, ids=[c[2] for c in CAPTURED])
 def test_a_topic_belongs_to_the_bundle_that_a_real_broker_says(
     znode: str, subscription: str, topic: str, bundle: str
 ) -> None:

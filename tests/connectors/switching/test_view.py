@@ -18,6 +18,7 @@ from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, LedgerStage, SwitchStage
 from policies.units import from_millis, to_millis
 from policies.wire import observation_event
+from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, decided, series
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
@@ -112,8 +113,8 @@ TROUBLES = {
 }
 
 
-@pytest.mark.parametrize(("name", "fields", "where"), [(n, *rest) for n, rest in TROUBLES.items()], ids=TROUBLES)
-@pytest.mark.parametrize("stage", SwitchStage)
+@for_each(("name", "fields", "where"), [(n, *rest) for n, rest in TROUBLES.items()], ids=TROUBLES)
+@for_each("stage", SwitchStage)
 def test_a_trouble_shows_at_the_stages_at_which_its_alert_fires(
     name: str, fields: dict[str, Any], where: set[SwitchStage], stage: SwitchStage
 ) -> None:

@@ -14,6 +14,7 @@ from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import CommandName
 from policies.switching.state import ENDED, SwitchStage
 from policies.units import UserError
+from tests.cases import for_each
 from tests.deploy.switch.decisions import Loop, command, record, register, report
 
 
@@ -60,7 +61,7 @@ def test_a_precheck_that_could_not_be_made_is_told_by_its_reading() -> None:
     assert find_report(received, order, "new") == (failed, None)
 
 
-@pytest.mark.parametrize("stage", list(SwitchStage))
+@for_each("stage", list(SwitchStage))
 def test_only_a_switch_to_the_same_target_that_is_under_way_is_driven_on_without_a_precheck(stage: SwitchStage) -> None:
     began = record(verdict=stage, attempt=0 if stage is SwitchStage.NONE else 1)
     assert is_driven_on(began, "new") is (stage not in ENDED and stage is not SwitchStage.NONE)

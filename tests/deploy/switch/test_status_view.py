@@ -10,6 +10,7 @@ from rich.console import Console
 from deploy.switch.status import bars, present_stage, stage_line, status_view
 from policies.switching.decisions import BrokerCounts, SwitchHold
 from policies.switching.state import LedgerStage, SwitchStage
+from tests.cases import for_each
 from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
@@ -30,7 +31,7 @@ def view(width: int = 120, **fields: Any) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("stage", [SwitchStage(s) for s in WAY.split(" → ")])
+@for_each("stage", [SwitchStage(s) for s in WAY.split(" → ")])
 def test_each_stage_of_the_way_is_marked_where_it_stands(stage: SwitchStage) -> None:
     assert stage_line(record(verdict=stage)).plain == WAY.replace(stage.value, f"[{stage.value}]")
 
@@ -91,7 +92,7 @@ PROMOTED = ("promoted", 16 + 32 + 512 + 1024, ALL)
 CLEANED = ("cleaned up", 1024, 16 + 512 + 1024)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "expected"),
     [
         (SwitchStage.BUILD, [BROKERS, COPIED]),
@@ -133,7 +134,7 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     assert not [word for word in ("stay behind", "to end it", "not known") if word in calm]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "later", "rollback", "cleanup"),
     [
         (SwitchStage.BUILD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", None),

@@ -9,6 +9,7 @@ from policies.observations import Observation
 from policies.sessions import SessionsState
 from policies.sessions.state import SpentShutdown
 from policies.units import to_millis
+from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     absent,
@@ -108,7 +109,7 @@ CUT_OFF = (session(12, "b1", "disconnected", "0xb1"), session(14, "b1", "connect
 LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("then", "is_back"),
     [
         pytest.param((), False, id="it has its session as before"),

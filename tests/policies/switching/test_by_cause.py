@@ -12,6 +12,7 @@ from policies.switching.decisions import RejectCode
 from policies.switching.events import MembersSeen
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -108,8 +109,8 @@ def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name
     assert world.alerts()[-1] == (IDS_BEHIND, "resolved"), "no client has taken one since"
 
 
-@pytest.mark.parametrize("deletes", [False, True])
-@pytest.mark.parametrize("hours", [0, 25, 15 * 24 - 1, 40 * 24])
+@for_each("deletes", [False, True])
+@for_each("hours", [0, 25, 15 * 24 - 1, 40 * 24])
 def test_hold_ends_at_any_hour(hours: int, deletes: bool) -> None:
     world = World().to(S.HOLD)
     world.later(hours * HOUR_MS).refresh()

@@ -1,6 +1,5 @@
 """The next ledger id, read without burning one."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from policies.switching.ledgers import (
     hob_name,
     next_sequence,
 )
+from tests.cases import for_each
 
 
 def shown(created: int, deleted: int) -> tuple[int, int]:
@@ -27,7 +27,7 @@ def test_the_next_sequence_counts_what_was_ever_created(created: int, kept: int)
     assert next_sequence(cversion, children) == created
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cversion", "children", "number"),
     [(0, 0, 0), (1, 1, 1), (2, 0, 1), (20, 0, 10), (2**31 - 1, 1, 2**30), (-(2**31), 0, 2**30), (-2, 0, 2**31 - 1)],
 )
@@ -35,7 +35,7 @@ def test_the_counters_may_have_wrapped(cversion: int, children: int, number: int
     assert next_sequence(cversion, children) == number
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("generator", "next_id", "ceiling"),
     [
         (EMPTY_SHORT, 0, 2**31 - 1),

@@ -1,6 +1,5 @@
 """Ids of a topic only grow, over any history of switches; and an advance, which gives nobody an id, halts nothing."""
 
-import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert
@@ -8,6 +7,7 @@ from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.ledgers import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, SwitchStage
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes
@@ -186,8 +186,8 @@ def test_brokers_that_were_left_on_new_go_back_there_and_not_to_old() -> None:
     assert (world.stage, world.state.active()) == (S.REJECTED, "new")
 
 
-@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP])
-@pytest.mark.parametrize("name", ["old", "new"])
+@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP])
+@for_each("name", ["old", "new"])
 def test_an_advance_halts_nothing(stage: SwitchStage, name: str) -> None:
     world = World().to(stage)
     world.clusters[name].hob, world.clusters[name].created = 4, 0

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.switching.ledgers import Layout, id_at, parse_layout, path_of
+from tests.cases import for_each
 
 SHORT, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
 ids = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("layout", "ledger_id", "path"),
     [
         (SHORT, 0, "/00/0000/L0000"),
@@ -36,14 +37,14 @@ def test_the_path_of_an_id_leads_back_to_it(layout: Layout, ledger_id: int) -> N
     assert id_at(layout, path_of(layout, ledger_id)) == ledger_id
 
 
-@pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("ledger_id", [-1, -2, 2**63])
+@for_each("layout", Layout)
+@for_each("ledger_id", [-1, -2, 2**63])
 def test_what_is_no_id_has_no_path(layout: Layout, ledger_id: int) -> None:
     with pytest.raises(ValueError, match="is no ledger id"):
         path_of(layout, ledger_id)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("layout", "path"),
     [
         (SHORT, "/idgen/ID-0000000001"),
@@ -62,7 +63,7 @@ def test_no_ledger_lies_where_bookkeeper_would_not_put_one(layout: Layout, path:
     assert id_at(layout, path) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "layout"),
     [
         ("2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1", SHORT),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from policies.switching.ledgers import LedgerKind
 from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerStage, LedgerTask, SwitchAction
+from tests.cases import for_each
 
 L, A = LedgerStage, SwitchAction
 
@@ -22,7 +23,7 @@ def ids(tasks: list[LedgerTask]) -> list[int]:
     return [t.ledger_id for t in tasks]
 
 
-@pytest.mark.parametrize("order", list(permutations([1, 2, 3])))
+@for_each("order", list(permutations([1, 2, 3])))
 def test_the_least_ids_come_first_and_asking_takes_nothing_away(order: tuple[int, ...]) -> None:
     plan = LedgerPlan([])
     for ledger_id in order:

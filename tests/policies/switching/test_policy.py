@@ -18,6 +18,7 @@ from policies.switching.readings import CommandName, SwitchCommand, SwitchLease
 from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.units import from_millis
+from tests.cases import for_each
 from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import apply, stored
 
@@ -48,7 +49,7 @@ def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> No
     assert state == DONE.state
 
 
-@pytest.mark.parametrize("name", CommandName)
+@for_each("name", CommandName)
 def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
     bare = SwitchCommand(cluster=CLUSTER, command=name, idempotency_key="k", dry_run=False)
     step = SwitchingPolicy(CLUSTER, SETTINGS).step(None, [Observation("o", from_millis(0), bare)], from_millis(0))

@@ -11,6 +11,7 @@ from policies.switching.events import BrokerSeen, Event, LedgerResult
 from policies.switching.judge.results import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from tests.cases import for_each
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.world import World, apply, stored, well_at
 
@@ -62,9 +63,9 @@ ORDERS_OF_A_RUN = (
 )
 
 
-@pytest.mark.parametrize("lost", ["before the work", "after the work"])
-@pytest.mark.parametrize("stage", [SwitchStage.LIVE_DUAL_READ, SwitchStage.CLEANUP])
-@pytest.mark.parametrize("step", range(ORDERS_OF_A_RUN))
+@for_each("lost", ["before the work", "after the work"])
+@for_each("stage", [SwitchStage.LIVE_DUAL_READ, SwitchStage.CLEANUP])
+@for_each("step", range(ORDERS_OF_A_RUN))
 def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: SwitchStage, step: int, lost: str) -> None:
     world = well_at(stage)
     world.work(limit=step)
@@ -100,7 +101,7 @@ def test_everything_heard_again_at_the_end_changes_nothing() -> None:
         assert bare(state) == bare(FULL.state)
 
 
-@pytest.mark.parametrize("order", list(permutations(range(4))))
+@for_each("order", list(permutations(range(4))))
 def test_the_order_of_acks_and_sightings_does_not_matter(order: tuple[int, ...]) -> None:
     world = World().to(SwitchStage.TRIGGERED)
     events: list[Event] = [world.members_event(), world.follow("b1"), world.follow("b2"), world.cluster_event("old")]

@@ -22,6 +22,7 @@ from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, Sta
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
@@ -224,8 +225,8 @@ CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
 }
 
 
-@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
-@pytest.mark.parametrize("contest", CONTESTS.values(), ids=CONTESTS)
+@for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+@for_each("contest", CONTESTS.values(), ids=CONTESTS)
 def test_what_somebody_else_wrote_stops_all_orders(
     stage: SwitchStage, contest: Callable[[World], RegistrySeen]
 ) -> None:

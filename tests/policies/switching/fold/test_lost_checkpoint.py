@@ -15,6 +15,7 @@ from policies.switching.plan import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -194,7 +195,7 @@ def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> No
     assert (world.stage, world.state.directive) == (S.ROLLED_BACK, Directive(3, "old"))
 
 
-@pytest.mark.parametrize("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
+@for_each("stage", [S.TRIGGERED, S.REJECTED, S.ROLLBACK, S.ROLLED_BACK, S.ABORTED, S.DONE])
 def test_at_each_other_stage_it_is_where_it_was(stage: SwitchStage) -> None:
     world = after_loss(stage)
     assert world.is_at(stage)
@@ -213,8 +214,8 @@ def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
     assert (world.state.active(), world.state.contested) == ("new", "")
 
 
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("stage", [S.TRIGGERED, *LIVE])
+@for_each("first", [0, 1])
+@for_each("stage", [S.TRIGGERED, *LIVE])
 def test_a_reading_from_before_the_progress_that_comes_first_gives_way_to_it(stage: SwitchStage, first: int) -> None:
     """Its `start` comes again, too, but is refused, because no lease is in force any more."""
     world = Journalled()

@@ -20,6 +20,7 @@ from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
+from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
@@ -47,7 +48,7 @@ def flaws(kind: HoldKind) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", HOLDS)
+@for_each("kind", HOLDS)
 def test_each_hold_has_a_bound_an_alert_and_a_command(kind: HoldKind) -> None:
     assert flaws(kind) == []
 

@@ -19,6 +19,7 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import World
 
@@ -95,12 +96,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
+@for_each(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
 def test_a_breach_is_seen(broken: TransitionResult, invariant: Invariant) -> None:
     assert invariant in seen(broken)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "stage", [s for s in SwitchStage if s not in (SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED)]
 )
 def test_nothing_is_seen_where_all_is_well(stage: SwitchStage) -> None:

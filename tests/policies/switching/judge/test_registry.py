@@ -17,6 +17,7 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
@@ -42,7 +43,7 @@ def test_a_new_cluster_stands_by(status: ClusterStatus | None) -> None:
     assert statuses(world)["third"] == "standby"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "name", "status", "says"),
     [
         (S.PRECHECKED, "third", C.ACTIVE, "old is active: `register` without `--status`, and then"),

@@ -15,6 +15,7 @@ from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
@@ -140,8 +141,8 @@ def test_a_target_whose_ids_are_behind_waits_until_it_is_advanced_and_brokers_op
     world.write("t1", "b1")
 
 
-@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-@pytest.mark.parametrize("which", ["resume", "start"])
+@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
+@for_each("which", ["resume", "start"])
 def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clients(
     stage: SwitchStage, which: str
 ) -> None:
@@ -161,7 +162,7 @@ def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clien
 # --- every stage
 
 
-@pytest.mark.parametrize("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
+@for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
 def test_paused_nothing_is_ordered_and_resumed_everything_goes_on(stage: SwitchStage) -> None:
     world = World().to(stage)
     world.tell(command("pause", "p"))
@@ -299,7 +300,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
+@for_each(("stage", "asked", "names"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: SwitchCommand | None, names: str) -> None:
     world = World().to(stage)
     [refused] = world.tell(asked or world.start_event("old"))
@@ -346,8 +347,8 @@ def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_th
     world.write("t1", "b1")
 
 
-@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
-@pytest.mark.parametrize("is_paused", [False, True])
+@for_each("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE])
+@for_each("is_paused", [False, True])
 def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage: SwitchStage, is_paused: bool) -> None:
     world = World().to(stage)
     before = dict(world.clusters["old"].ledgers)

@@ -2,13 +2,12 @@
 
 import re
 
-import pytest
-
 from policies.switching.precheck.findings import FindingReason, PrecheckFinding, find_remedy
 from policies.switching.settings import SwitchingSettings
+from tests.cases import for_each
 
 
-@pytest.mark.parametrize("reason", FindingReason)
+@for_each("reason", FindingReason)
 def test_every_reason_says_what_to_do(reason: FindingReason) -> None:
     assert find_remedy(PrecheckFinding(reason, "found")).endswith(".")
 

@@ -13,6 +13,7 @@ from policies.switching.precheck.findings import FindingReason, find_remedy
 from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from tests.calls import count_calls
+from tests.cases import for_each
 from tests.policies.switching.snapshots import (
     DEDICATED,
     NEW,
@@ -47,7 +48,7 @@ def test_a_dedicated_target_beyond_the_source_is_ready() -> None:
 changed = msgspec.structs.replace
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "reasons"),
     [
         ({"source": changed(OLD, instance_id=None)}, {FindingReason.SNAPSHOT_INCOMPLETE}),
@@ -102,10 +103,8 @@ def test_ids_in_the_same_hob_are_not_beyond_each_other() -> None:
     assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)]
-)
-@pytest.mark.parametrize("old", ["source", "target", "references", "existing"])
+@for_each(("age_ms", "stale"), [(0, False), (VALIDITY_MS - 1, False), (VALIDITY_MS, True), (VALIDITY_MS + 1, True)])
+@for_each("old", ["source", "target", "references", "existing"])
 def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: bool) -> None:
     changes: dict[str, Any] = {
         "source": {"source": changed(OLD, read_ms=NOW_MS - age_ms)},
@@ -118,7 +117,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     assert report.expires_ms == NOW_MS + VALIDITY_MS - max(age_ms, 1000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("target", "hit"),
     [
         (ledger(7), HitClass.FOREIGN),
@@ -137,7 +136,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         "fewer bytes", "other metadata", "other entries", "unread entries",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
+@for_each("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
 def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: PrecheckRules) -> None:
     report = check(rules, existing=found(target), source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
@@ -281,8 +280,8 @@ def test_what_the_target_has_by_attribution_must_have_been_looked_up() -> None:
     assert check(SHARED, references=(cursor(5, "new"),), existing=found(ledger(5), listed=False)).ready
 
 
-@pytest.mark.parametrize("ahead_ms", [0, 1, 60_000])
-@pytest.mark.parametrize("part", ["references_ms", "source", "target", "existing"])
+@for_each("ahead_ms", [0, 1, 60_000])
+@for_each("part", ["references_ms", "source", "target", "existing"])
 def test_a_reading_of_the_future_is_no_reading(part: str, ahead_ms: int) -> None:
     at = NOW_MS + ahead_ms
     later: dict[str, Any] = {
