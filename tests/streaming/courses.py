@@ -186,7 +186,7 @@ def main(tests: Sequence[str]) -> None:
     if tests:
         pytest.main(["-q", "-n0", *tests], plugins=[recorder])
     kept = (course for policy in POLICIES for course in read_courses(policy))
-    write({course.name: course for course in (*kept, *recorder.courses)}.values())
+    write({(course.policy, course.name): course for course in (*kept, *recorder.courses)}.values())
 
 
 if __name__ == "__main__":
