@@ -2,7 +2,8 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -99,26 +100,53 @@ def read_last_plan(session: "SparkSession", place: CheckpointPlace) -> str:
     Raises:
         UserError: the storage cannot be reached, or Spark has no code for its scheme.
     """
-    from py4j.protocol import Py4JJavaError
-
-    jvm: Any = session.sparkContext._jvm
-    try:
-        folder = jvm.org.apache.hadoop.fs.Path(f"{place.uri}/offsets")
-        files: Any = folder.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
-        if not files.exists(folder):
-            return ""
-        names = [status.getPath().getName() for status in files.listStatus(folder)]
-        batches = sorted(int(name) for name in names if name.isdigit())
+    with _reading(session, place) as (files, path, jvm):
+        batches = _list_batches(files, path("offsets"))
         if not batches:
             return ""
-        stream = files.open(jvm.org.apache.hadoop.fs.Path(folder, str(batches[-1])))
+        stream = files.open(path(f"offsets/{batches[-1]}"))
         try:
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
         finally:
             stream.close()
+
+
+def find_lost_state(session: "SparkSession", place: CheckpointPlace, shuffle_partitions: int) -> str | None:
+    """Return the first folder of state that a checkpoint with a finished batch lacks; None if it lacks none.
+
+    Raises:
+        UserError: as `read_last_plan`.
+    """
+    with _reading(session, place) as (files, path, _):
+        folders = ("state/0/_metadata", *(f"state/0/{number}" for number in range(shuffle_partitions)))
+        if not _list_batches(files, path("commits")):
+            return None
+        return next((f"{place.uri}/{folder}" for folder in folders if not files.exists(path(folder))), None)
+
+
+@contextmanager
+def _reading(session: "SparkSession", place: CheckpointPlace) -> Iterator[tuple[Any, Callable[[str], Any], Any]]:
+    """Yield Hadoop's file system of a checkpoint, the function that makes its paths, and the JVM."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = session.sparkContext._jvm
+
+    def path(name: str) -> Any:
+        return jvm.org.apache.hadoop.fs.Path(f"{place.uri}/{name}")
+
+    try:
+        yield path("").getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path, jvm
     except Py4JJavaError as error:
         hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         raise UserError(explain_unreachable(place, str(error.java_exception), hadoop)) from None
+
+
+def _list_batches(files: Any, folder: Any) -> list[int]:
+    """Return the numbers of the batches in a log, in order."""
+    if not files.exists(folder):
+        return []
+    names = [status.getPath().getName() for status in files.listStatus(folder)]
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def explain_unreachable(place: CheckpointPlace, error: str, hadoop: str) -> str:

@@ -22,6 +22,7 @@ import structlog
 
 from deploy.locks import InUseError, exclusive_lock
 from policies.units import UserError
+from streaming.settings import CheckpointPlace
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
@@ -214,9 +215,26 @@ def remedy_for(checkpoint: Checkpoint) -> str | None:
     return f"The checkpoint is damaged ({first.path}: {first.what}): start again with {RESET}"
 
 
-def remedy_for_start(place: str) -> str:
+def remedy_for_start(place: CheckpointPlace) -> str:
     """Return what to do about a query that never finished a batch on a checkpoint without visible damage."""
-    return f"If the reason names a file of the checkpoint {place}, that file is damaged: start again with {RESET}"
+    where = place.folder or place.uri
+    return f"If the reason names a file of the checkpoint {where}, that file is damaged: {begin_anew(place)}"
+
+
+def require_state(place: CheckpointPlace, lost: str | None) -> None:
+    """Raise UserError if a folder of a remote checkpoint's state is lost."""
+    if lost is not None:
+        raise UserError(f"The checkpoint is damaged ({lost}: the policies' state is gone): {begin_anew(place)}")
+
+
+def begin_anew(place: CheckpointPlace) -> str:
+    """Return the command by which the query begins without a damaged checkpoint."""
+    if place.folder is not None:
+        return f"start again with {RESET}"
+    return (
+        f"move it aside with `hadoop fs -mv {place.uri} {place.uri}.before`, or that storage's own tools, and start "
+        "again; pauses and firing alerts go on, what only the state knew is lost"
+    )
 
 
 def reset_plan(checkpoint: Checkpoint) -> list[str]:

@@ -22,7 +22,7 @@ from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka
+from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka, require_state
 from deploy.query.recovery import recover
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
 from deploy.settings.application import Settings
@@ -34,7 +34,7 @@ from policies.wire import audit_event, decision_event
 from streaming.operator import StepMark
 from streaming.query import Wiring, rehearse
 from streaming.session import is_alive, require_startable, start_session, stop_session
-from streaming.settings import is_local, is_on_this_machine, read_last_plan
+from streaming.settings import find_lost_state, is_local, is_on_this_machine, read_last_plan
 
 # Raises the alerts about the loop itself: another loop on the same prefix, and topics that are missing or wrong.
 #
@@ -268,7 +268,7 @@ def query_components(
         wiring=lambda: replace(_wiring(settings), steps=steps),
         host=host,
         settings=settings.stream,
-        checkpoint=folder,
+        checkpoint=settings.checkpoint(),
         health=health,
         tick=ticker.start,
         may_drain=may_decide,
@@ -305,6 +305,7 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
         if place.folder is None:
             plan = Plan(place.uri, read_last_plan(session, place))
             _require_fitting(settings, plan)
+            require_state(place, find_lost_state(session, place, settings.stream.shuffle_partitions))
         else:
             plan = Checkpoint(place.folder).plan
         if not plan.text:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -21,7 +20,7 @@ from streaming.operator import StepMark
 from streaming.progress import BatchProgress, listen
 from streaming.query import Wiring, start_query
 from streaming.session import is_alive, kill_jvm, stop_session
-from streaming.settings import StreamSettings
+from streaming.settings import CheckpointPlace, StreamSettings
 
 # The query's health and metrics, from the progress it reports after each micro-batch.
 
@@ -178,7 +177,7 @@ class QuerySupervisor:
         open_session: starts a Spark session; called again when its JVM was lost.
         wiring: returns the query's sources and sinks; when its result changes (a renewed certificate), the
             query is restarted with it.
-        checkpoint: its folder, to find damage; None if the checkpoint is remote.
+        checkpoint: its place, to name the remedy for damage.
         health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
         may_drain: whether this process may still decide on the readings from before the stop.
@@ -190,7 +189,7 @@ class QuerySupervisor:
         wiring: Callable[[], Wiring],
         host: PolicyHost,
         settings: StreamSettings,
-        checkpoint: Path | None,
+        checkpoint: CheckpointPlace,
         health: QueryHealth,
         tick: Callable[[], None],
         may_drain: Callable[[], bool],
@@ -246,10 +245,11 @@ class QuerySupervisor:
         _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
     def _remedy(self, *, is_given_up: bool) -> str | None:
-        if self._checkpoint is None or not (checkpoint := Checkpoint(self._checkpoint)).exists:
-            return None
         never_began = is_given_up and self._health.not_ready() is not None
-        return remedy_for(checkpoint) or (remedy_for_start(str(self._checkpoint)) if never_began else None)
+        for_start = remedy_for_start(self._checkpoint) if never_began else None
+        if (folder := self._checkpoint.folder) is None:
+            return for_start
+        return (remedy_for(checkpoint) or for_start) if (checkpoint := Checkpoint(folder)).exists else None
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()

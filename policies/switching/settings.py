@@ -59,7 +59,7 @@ class SwitchingSettings(PolicySettings):
         default=None,
         gt=0,
         description="The most bytes of entries that are copied in a second, over all ledgers. A new value takes effect "
-        "for running copies when the settings are reloaded. Default: no limit.",
+        "for running copies when the process starts anew. Default: no limit.",
     )
     max_deletions: int = Field(default=16, ge=1, le=1000, description="The most deletions that are ordered at once.")
     retries: int = Field(default=5, ge=1, le=100, description="Tries of an order, after which a ledger stays behind.")

@@ -7,7 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +21,7 @@ from deploy.query.checkpoint import (
     remedy_for,
     require_fitting,
     require_same_kafka,
+    require_state,
     reset,
     reset_plan,
     sole_query,
@@ -26,6 +30,7 @@ from deploy.query.checkpoint import (
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.units import UserError
+from streaming.settings import CheckpointPlace, find_lost_state
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
 PLAN = (
@@ -291,3 +296,52 @@ def test_who_is_stopped_while_it_waits_has_no_turn(settings: Settings) -> None:
         threading.Timer(0.3, stop.set).start()
         with sole_query_in_turn(settings, stop) as is_ours:
             assert not is_ours
+
+
+# A remote checkpoint
+
+
+REMOTE = CheckpointPlace.parse("s3a://loop/checkpoint")
+
+
+class HadoopPath:
+    """A path of Hadoop in the remote checkpoint, whose files lie in a folder here."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.file = folder / uri.removeprefix(REMOTE.uri).strip("/")
+
+    def getFileSystem(self, _configuration: object) -> Any:  # noqa: N802 - Hadoop's name
+        def list_status(path: HadoopPath) -> list[Any]:
+            found = (SimpleNamespace(getName=lambda each=each: each.name) for each in path.file.iterdir())
+            return [SimpleNamespace(getPath=lambda each=each: each) for each in found]
+
+        return SimpleNamespace(exists=lambda path: path.file.exists(), listStatus=list_status)
+
+
+def reading(folder: Path) -> Any:
+    fs = SimpleNamespace(Path=partial(HadoopPath, folder))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=SimpleNamespace(fs=fs))))
+    context = SimpleNamespace(_jvm=jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: None))
+    return SimpleNamespace(sparkContext=context)
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"), [("state", "state/0/_metadata"), ("state/0/0", None), ("state/0/_metadata", None)]
+)
+def test_a_remote_checkpoint_whose_state_is_gone_names_the_folder_and_the_command(
+    folder: Path, lost: str, named: str | None
+) -> None:
+    require_state(REMOTE, find_lost_state(reading(folder), REMOTE, 1))
+    shutil.rmtree(folder / lost)
+    sentence = (
+        rf"damaged \({REMOTE.uri}/{named or lost}: the policies' state is gone\): move it aside with "
+        rf"`hadoop fs -mv {REMOTE.uri} {REMOTE.uri}.before`"
+    )
+    with pytest.raises(UserError, match=sentence):
+        require_state(REMOTE, find_lost_state(reading(folder), REMOTE, 1))
+
+
+def test_a_remote_checkpoint_without_a_finished_batch_has_no_state_to_lose(folder: Path) -> None:
+    shutil.rmtree(folder / "commits")
+    shutil.rmtree(folder / "state")
+    assert find_lost_state(reading(folder), REMOTE, 1) is None

@@ -20,7 +20,7 @@ from policies.units import UserError, parse_duration
 from streaming.host import PolicyHost
 from streaming.progress import BatchProgress
 from streaming.query import Wiring
-from streaming.settings import StreamSettings
+from streaming.settings import CheckpointPlace, StreamSettings
 
 WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
 RENEWED = Wiring({"bootstrap.servers": "loop:9093"}, "headgate", Path("/nowhere"))
@@ -153,7 +153,7 @@ class Loop:
             lambda: wiring(self.time.now - began),
             PolicyHost(),
             StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
-            Path(WIRING.checkpoint_dir),
+            CheckpointPlace.parse(WIRING.checkpoint_dir),
             self.health,
             lambda: self.said.append("ticked"),
             lambda: self.is_ours,
@@ -306,6 +306,16 @@ def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
     with pytest.raises(
         UserError, match=r"metadata: .*: start again with `headgate checkpoint reset`, which lists the losses$"
     ):
+        loop.run()
+
+
+def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command_that_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wired = Wiring(WIRING.kafka, "headgate", "s3a://loop/checkpoint")
+    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", wired)
+    loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0)
+    with pytest.raises(UserError, match=r"checkpoint s3a://loop/checkpoint, .*`hadoop fs -mv s3a://loop/c"):
         loop.run()
 
 
