@@ -265,7 +265,7 @@ def query_components(
     folder, host = settings.checkpoint().folder, settings.policy_host()
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
-        wiring=lambda: replace(_wiring(settings), steps=steps),
+        wiring=replace(_wiring(settings), steps=steps),
         host=host,
         settings=settings.stream,
         checkpoint=settings.checkpoint(),

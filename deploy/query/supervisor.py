@@ -175,8 +175,7 @@ class QuerySupervisor:
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: returns the query's sources and sinks; when its result changes (a renewed certificate), the
-            query is restarted with it.
+        wiring: the query's sources and sinks.
         checkpoint: its place, to name the remedy for damage.
         health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
@@ -186,7 +185,7 @@ class QuerySupervisor:
     def __init__(
         self,
         open_session: Callable[[], SparkSession],
-        wiring: Callable[[], Wiring],
+        wiring: Wiring,
         host: PolicyHost,
         settings: StreamSettings,
         checkpoint: CheckpointPlace,
@@ -253,12 +252,12 @@ class QuerySupervisor:
 
     def _run_query(self, stop: threading.Event) -> None:
         self._health.on_start()
-        wiring, session = self._wiring(), self._open()
+        session = self._open()
         with _stopping_hung_query(session, self._health):
             self._tick()
-            query = start_query(session, wiring, self._host, self._settings)
+            query = start_query(session, self._wiring, self._host, self._settings)
             try:
-                self._watch(query, wiring, stop)
+                self._watch(query, stop)
                 # The first batch takes seconds, and a signal during the start should not wait for it.
                 if self._health.not_ready() is None and self._may_drain():
                     self._drain(query)
@@ -266,25 +265,13 @@ class QuerySupervisor:
                 with suppress(*_FAILURES):
                     query.stop()
 
-    def _watch(self, query: StreamingQuery, wiring: Wiring, stop: threading.Event) -> None:
-        """Return when the query is to be stopped or started again with another wiring."""
+    def _watch(self, query: StreamingQuery, stop: threading.Event) -> None:
+        """Return when the query is to be stopped."""
         while not stop.is_set():
             if query.awaitTermination(_CHECK_SECONDS):
                 raise QueryFailedError("the query ended by itself")
             if (stalled := self._health.stalled_seconds()) is not None:
                 raise QueryFailedError(f"no progress for {stalled:.0f} s")
-            if self._has_changed(wiring):
-                _log.info("the connection changed, restarting the query")
-                return
-
-    def _has_changed(self, wiring: Wiring) -> bool:
-        try:
-            return self._wiring() != wiring
-        except UserError as error:
-            # A certificate may be half written. The query keeps running with the old one, and the next check tries
-            # again.
-            _log.warning("connection files cannot be used at present", detail=str(error))
-            return False
 
     def _drain(self, query: StreamingQuery) -> None:
         """Let the query decide on the readings from before the stop, within a limit; without it, nothing is lost."""

@@ -1,4 +1,4 @@
-"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, new wiring, draining.
+"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, draining.
 
 Spark is stood in for by small fakes: what matters here is what the supervisor does with what they say.
 """
@@ -23,7 +23,6 @@ from streaming.query import Wiring
 from streaming.settings import CheckpointPlace, StreamSettings
 
 WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
-RENEWED = Wiring({"bootstrap.servers": "loop:9093"}, "headgate", Path("/nowhere"))
 IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
 
 FAILED = StreamingQueryException("[STREAM_FAILED] Query failed\n\n at org.apache.spark")
@@ -133,13 +132,11 @@ class Loop:
         monkeypatch: pytest.MonkeyPatch,
         *courses: Course,
         stop_after: float = float("inf"),
-        wiring: Callable[[float], Wiring] = lambda seconds: WIRING,
         restart_limit: int = 3,
     ) -> None:
         self.time = Time()
         self.courses = list(courses)
         self.said: list[str] = []
-        self.started_with: list[Wiring] = []
         self.sessions: list[Session] = []
         self.may_drain = threading.Event()
         self.may_drain.set()
@@ -147,10 +144,9 @@ class Loop:
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
-        began = self.time.now
         self.supervisor = QuerySupervisor(
             self._open_session,  # type: ignore[arg-type]  # a stand-in
-            lambda: wiring(self.time.now - began),
+            WIRING,
             PolicyHost(),
             StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
             CheckpointPlace.parse(WIRING.checkpoint_dir),
@@ -178,7 +174,6 @@ class Loop:
         if course.at_start is not None:
             raise course.at_start
         self.said.append("query started")
-        self.started_with.append(wiring)
         if isinstance(course.end, Py4JNetworkError):
             session.alive = False  # found out at the next start
         return Query(course, self, self.time.now)
@@ -358,46 +353,3 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ZeroDivisionError):
         loop.run()
     assert loop.said[-2:] == ["query stopped", "session stopped"]
-
-
-# Wiring
-
-
-def renewed_at(seconds: float) -> Callable[[float], Wiring]:
-    return lambda passed: RENEWED if passed >= seconds else WIRING
-
-
-def test_changed_wiring_starts_the_query_again_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, wiring=renewed_at(30), stop_after=60).run()
-    assert loop.started_with == [WIRING, RENEWED]
-    assert (loop.restarts, loop.stop.pauses) == (0, [])
-    assert loop.said.count("session opened") == 1
-
-
-def test_files_that_cannot_be_used_for_a_moment_do_not_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wiring(passed: float) -> Wiring:
-        if 10 <= passed < 15:
-            raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
-        return renewed_at(15)(passed)
-
-    loop = Loop(monkeypatch, wiring=wiring, stop_after=60).run()
-    assert loop.started_with == [WIRING, RENEWED]
-    assert loop.restarts == 0
-
-
-def test_files_that_cannot_be_used_at_the_start_are_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wiring(passed: float) -> Wiring:
-        raise UserError("tls.key_file: key.pem cannot be read: No such file or directory.")
-
-    loop = Loop(monkeypatch, wiring=wiring)
-    with pytest.raises(UserError, match=r"^tls\.key_file"):
-        loop.run()
-    assert loop.said == []
-
-
-COURSES: Sequence[Course] = (Course(3, FAILED), Course(5), Course(2, FAILED), Course())
-
-
-def test_the_wiring_is_read_anew_for_each_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *COURSES, wiring=renewed_at(4), stop_after=60, restart_limit=5).run()
-    assert loop.started_with == [WIRING, RENEWED, RENEWED, RENEWED]
