@@ -166,9 +166,9 @@ def _event_model(kind: Any) -> Any:
 
 
 def _bad_record(error: ValidationError) -> BadRecordError:
-    first = error.errors(include_url=False, include_context=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "union_tag_invalid":
-        tag = str(error.errors(include_url=False)[0]["ctx"]["tag"])
+        tag = str(first["ctx"]["tag"])
         return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, f"type: '{tag[:_LONGEST_TAG]}' is none of the known ones")
     if first["type"] == "union_tag_not_found":
         return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, "type: is needed")
