@@ -262,11 +262,10 @@ def query_components(
         silent_seconds=health.silent_seconds,
         slow_seconds=min(_SLOW_TICK_SECONDS, stall_seconds / 3),
     )
-    folder, host = settings.checkpoint().folder, settings.policy_host()
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
         wiring=replace(_wiring(settings), steps=steps),
-        host=host,
+        host=settings.policy_host(),
         settings=settings.stream,
         checkpoint=settings.checkpoint(),
         health=health,

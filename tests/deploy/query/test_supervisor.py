@@ -4,7 +4,7 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
