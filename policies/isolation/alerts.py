@@ -314,11 +314,9 @@ def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
 def find_ends(context: IsolationAlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
     """Why open alerts end though what they report is not over: other alerts take their place."""
     keys, cluster = {condition.key for condition in held}, context.facts.cluster
-    reported_singly = {alert for alert, subject in keys if subject != cluster}
-    found: dict[tuple[str, str], str] = {}
+    over = "is over as a whole: each that is left has an alert of its own"
+    found = {(alert, cluster): over for alert, subject in keys if subject != cluster}
     for entry in context.book.entries:
-        if entry.subject == cluster and entry.alert in reported_singly:
-            found[entry.alert, cluster] = "is over as a whole: each that is left has an alert of its own"
         for alert in _SUCCESSORS.get(entry.alert, ()):
             subject = cluster if alert in _OF_CLUSTER else entry.subject
             if (alert, subject) in keys:

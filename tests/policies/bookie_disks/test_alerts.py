@@ -107,6 +107,16 @@ def test_thresholds_that_are_not_known_are_reported(thresholds: BookieThresholds
     assert run.see(disks(10, "b1", 50)).firing() == set()
 
 
+def test_a_bookie_that_its_registration_shows_as_read_only_was_never_full() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, **WIDE), registered(1, "w0 w1 w2", read_only="b1")).until(70)
+    assert [a.reason for a in run.alerts if a.alert == "bookie-read-only"] == ["by_hand"]
+
+
+def test_the_dirs_of_a_bookie_that_does_not_answer_are_not_named_too() -> None:
+    run = Run(settings(heartbeat="1d")).see(*all_disks(0, b1=50, **WIDE)).see(*all_disks(290, **WIDE)).until(301)
+    assert run.firing() == {("bookie-disks-unread", "b1", "warning")}
+
+
 def test_dirs_are_compared_as_paths() -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", {"/l/": 10.0}), *all_disks(0, **WIDE))
     run.see(disks(10, "b1", {"//l": 50.0})).until(100)
@@ -128,6 +138,7 @@ def test_a_saw_tooth_of_the_spare_bookie_is_one_alert() -> None:
     for second, free in enumerate([20, 21, 20, 21.5, 20], 1):
         run.see(disks(10 * second, "b3", free))
     assert [a.status.value for a in run.alerts if a.alert == "ensemble-at-risk"] == ["firing"]
+    assert run.see(disks(90, "b3", 50, read_only=True)).firing() >= {("ensemble-at-risk", "default", "warning")}
     assert run.see(disks(100, "b3", 22.1)).firing() == set()
 
 

@@ -165,6 +165,11 @@ def test_an_unread_bookie_does_not_hide_that_the_others_are_full() -> None:
     )
 
 
+def test_an_unread_bookie_allows_at_most_the_fallback_though_a_known_one_allows_more() -> None:
+    run = Run(settings(QUIET, fallback_factor=0.3)).see(failed(0, "b2"), registered(0, "b1 b2"), disks(0, "b1", 16))
+    assert run.verdict() == (0.3, "initial")
+
+
 def test_a_full_bookie_that_is_needed_opens_the_gate_by_the_margin_though_another_one_is_unread() -> None:
     run = Run(settings(QUIET)).see(failed(0, "b2"), registered(0, "b1 b2"), disks(0, "b1", 11))
     assert run.verdict() == (0.0, "hard_limit")
@@ -179,8 +184,8 @@ def test_a_read_only_bookie_that_was_never_read_does_not_count() -> None:
 
 
 def test_a_read_only_bookie_is_not_said_to_be_of_use() -> None:
-    run = Run(settings(QUIET, ensemble=3)).see(disks(0, "b1", 90), disks(0, "b2", 90, read_only=True))
-    assert run.last().explanation.endswith(": a ledger needs 3 bookies, and 1 can be used.")
+    run = Run(settings(QUIET, ensemble=4)).see(*all_disks(0, b1=90, b3=90), disks(0, "b2", 90, read_only=True))
+    assert run.last().explanation.endswith(": a ledger needs 4 bookies, and 2 can be used.")
 
 
 def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.free_space.alerts import render_factor
 from policies.free_space.gate import FactorVerdict, Gate, HoldReason, move
 from policies.units import millis_of, to_millis
 from tests.cases import for_each
@@ -123,3 +124,11 @@ def test_invariants_of_every_move_and_moving_again_at_once_changes_nothing(
     if after.rises_at_ms is not None:
         assert after.rises_at_ms > to_millis(NOW)
     assert move(after.gate, raw, stopping, recovered - stopping, NOW, settings).gate == after.gate
+
+
+@for_each(
+    ("factor", "text"),
+    [(0.0, "0.00"), (0.004, "less than 0.01"), (0.5, "0.50"), (0.996, "more than 0.99"), (1.0, "1.00")],
+)
+def test_a_factor_that_is_neither_0_nor_1_looks_like_neither(factor: float, text: str) -> None:
+    assert render_factor(factor) == text

@@ -140,6 +140,11 @@ def test_many_withheld_are_one_decision() -> None:
     assert len(run.quarantines()) == before
 
 
+def test_silence_ends_no_decision_about_many() -> None:
+    run = Run(ON, validity="100s").see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(300)
+    assert "lift" not in {d.verdict.value for d in run.quarantines()}
+
+
 def test_as_many_of_them_as_are_assigned_the_next_follow_and_the_last_stand_alone() -> None:
     run = Run(LONG, ON).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     assigned = " ".join(STRANGERS.split()[:42])
