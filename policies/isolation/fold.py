@@ -249,7 +249,7 @@ def _confirm_modes(
 
 def _latest(registrations: Iterable[BookieRegistration], presence: Presence) -> _Listed:
     """Registrations by bookie. Of a bookie that is listed twice, the latest registration counts."""
-    return {r.bookie: (r, presence) for r in sorted(registrations, key=lambda r: (r.czxid or 0, r.session or ""))}
+    return {r.bookie: (r, presence) for r in sorted(registrations, key=lambda r: r.czxid or 0)}
 
 
 def _register(last: BookieState, registration: BookieRegistration, presence: Presence, at_ms: int) -> BookieState:

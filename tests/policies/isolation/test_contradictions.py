@@ -126,3 +126,11 @@ def test_a_collector_whose_readings_alternate_gives_one_alert(every: float) -> N
         run.see(bookies(60 + number * every, "bk1" if number % 2 else "bk1 bk2 bk3 bk4 bk5"))
     assert {status for _, _, status, _ in run.said("bookies-unconfirmed")} == {"firing"}
     assert len({alert.alert_id for alert in run.alerts if alert.alert == "bookies-unconfirmed"}) == 1
+
+
+def test_while_collectors_disagree_no_bookie_is_newly_withheld() -> None:
+    run = Run(LONG, ON, max_quarantined=0, grace="30s").see(*everything(0, f"{MEMBERS} bk11", GROUPS, NAMESPACES))
+    for second in range(10, 60, 5):
+        for later, members in enumerate((MEMBERS, WITHOUT_BK1)):
+            run.see(replace(bookies(second + later, f"{members} bk11"), source=f"zk-{later}"))
+    assert run.quarantines() == []

@@ -7,7 +7,7 @@ import pytest
 from policies.bookie_readings import BookieRegistration, Bookies
 from policies.isolation.fold import fold
 from policies.isolation.settings import RuleSet
-from policies.isolation.state import BookieClusterState
+from policies.isolation.state import BookieClusterState, Presence
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
 from tests.cases import for_each
@@ -89,6 +89,17 @@ def test_the_last_promise_counts_in_whatever_order_they_come(order: tuple[int, .
     for second in order:
         run.see(promise(second, "acme/a", given[second]), seconds=40)
     assert run.placement("acme/a").promise is RuleSet.LEGACY
+
+
+def test_a_bookie_that_only_changes_its_mode_has_not_joined_again() -> None:
+    cluster = fold(BookieClusterState(), [bookies(0, "bk1"), bookies(10, "", read_only="bk1")], isolation())
+    assert [(b.presence, b.registered_ms) for b in cluster.bookies] == [(Presence.READ_ONLY, to_millis(at(0)))]
+
+
+def test_a_bookie_that_joined_and_left_is_away_since_the_first_reading_without_it() -> None:
+    seen = [bookies(0, "bk1 bk2"), bookies(5, "bk1 bk2 bk9"), bookies(7, "bk1 bk2"), bookies(30, "bk1 bk2")]
+    (left,) = (b for b in fold(BookieClusterState(), seen, isolation()).bookies if b.bookie == "bk9")
+    assert (left.presence, left.since_ms) == (Presence.OFFLINE, to_millis(at(7)))
 
 
 def test_a_bookie_without_czxid_that_has_another_session_joined_again() -> None:
