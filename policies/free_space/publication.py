@@ -55,7 +55,7 @@ class LastPublished(Struct, Generic[Key], array_like=True, frozen=True):
     full_ms: InstantMs | None = None
     """The published time at which a volume is full."""
     mode: str = ""
-    """The published mode; empty if an earlier version wrote this."""
+    """The published mode."""
     repeat_at_ms: InstantMs | None = None
     """The latest time of its repeat; other settings never postpone it. None if an earlier version wrote this."""
 
@@ -100,7 +100,7 @@ def emit_factor(
     full_ms = None if content.seconds_to_full is None else now_ms + round(1000 * content.seconds_to_full)
     now, in_force, due_ms = (factor, content.reason, content.limiting, issuer.stance), None, None
     if last is not None:
-        in_force = (last.factor, last.reason, last.limiting, last.mode or issuer.stance)
+        in_force = (last.factor, last.reason, last.limiting, last.mode)
         must_replace = content.is_asked_for or is_misleading(last.full_ms, full_ms, now_ms, settings)
         due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
     publication = Publication(now_ms, last.sequence if last else 0)

@@ -12,7 +12,6 @@ from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
-    NEVER,
     BookieClusterState,
     BookieState,
     Cohort,
@@ -90,11 +89,7 @@ class IsolationFacts:
 def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings: IsolationSettings) -> IsolationFacts:
     """Join the read models of a cluster as of now."""
     now_ms, validity_ms = to_millis(now), millis_of(settings.validity)
-    stale = {
-        name: status
-        for name, status in known.statuses.items()
-        if status.read_ms == NEVER or now_ms - status.read_ms >= validity_ms
-    }
+    stale = {name: status for name, status in known.statuses.items() if now_ms - status.read_ms >= validity_ms}
     read = Picture(known.membership(), known.cohorts)
     absent = map(split_group_member, known.groups_pending.missing_names())
     left = frozenset(bookie for group, bookie in absent if group == QUARANTINE_GROUP)

@@ -75,7 +75,7 @@ class BookieMembership:
 
     def serving(self, groups: frozenset[str], but: frozenset[str] = frozenset()) -> BookieSet:
         """The writable bookies in any of `groups` and in none of `but`."""
-        if but and self.members(but).isdisjoint(self.members(groups)):
+        if self.members(but).isdisjoint(self.members(groups)):
             but = frozenset()
         key = (groups, but)
         if key not in self._serving:

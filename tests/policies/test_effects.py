@@ -242,6 +242,12 @@ def test_only_a_limit_that_is_set_below_factor_1_is_held(
     assert [effect is not None and effect.is_held for effect in effects] == [is_held, is_held]
 
 
+def test_only_a_refusal_is_explained_by_its_outcome() -> None:
+    outcomes = (QuarantineOutcome.DONE, QuarantineOutcome.FAILED, QuarantineOutcome.TOO_MANY)
+    effects = [quarantined(outcome).effect() for outcome in outcomes]
+    assert [effect is not None and effect.detail is not None for effect in effects] == [False, False, True]
+
+
 def test_what_concerns_a_subject_that_needs_nothing_any_more_is_left_out() -> None:
     done = quarantined(QuarantineOutcome.DONE)
     lifted = decided().model_copy(update={"subject": done.subject()})

@@ -84,6 +84,7 @@ def test_a_read_only_bookie_is_named() -> None:
 @pytest.mark.parametrize(
     ("free", "reason", "words"),
     [
+        pytest.param([{}], "read_only", "is read-only", id="its disks are not read"),
         pytest.param([50, 50], "by_hand", "it was made read-only by hand; `curl -X PUT", id="by hand"),
         pytest.param([4, 4], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
         pytest.param([{"/l": 4, "/m": 50}, {"/m": 50}], "kept", "room again", id="the full dir left"),
