@@ -62,7 +62,7 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 MAX_CONNECTIONS = 16
 """Maximum number of parallel requests; a server handles them with threads that its own work needs, too."""
 
-ENDS_AT = "headgate_ends_at"
+ENDS_AT = "headgate.ends_at"
 """The extension of a request that ends it earlier: an instant on the monotonic clock, in seconds. Redirects keep it."""
 
 _Result = TypeVar("_Result")

@@ -17,9 +17,9 @@ from policies.free_space.alerts import (
     SpaceAlerts,
     VolumeGrowth,
     describe_fastest,
+    describe_request,
     follow_growth,
     follow_growth_before,
-    render_factor,
 )
 from policies.free_space.volumes import NEVER, Freshness
 from policies.observations import name_failure
@@ -303,8 +303,8 @@ def find_effect_conditions(
     for verdict, state in groups:
         if (found := describe_fastest(state.growths, state.growths_before, now_ms)) is None:
             continue
-        (fastest, fills), name, factor = found, verdict.group.name, verdict.move.gate.factor
-        request = f"slowed to {render_factor(factor)}" if factor else "stopped"
+        (fastest, fills), name = found, verdict.group.name
+        request = describe_request(verdict.move.gate.factor)
         summary = (
             f"publishing to group {name} of {cluster} is {request}, but {name_dir(*fastest.volume)} {fills}{limits}"
         )

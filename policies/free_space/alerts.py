@@ -7,7 +7,7 @@ Silence does not end it, either: a volume that is no longer read stays below its
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,8 +51,12 @@ def explain_factor(
         inaction = "; this is shadow mode, nothing is carried out"
     elif has_actuator is False:
         inaction = "; no actuator is set for this cluster"
-    request = f"slowed to {render_factor(factor)}" if factor else "stopped"
-    return f"{writers} should be {request}: {why}{inaction}."
+    return f"{writers} should be {describe_request(factor)}: {why}{inaction}."
+
+
+def describe_request(factor: float | None) -> str:
+    """Write what writers should be below factor 1.0: ``slowed to 0.50``, or ``stopped``."""
+    return f"slowed to {render_factor(factor)}" if factor else "stopped"
 
 
 def explain_hold(things: str, raw_factor: float, settings: FreeSpaceSettings) -> str:
@@ -264,7 +268,6 @@ MOST_ALERTS = 500
 # Where limits fell to below half, a growth that did not fall to below half is not slowed down, except for the least
 # that the limits let through in any case. Two such windows, one after the other, show that something escapes them.
 
-Key_co = TypeVar("Key_co", bound=tuple[Any, ...], covariant=True)
 ReadingT = TypeVar("ReadingT", bound=Reading)
 
 HALF = 0.5
@@ -313,26 +316,6 @@ class GrowthBefore(Struct, Generic[Key], array_like=True, frozen=True):
     bytes_per_second: float
 
 
-class GrowingVolume(Protocol[Key_co]):
-    """A volume that limits its cluster."""
-
-    @property
-    def key(self) -> Key_co:
-        """The volume."""
-
-    @property
-    def state(self) -> VolumeState:
-        """Its last good reading."""
-
-    @property
-    def freshness(self) -> Freshness:
-        """How much that reading is worth."""
-
-    @property
-    def tightness(self) -> tuple[Any, ...]:
-        """Sorts volumes, the tightest first."""
-
-
 def follow_actuator(
     state: EffectState, observations: Sequence[Observation], kind: type[ReadingT], now_ms: int, validity_ms: int
 ) -> tuple[EffectState, ReadingT | None]:
@@ -347,7 +330,7 @@ def follow_actuator(
 
 
 def follow_growth_before(
-    known: Iterable[GrowthBefore[Key]], limiting: Iterable[GrowingVolume[Key]], *, is_slowed: bool
+    known: Iterable[GrowthBefore[Key]], limiting: Iterable[SpaceVerdict[Key]], *, is_slowed: bool
 ) -> tuple[GrowthBefore[Key], ...]:
     """Return the fastest growth of each limiting volume from before all limits were in force.
 
@@ -382,7 +365,7 @@ def describe_fastest(
 
 
 def follow_growth(
-    before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[GrowingVolume[Key], float]], window_seconds: float
+    before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[SpaceVerdict[Key], float]], window_seconds: float
 ) -> tuple[VolumeGrowth[Key], ...]:
     """Return the growth of limiting volumes while limits are in force.
 
@@ -399,13 +382,13 @@ def follow_growth(
     return tuple(_measure_growth(known.get(v.key), v, expected, window_seconds) for v, expected in ordered)
 
 
-def _is_shown(volume: GrowingVolume[Key], before: VolumeGrowth[Key] | None) -> bool:
+def _is_shown(volume: SpaceVerdict[Key], before: VolumeGrowth[Key] | None) -> bool:
     is_kept = volume.freshness is Freshness.STALE and before is not None and before.is_unexpected
     return is_kept or volume.freshness is Freshness.FRESH
 
 
 def _measure_growth(
-    before: VolumeGrowth[Key] | None, volume: GrowingVolume[Key], expected: float, window_seconds: float
+    before: VolumeGrowth[Key] | None, volume: SpaceVerdict[Key], expected: float, window_seconds: float
 ) -> VolumeGrowth[Key]:
     read_ms, free = volume.state.read_ms, volume.state.usable_bytes
     start = VolumeGrowth(volume.key, read_ms, free, most_bytes_per_second=expected)

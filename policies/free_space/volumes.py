@@ -252,6 +252,11 @@ class SpaceVerdict(VolumeFacts[Key], Generic[Key], frozen=True, gc=False):
     """The free space by which it was judged, if that is not what it has."""
 
     @property
+    def tightness(self) -> tuple[Any, ...]:
+        """Sorts volumes, the tightest first; each policy has its own order."""
+        raise NotImplementedError
+
+    @property
     def judged_bytes(self) -> int:
         """The free space by which it was judged."""
         return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes

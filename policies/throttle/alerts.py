@@ -16,8 +16,8 @@ from policies.free_space.alerts import (
     SpaceAlerts,
     VolumeGrowth,
     describe_fastest,
+    describe_request,
     follow_growth,
-    render_factor,
 )
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, VolumeFacts, is_overdue
@@ -375,7 +375,8 @@ def find_effect_conditions(
     labels = {"cluster": cluster}
     if quotas.factor is not None and quotas.factor < 1.0 and not quotas.set_count:
         why = quotas.not_set or "the quota actuator has set no quota"
-        summary = f"{cluster} should be {_request(quotas)}, which is not carried out: nobody is slowed down: {why}"
+        request = f"{cluster} should be {describe_request(quotas.factor)}"
+        summary = f"{request}, which is not carried out: nobody is slowed down: {why}"
         yield Condition(NOT_CARRIED_OUT, cluster, Severity.CRITICAL, "not_set", summary, labels, (state.id,))
     if quotas.escaping_count or quotas.clients_without_id_escape:
         severity = Severity.CRITICAL if quotas.factor == 0.0 and quotas.escaping_count else Severity.WARNING
@@ -397,7 +398,7 @@ def find_effect_conditions(
     if (found := describe_fastest(growths, growths_before, now_ms)) is not None:
         fastest, fills = found
         summary = (
-            f"{cluster} is {_request(quotas)}, but {name_volume(fastest.volume)} {fills} where its "
+            f"{cluster} is {describe_request(quotas.factor)}, but {name_volume(fastest.volume)} {fills} where its "
             f"quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
             f"{_find_cause(quotas, find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
         )
@@ -414,10 +415,6 @@ def _describe_escapes(cluster: str, quotas: QuotaState) -> Iterator[str]:
     if quotas.clients_without_id_escape:
         stop = "" if quotas.factor == 0.0 else ", and only a stop with `cover: all` reaches them"
         yield f"clients of {cluster} without a client id may escape: no quota of a client id applies to them{stop}"
-
-
-def _request(quotas: QuotaState) -> str:
-    return f"slowed to {render_factor(quotas.factor)}" if quotas.factor else "stopped"
 
 
 def find_effect_ends(
