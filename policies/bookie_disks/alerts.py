@@ -145,8 +145,7 @@ def find_conditions(
         summary = f"{name} left while it limited its bookie, and no longer counts"
         yield NAMES.make_condition(context.cluster, FORGOTTEN, Severity.WARNING, "departed_volume", dir_.key, summary)
     for bookie in bookies.values():
-        if not bookie.is_calm:
-            yield from _find_bookie_conditions(context, bookie)
+        yield from _find_bookie_conditions(context, bookie)
     for group in groups:
         yield from _find_group_conditions(context, group)
     if not any(bookie.facts.freshness is Freshness.FRESH for bookie in bookies.values()):

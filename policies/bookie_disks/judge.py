@@ -20,7 +20,7 @@ from policies.bookie_disks.state import (
     facts,
 )
 from policies.free_space.gate import FactorVerdict, Gate, GateMove, first_move, move
-from policies.free_space.limits import Limit, LimitHit
+from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import (
     NEVER,
     Freshness,
@@ -78,8 +78,6 @@ class BookieVerdict(Struct, frozen=True, gc=False):
     """Whether it takes data, and each of its dirs is above both limits."""
     has_room: bool
     """Whether it takes data, and each of its dirs is above both limits by the recovery margin."""
-    is_calm: bool
-    """Whether no alert about it or its dirs can fire or go on firing."""
     soonest_full: DirVerdict | None
     rank: tuple[float, float, float, str]
     """Sorts bookies: the best first."""
@@ -151,13 +149,7 @@ def _judge(
         is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
         is_clear=takes_data and not any(d.is_within_margin(settings) for d in dirs),
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
-        has_room=takes_data and not any(_is_within_margin(d, d.judged_bytes, settings) for d in dirs),
-        is_calm=takes_data
-        and state.has_thresholds
-        and not bookie.is_unread
-        and soonest is None
-        and not any(d.is_unreadable(bookie) for d in dirs)
-        and not any(_is_noted(d, state, settings) for d in dirs),
+        has_room=takes_data and not any(_is_within_margin(d, settings) for d in dirs),
         soonest_full=soonest,
         # By the factor, then by the time until it is full, then by the share that is free.
         rank=(
@@ -170,20 +162,12 @@ def _judge(
     )
 
 
-def _is_noted(verdict: DirVerdict, state: BookieDiskState, settings: BookieDisksSettings) -> bool:
-    """Whether a dir is near a limit, or beyond a threshold of its bookie."""
-    suspension = state.thresholds.suspension if state.thresholds is not None else None
-    return _is_within_margin(verdict, verdict.state.usable_bytes, settings, suspension)
-
-
-def _is_within_margin(
-    verdict: DirVerdict, usable_bytes: int, settings: BookieDisksSettings, suspension: Limit | None = None
-) -> bool:
-    """Whether a dir is not above all limits by the recovery margin; False for one that was never read."""
-    limits = (limit for limit in (settings.soft, settings.hard, suspension) if limit is not None)
+def _is_within_margin(verdict: DirVerdict, settings: BookieDisksSettings) -> bool:
+    """Whether a dir is not above both limits by the recovery margin; False for one that was never read."""
+    limits = (limit for limit in (settings.soft, settings.hard) if limit is not None)
     total_bytes, margin = verdict.state.total_bytes, settings.recovery_margin
     is_read = verdict.freshness is not Freshness.NEVER_READ
-    return is_read and any(limit.reached(usable_bytes, total_bytes, margin=margin) for limit in limits)
+    return is_read and any(limit.reached(verdict.judged_bytes, total_bytes, margin=margin) for limit in limits)
 
 
 def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
