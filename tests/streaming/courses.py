@@ -28,14 +28,16 @@ from policies.switching.events import Event
 from policies.switching.judge.results import DecisionDraft
 from policies.switching.policy import SwitchingPolicy
 from policies.units import from_millis, to_millis
-from policies.wire import decision_event, observation_event
+from policies.wire import ObservedRecord, decision_event, observation_event
 from streaming.host import PolicyHost
-from streaming.operator import PolicyOperator
+from streaming.operator import KeyTransition, PolicyOperator
 from streaming.replay import Recorded, Replay
-from tests.golden import DATA, Batch, Course, Published, read_courses
+from tests.golden import DATA, OF_A_KEY, Batch, Course, Published, read_courses
+from tests.policies.scenario import at
 from tests.policies.switching.wire import CLUSTER, SETTINGS, readings_of
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import VirtualRun
+from tests.streaming.transitions import Transitions
 
 PREFIX = "headgate"
 TIMERS = f"{PREFIX}.timers"
@@ -80,7 +82,8 @@ def replay(course: Course) -> Iterator[Published]:
     ]
     for decision in engine.run(records, from_millis(course.batches[-1].at_ms)):
         yield Published(0, "replay", json.loads(decision_event(decision)))
-    assert not engine.rejected
+    for place, error in engine.rejected:
+        yield Published(0, "rejected", {"place": place, "error": str(error)})
 
 
 def without_identities(published: Iterable[Published]) -> list[Published]:
@@ -112,17 +115,26 @@ class Recorder:
         self.courses: list[Course] = []
         self._runs: dict[int, tuple[Any, list[Batch]]] = {}
         self._worlds: dict[int, World] = {}
+        self._keys: dict[int, tuple[Transitions, list[Batch]]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         """Record one test."""
-        self._runs, self._worlds, before = {}, {}, World.tell
+        self._runs, self._worlds, self._keys, before, take = {}, {}, {}, World.tell, Transitions.take
 
         def tell(world: World, *events: Event) -> list[DecisionDraft]:
             self._worlds[id(world)] = world
             return before(world, *events)
 
-        with patch.object(VirtualRun, "step", self._hook(VirtualRun.step)), patch.object(World, "tell", tell):
+        def take_batch(key: Transitions, seconds: float, *records: ObservedRecord) -> KeyTransition:
+            self._keys.setdefault(id(key), (key, []))[1].append(_read_batch(seconds, records))
+            return take(key, seconds, *records)
+
+        with (
+            patch.object(VirtualRun, "step", self._hook(VirtualRun.step)),
+            patch.object(World, "tell", tell),
+            patch.object(Transitions, "take", take_batch),
+        ):
             yield
         runs = list(self._runs.values())
         for world in self._worlds.values():
@@ -132,6 +144,10 @@ class Recorder:
             ]
             runs.append((SwitchingPolicy(CLUSTER, SETTINGS), batches))
         self.courses += (_describe(f"{item.nodeid}#{number}", *run) for number, run in enumerate(runs))
+        for number, (key, batches) in enumerate(self._keys.values()):
+            block = key.host.settings.get(key.key[0])
+            settings = {} if block is None else block.model_dump(mode="json", exclude_unset=True)
+            self.courses.append(Course(f"{item.nodeid}{OF_A_KEY}{number}", *key.key, settings, tuple(batches)))
 
     def _hook(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def record(run: Any, observations: Sequence[Observation], now: datetime) -> Any:
@@ -146,6 +162,13 @@ def _read_event(at_ms: int, event: Event, number: int) -> list[Observation]:
     """The readings that a collector, an executor or an operator would publish for an event of the machine."""
     readings = enumerate(readings_of(event, at_ms))
     return [Observation(f"o{number:04d}-{part}", from_millis(at_ms), reading) for part, reading in readings]
+
+
+def _read_batch(seconds: float, records: Sequence[ObservedRecord]) -> Batch:
+    named = (
+        (r.topic.removeprefix(f"{PREFIX}."), r.appended_ms, (r.value or b"").decode(errors="replace")) for r in records
+    )
+    return Batch(to_millis(at(seconds)), tuple(named))
 
 
 def _batch(observations: Sequence[Observation], now: datetime) -> Batch:
