@@ -105,6 +105,9 @@ class NamespaceAffinity(Observed):
     ensemble_size: int | None = Field(
         default=None, ge=1, le=MAX_ENSEMBLE, description="The bookies a ledger spreads over."
     )
+    has_policies: bool = Field(
+        default=True, description="Whether its policies were found; without them, its ensemble is not known."
+    )
     write_quorum: int | None = Field(default=None, ge=1, le=MAX_ENSEMBLE, description="The copies of each entry.")
     ack_quorum: int | None = Field(default=None, ge=0, le=MAX_ENSEMBLE, description="The copies a producer waits for.")
 

@@ -161,9 +161,10 @@ class AffinityTree:
         if tenants is None or (paths and not persistences):
             raise UserError(_explain_elsewhere(cluster, store, tenants is not None, paths))
         namespaces = {
-            name: namespace_affinity(affinity, node.value if (node := persistences.get(f"{POLICIES}/{name}")) else None)
+            name: namespace_affinity(affinity, node.value if node else None, has_policies=node is not None)
             for name, affinity in sorted(isolated.items())
             if affinity is not None
+            for node in (persistences.get(f"{POLICIES}/{name}"),)
         }
         return BookieAffinity(
             cluster=cluster,
@@ -224,9 +225,12 @@ def _children(reader: Reader, paths: Iterable[str]) -> list[str]:
     return [f"{path}/{name}" for path, names in answers for name in names or ()]
 
 
-def namespace_affinity(affinity: AffinityDocument, persistence: PersistenceDocument | None) -> NamespaceAffinity:
-    """Return a namespace's part of the reading."""
-    return NamespaceAffinity(**affinity.model_dump(), **(persistence or PersistenceDocument()).model_dump())
+def namespace_affinity(
+    affinity: AffinityDocument, persistence: PersistenceDocument | None, *, has_policies: bool = True
+) -> NamespaceAffinity:
+    """Return a namespace's part of the reading; without its policies, its ensemble is not known."""
+    parts = affinity.model_dump() | (persistence or PersistenceDocument()).model_dump()
+    return NamespaceAffinity(**parts, has_policies=has_policies)
 
 
 def _problems(nodes: Mapping[str, ParsedNode[AffinityDocument] | ParsedNode[PersistenceDocument]]) -> str | None:

@@ -31,6 +31,7 @@ from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
     ALL_OTHERS,
     NEVER,
+    UNKNOWN_ENSEMBLE,
     VANISHED,
     BookieClusterState,
     BookieState,
@@ -371,7 +372,8 @@ def collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[
     for name, affinity in found.items():
         # An empty list in the znode is split into one empty name, which is no group.
         primary, secondary = (tuple(sorted(set(groups) - {""})) for groups in (affinity.primary, affinity.secondary))
-        alike.setdefault((primary, secondary, affinity.strict, affinity.ensemble_size), []).append(name)
+        ensemble_size = affinity.ensemble_size if affinity.has_policies else UNKNOWN_ENSEMBLE
+        alike.setdefault((primary, secondary, affinity.strict, ensemble_size), []).append(name)
     cohorts = (Cohort(*key, tuple(sorted(names))) for key, names in alike.items())
     return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
 

@@ -19,6 +19,7 @@ from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, 
 from policies.isolation.state import (
     NEVER,
     NO_NEEDS,
+    UNKNOWN_ENSEMBLE,
     BookieState,
     Cohort,
     GivenPromise,
@@ -60,6 +61,8 @@ class PlacementJudgement:
     """Whether the namespaces' own policies ask for strict rules, which their brokers ignore."""
     is_broker_wide: bool = False
     """Whether the groups are those of the brokers, since the namespaces have none of their own."""
+    is_ensemble_assumed: bool = False
+    """Whether the ensemble is the default only because the namespaces' policies were not found."""
 
     @cached_property
     def leak_parts(self) -> tuple[BookieSet, ...]:
@@ -110,6 +113,7 @@ class PlacementJudgement:
             _write_member("Tier", placed.tier),
         )
         text = f"({', '.join(values)}) {placed.feasible} {self.promised.feasible} {self.asked_strict}"
+        text += " assumed" if self.is_ensemble_assumed else ""
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -190,6 +194,7 @@ def judge_placement(
         reason=reason,
         asked_strict=asked_strict,
         is_broker_wide=is_broker_wide and bool(affinity),
+        is_ensemble_assumed=cohort.ensemble_size == UNKNOWN_ENSEMBLE,
     )
 
 

@@ -71,6 +71,8 @@ def explain_placement(judged: PlacementJudgement) -> str:
         case PlacementVerdict.ISOLATED | PlacementVerdict.ASKED_FOR:
             explained = f"keeps to {_name_owner(judged)} groups: {_explain_primary(judged)}"
     asked = "; strict is asked for, and no released Pulsar reads that" if judged.asked_strict else ""
+    if judged.is_ensemble_assumed:
+        asked += f"; its policies were not found, so its ensemble is not known, and {size} is assumed"
     return f"{explained}{asked}"
 
 

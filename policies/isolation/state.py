@@ -21,6 +21,7 @@ from policies.observations import Observation, Outcome, sort_observations
 from policies.units import InstantMs
 
 NEVER = -1
+UNKNOWN_ENSEMBLE = 0
 VANISHED = "vanished"
 """The outcome of a good reading from which most entries vanished, until a second reading confirms it."""
 
@@ -81,6 +82,7 @@ class Cohort(Struct, array_like=True, frozen=True, gc=False):
     secondary: tuple[str, ...]
     strict: bool | None
     ensemble_size: int | None
+    """None: the brokers' default; `UNKNOWN_ENSEMBLE`: the namespaces have no policies where they were looked for."""
     namespaces: tuple[str, ...]
 
     @property

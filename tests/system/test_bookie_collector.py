@@ -520,10 +520,11 @@ def test_namespaces_are_read_with_their_groups_and_their_persistence(watch: Watc
     tree.put("/admin/local-policies/old/cluster/ns", affinity("a"))
     quorums = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2}
     tree.put("/admin/policies/t/ns", {"persistence": quorums, "replication_clusters": ["x"]})
+    tree.client.delete("/admin/policies/old", recursive=True)
     reading = watch.poll_affinity()
     assert (reading.outcome, reading.detail) == (Outcome.OK, None)
     both = NamespaceAffinity(primary=("a", "b"), secondary=("c",), ensemble_size=3, write_quorum=2, ack_quorum=2)
-    assert reading.namespaces == {"t/ns": both, "old/cluster/ns": NamespaceAffinity(primary=("a",))}
+    assert reading.namespaces == {"t/ns": both, "old/cluster/ns": NamespaceAffinity(primary=("a",), has_policies=False)}
 
 
 def test_policies_and_ledgers_that_lie_elsewhere_are_no_empty_ones(watch: Watch, tree: Tree) -> None:

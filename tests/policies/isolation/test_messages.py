@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.policy import IsolationPolicy
 from policies.pauses import PolicyPause
 from policies.units import to_millis
@@ -200,3 +201,15 @@ def test_a_group_that_vanished_is_named() -> None:
 def test_an_alert_names_the_one_that_takes_its_place(then: Any, alert: str, end: str) -> None:
     run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} bk11", GROUPS, {})).feed(then)
     assert run.latest(alert).summary == f"{alert} of c1/bk11 {end}"
+
+
+@pytest.mark.parametrize("has_policies", [True, False])
+def test_an_ensemble_that_is_only_assumed_is_named_in_the_decision_and_in_the_alert(*, has_policies: bool) -> None:
+    """Another namespace's policies are there, so the configuration store is no other one."""
+    lone = NamespaceAffinity(primary=("g",), has_policies=has_policies)
+    run = Run(LONG).see(*everything(0, "bk1 bk2", {"g": "bk1"}, {"t/a": lone, "t/b": "g"}))
+    words = "; its policies were not found, so its ensemble is not known, and 2 is assumed"
+    assert (words in run.placement("t/a").explanation) is not has_policies
+    assert words not in run.placement("t/b").explanation
+    leak = next(each for each in run.alerts if each.alert == "isolation-leak" and each.subject.endswith("t/a"))
+    assert (words in leak.summary) is not has_policies
