@@ -101,8 +101,10 @@ def _fold_reading(before: BookieClusterState, seen: Observation, settings: Isola
     if is_vanished:
         doubtful[status_field] = seen.at_ms
     elif (doubtful_ms := doubtful.pop(status_field, None)) is not None and not is_first:
-        # If it shows the confirmed members again, the doubt ends `confirm_after` later: each second reading may be odd.
-        is_waiting = seen.at_ms < doubtful_ms + confirm_ms and list_members(after) == list_members(before)
+        # If it shows the confirmed members again, the doubt ends with the next one in a row, `confirm_after` after the
+        # odd one at the earliest: however slowly collectors alternate, each second reading may be odd.
+        is_alone = getattr(before, status_field).outcome == VANISHED or seen.at_ms < doubtful_ms + confirm_ms
+        is_waiting = is_alone and list_members(after) == list_members(before)
         if is_waiting:
             doubtful[status_field] = doubtful_ms
     fields = {status_field: status, waiting_field: since_ms if is_waiting else None}

@@ -118,7 +118,7 @@ def test_an_unstable_bookie_holds_up_no_other_and_is_believed_when_it_is_confirm
     assert run.placement("acme/a").candidates == tuple(sorted(others.split()))
 
 
-@pytest.mark.parametrize("every", [1, 2.5, 5])
+@pytest.mark.parametrize("every", [1, 2.5, 5, 11, 60])
 def test_a_collector_whose_readings_alternate_gives_one_alert(every: float) -> None:
     """A name server with two answers."""
     run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk4 bk5", {"g": "bk1 bk2 bk3 bk4 bk5"}, {"t/ns": "g"}))
