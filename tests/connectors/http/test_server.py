@@ -192,15 +192,13 @@ def test_where_all_wait_for_an_answer_a_new_one_is_answered(monkeypatch: pytest.
             await asyncio.to_thread(ends.wait, 30)
         await app(scope, receive, send)
 
-    try:
-        with (
-            serving(serve=slow_but_health) as server,
-            connected(server.port, 10, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
-        ):
-            for _ in range(10):
-                assert get(server.port, "/-/healthy") == b"ok"
-    finally:
-        ends.set()
+    with (
+        serving(serve=slow_but_health) as server,
+        connected(server.port, 10, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    ):
+        answers = [get(server.port, "/-/healthy") for _ in range(10)]
+        ends.set()  # the server waits for its threads
+    assert answers == 10 * [b"ok"]
 
 
 def test_those_that_wait_for_no_answer_give_way_to_the_answer_that_is_being_made(
