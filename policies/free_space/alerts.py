@@ -109,7 +109,10 @@ def describe_measured(at_ms: int, now_ms: int) -> str:
 def describe_ahead(volume: SpaceVerdict[Any], now_ms: int) -> str:
     """Write the free space by which a volume was judged, if that is not what it has."""
     ahead, rate = volume.ahead, describe_rate(volume.state, now_ms)
-    return f" ({human_bytes(ahead.usable_bytes)} in {human_seconds(ahead.seconds)} at the {rate})" if ahead else ""
+    if ahead is None:
+        return ""
+    old = "" if rate == "present rate" else f", at the {rate}"
+    return f" ({human_bytes(ahead.usable_bytes)} when a change takes effect, in {human_seconds(ahead.seconds)}{old})"
 
 
 def render_rate(bytes_per_second: int | None, nothing: str, per: str = "") -> str:

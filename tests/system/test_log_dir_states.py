@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from kafka import KafkaAdminClient
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
 from connectors.throttle.cordons import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
+from policies.free_space.limits import Limit
 from policies.observations import Observation, Outcome, Reading
-from policies.throttle.readings import KafkaReading
+from policies.throttle.readings import KafkaReading, ReplicaSizes
 from tests.policies.scenario import Run, at, throttle
 from tests.system.brokers import kill_broker
 from tests.system.waiting import eventually
@@ -48,6 +51,55 @@ def test_a_volume_that_an_operator_cordons_is_named_no_more(kafka: EmbeddedKafka
     admin.incremental_alter_configs([broker])[broker].result(30)
     is_open = f"{dirs[1]} is at its limit"
     eventually("the broker shows it", lambda: is_open in check_cordons("payments", watched, settings).detail)
+
+
+def test_replicas_that_move_between_log_dirs_are_apart_from_what_their_topic_writes(
+    kafka: EmbeddedKafka, dirs: tuple[Path, Path]
+) -> None:
+    """Cruise Control and `kafka-reassign-partitions` move data so; the broker's answer marks it (`is_future_key`)."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    slow = ConfigEntry(
+        "replica.alter.log.dirs.io.max.bytes.per.second", "1000000", incremental_operation=AlterConfigOpType.SET
+    )
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[slow])
+    admin.incremental_alter_configs([broker])[broker].result(30)
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "compression.type": "none"})
+    for _ in range(320):
+        producer.produce("orders", bytes(65_536))
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    source, target = sorted(map(str, dirs), key=lambda each: not (Path(each) / "orders-0").exists())
+    mover = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    mover.alter_replica_log_dirs({("orders", 0, 1): target})
+    mover.close()
+
+    readings: list[Reading] = []
+    collector = LogDirsCollector(
+        "payments",
+        WatchedKafka(bootstrap_servers=kafka.bootstrap_servers),
+        readings.append,
+        PollMetrics(CollectorRegistry()),
+        replica_sizes=ReplicaSizesReader(
+            [Limit.model_validate({"available_ratio_below": 1.0})], alert_seconds=0.0, interval_seconds=0.2
+        ),
+    )
+
+    def moved() -> list[tuple[str, bool]]:
+        collector.poll_once()
+        sizes = [each for each in readings if isinstance(each, ReplicaSizes)]
+        return [
+            (volume.log_dir, topic.is_moved)
+            for volume in (sizes[-1].volumes if sizes else ())
+            for topic in volume.topics
+            if topic.topic == "orders" and (topic.bytes_per_second or 0) > 0
+        ]
+
+    try:
+        assert eventually("the target grows", moved) == [(target, True)]
+    finally:
+        collector.close()
+    assert source != target
 
 
 def test_a_disk_that_failed_before_the_start_counts_as_the_fallback(

@@ -1,6 +1,11 @@
 """The whole loop on real brokers with small real disks, filled by real producers."""
 
+import json
 import os
+import secrets
+import shutil
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -43,6 +48,16 @@ class Watched:
         """The broker with the least free space."""
         return min(self.disks, key=self.usable_bytes)
 
+    def set_up_again(self) -> None:
+        """Replace the cluster by a new, empty one behind the same addresses."""
+        self.kafka.stop()
+        identity = self.kafka.data_dir / "cluster.json"
+        ports = json.loads(identity.read_text())
+        for folder in (*self.kafka.data_dir.glob("broker-*"), *(disk / "logs" for disk in self.disks.values())):
+            shutil.rmtree(folder)
+        identity.write_text(json.dumps({**ports, "cluster_id": secrets.token_urlsafe(16)}))
+        self.kafka.start()
+
 
 @dataclass
 class Loop:
@@ -50,12 +65,19 @@ class Loop:
 
     watched: Watched
     headgate: Headgate
+    file: Path
     servers: str
     prefix: str
     port: int
 
     def decided(self) -> Topic:
         return Topic(self.servers, f"{self.prefix}.decided.throttle")
+
+    def headgate_command(self, name: str, *options: str) -> None:
+        """Run a command about the watched cluster, as an operator does."""
+        command = [sys.executable, "-m", "deploy.cli", name, "--cluster", "payments", *options, "-s", str(self.file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +122,7 @@ def loop(watched: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFac
     )
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
         await_ready(headgate, port)
-        yield Loop(watched, headgate, loop_kafka, prefix, port)
+        yield Loop(watched, headgate, file, loop_kafka, prefix, port)
         assert headgate.stop() == 0
         assert "Traceback" not in headgate.output(), headgate.output()
 
@@ -184,6 +206,34 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
         killed = [d["sequence"] for d in decided.data()].index(slowed["sequence"])
         opened = next(d for d in decided.data()[killed + 1 :] if d["factor"] > slowed["factor"])
         assert (opened["verdict"], opened["brokers"]["stale"]) == ("raise", 0)
+
+
+def test_an_operator_forgets_the_dir_of_a_dead_broker_and_adopts_a_cluster_that_was_set_up_again(loop: Loop) -> None:
+    """Both commands take the way through Spark's own routing."""
+    watched = loop.watched
+    with loop.decided() as decided, Topic(loop.servers, f"{loop.prefix}.decided.alerts") as alerts:
+        eventually("factor 1.0", lambda: _factor(decided) == 1.0)
+        ballast = watched.disks[2] / "ballast"
+        ballast.write_bytes(b"\0" * (watched.usable_bytes(2) - (SOFT + HARD) // 2))
+        eventually("all of the ballast is seen", lambda: _last_at(decided, 2, watched.usable_bytes(2)))
+        kill_broker(watched.kafka, 2)
+        eventually("it alone is stale", lambda: _last_stale(decided, brokers=1))
+        loop.headgate_command("forget", "--broker", "2", "--log-dir", str(watched.disks[2] / "logs"))
+        eventually("the others decide", lambda: _factor(decided) == 1.0)
+        ballast.unlink()
+
+        began = len(alerts.data())
+        watched.set_up_again()
+        eventually("an alert", lambda: _replaced(alerts, began) == ["firing"])
+        loop.headgate_command("adopt")
+        eventually("it is resolved", lambda: _replaced(alerts, began) == ["firing", "resolved"])
+        eventually("the new brokers count", lambda: decided.data()[-1]["brokers"]["counted"] == 2)
+
+
+def _replaced(alerts: Topic, began: int) -> list[str]:
+    """The beginnings and ends of `cluster-replaced`, repetitions left out."""
+    told = [each["status"] for each in alerts.data()[began:] if each["alert"] == "cluster-replaced"]
+    return list(dict.fromkeys(told))
 
 
 def _batches_and_sockets(headgate: Headgate, port: int) -> tuple[float, int]:

@@ -277,7 +277,7 @@ def test_a_dir_that_fills_is_judged_by_its_free_space_after_the_dead_time() -> N
 
     run = fill("2s")
     assert run.verdict()[0] == pytest.approx((16 - 0.3 * 13 - 12) / 8, abs=0.01)
-    assert "has 16.0 GB free of 100 GB (12.1 GB in 13 s at the present rate), and with" in run.last().explanation
+    assert "free of 100 GB (12.1 GB when a change takes effect, in 13 s), and with" in run.last().explanation
     assert fill(None).verdict()[0] == 0.5
 
 
@@ -286,7 +286,7 @@ def test_a_rate_that_is_older_than_two_polls_has_its_age() -> None:
     run.feed([disks(10 * n, "b1", 46 - 3 * n) for n in range(11)])
     assert "; full in 53 s at the present rate." in run.last().explanation
     run.until(160)
-    assert "(12.1 GB in 13 s at the rate of 60 s ago)" in run.last().explanation
+    assert "(12.1 GB when a change takes effect, in 13 s, at the rate of 60 s ago)" in run.last().explanation
     assert "; full in 0 s at the rate of 60 s ago." in run.last().explanation
 
 

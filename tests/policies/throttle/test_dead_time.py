@@ -24,13 +24,13 @@ def fill(rate: float, free: float, **more: Any) -> Run:
 def test_the_sentence_names_both_numbers() -> None:
     run = fill(50e6, 3 * GB)
     assert run.factor == pytest.approx((3 - 1 - 0.05 * 16) / 4)
-    assert "has 3.0 GB free of 100 GB (2.2 GB in 16 s at the present rate), between" in run.last.explanation
+    assert "has 3.0 GB free of 100 GB (2.2 GB when a change takes effect, in 16 s), between" in run.last.explanation
 
 
 def test_a_stop_begins_before_the_limit() -> None:
     run = fill(100e6, 2 * GB)
     assert (run.factor, run.last.reason.value) == (0.0, "hard_limit")
-    assert "has 2.0 GB free of 100 GB (400 MB in 16 s at the present rate), at or below" in run.last.explanation
+    assert "has 2.0 GB free of 100 GB (400 MB when a change takes effect, in 16 s), at or below" in run.last.explanation
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_silence_opens_no_gate_that_the_dead_time_closed(
 def test_the_sentence_of_the_margin_names_both_numbers() -> None:
     run = fill(63e6, 2 * GB, recovery_margin=0.6).feed([log_dirs(LAST + 1, 1, round(2 * GB - 63e6))])
     assert run.last.reason.value == "recovery_margin"
-    assert "has 1.9 GB free of 100 GB (1.5 GB in 7 s at the present rate), and must be clear" in run.last.explanation
+    assert "free of 100 GB (1.5 GB when a change takes effect, in 7 s), and must be clear" in run.last.explanation
 
 
 @given(st.floats(0.0, 3e8), st.floats(0.0, 3e8), st.floats(0.1, 8.0))
