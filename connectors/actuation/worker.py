@@ -148,6 +148,24 @@ class ActionRate:
         self._acted_at.append(self._clock())
 
 
+class BrokerRateLimit:
+    """Allows one action per broker and interval."""
+
+    def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._free_at: dict[str, float] = {}
+
+    def wait_seconds(self, member: str) -> float:
+        """Return the time until an action at a broker is allowed; 0 if one is allowed now."""
+        return max(0.0, self._free_at.get(member, 0.0) - self._clock())
+
+    def count_action(self, member: str) -> None:
+        """Count an action that is done now."""
+        now = self._clock()
+        self._free_at = {m: at for m, at in self._free_at.items() if at > now} | {member: now + self._interval_seconds}
+
+
 class Worker(ABC, Generic[Fenced]):
     """Carries out one cluster's decisions. `receive` and `wake` may be called from any thread, the rest from one."""
 

@@ -1,6 +1,6 @@
 """The unload actuator: unloads bundles, or has them owned again, as the sessions policy decides."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from connectors.actuation.order_worker import (
     PublishAudit,
     UnknownOutcomeError,
 )
-from connectors.actuation.worker import SYSTEM_CLOCK, Clock
+from connectors.actuation.worker import SYSTEM_CLOCK, BrokerRateLimit, Clock
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import (
@@ -371,24 +371,6 @@ class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics])
 _SURVEYS = stop_after_attempt(3)
 _CLOCK_SLACK = timedelta(minutes=1)
 """Possible difference between our clock and Kafka's."""
-
-
-class BrokerRateLimit:
-    """Allows one action per broker and interval."""
-
-    def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
-        self._interval_seconds = interval_seconds
-        self._clock = clock
-        self._free_at: dict[str, float] = {}
-
-    def wait_seconds(self, member: str) -> float:
-        """Return the time until an action at a broker is allowed; 0 if one is allowed now."""
-        return max(0.0, self._free_at.get(member, 0.0) - self._clock())
-
-    def count_action(self, member: str) -> None:
-        """Count an action that is done now."""
-        now = self._clock()
-        self._free_at = {m: at for m, at in self._free_at.items() if at > now} | {member: now + self._interval_seconds}
 
 
 class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):

@@ -27,8 +27,8 @@ from connectors.registration import (
 from connectors.throttle.cordons import check_cordons
 from connectors.throttle.quotas.actuator import QuotaActuator, find_refusals
 from connectors.throttle.quotas.own_quotas import find_callbacks
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
+from connectors.throttle.quotas.worker import QuotaWorker
 from connectors.throttle.view import DETAIL, ThrottleView
 from policies.free_space.alerts import render_rate
 from policies.observations import Outcome, Reading

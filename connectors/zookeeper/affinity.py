@@ -3,13 +3,14 @@
 The documents have the same form in Pulsar's admin REST API.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from connectors.collection import DETAIL_LENGTH, parse_document
-from connectors.zookeeper.session import ParsedNode, Reader, UnreadError, read_parsed
+from connectors.zookeeper.session import Reader, UnreadError
 from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
 from policies.units import UserError
@@ -18,6 +19,47 @@ LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"
 CLUSTERS = "/admin/clusters"
 ISOLATION_POLICIES = "namespaceIsolationPolicies"
+
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedNode(Generic[Value]):
+    """A node's value."""
+
+    children: int
+    value: Value | None
+    """If the present value cannot be parsed, the last good one or None."""
+    problem: str | None = None
+    """Why the present value cannot be parsed."""
+
+
+def read_parsed(
+    reader: Reader,
+    paths: Iterable[str],
+    parse: Callable[[bytes], Value | None],
+    before: Mapping[str, ParsedNode[Value]],
+) -> dict[str, ParsedNode[Value]]:
+    """Return the nodes at these paths, without missing ones.
+
+    Args:
+        parse: raises ValueError with the reason.
+        before: the nodes of the last reading, whose values count where the present ones cannot be parsed.
+
+    Raises:
+        UnreadError: a node cannot be read.
+    """
+    nodes: dict[str, ParsedNode[Value]] = {}
+    for path, answer in reader.read_all(reader.client.get_async, paths):
+        if answer is not None:
+            data, stat = answer
+            try:
+                nodes[path] = ParsedNode(stat.numChildren, parse(data))
+            except ValueError as error:
+                last = before[path].value if path in before else None
+                nodes[path] = ParsedNode(stat.numChildren, last, str(error))
+    return nodes
 
 
 def split_groups(value: object) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import structlog
 from kazoo import exceptions
@@ -275,8 +275,6 @@ IN_FLIGHT = 256
 Ask = Callable[[str], Any]
 """Sends a request for a path and returns kazoo's asynchronous result, such as `client.get_async`."""
 
-Value = TypeVar("Value")
-
 
 class Reader:
     """Reads nodes with one client, within time limits. Make one for each reading."""
@@ -322,44 +320,6 @@ class Reader:
             raise UnreadError(f"{self.client.chroot}{path}", TimeoutError(why)) from None
         except Exception as error:
             raise UnreadError(f"{self.client.chroot}{path}", error) from error
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedNode(Generic[Value]):
-    """A node's value."""
-
-    children: int
-    value: Value | None
-    """If the present value cannot be parsed, the last good one or None."""
-    problem: str | None = None
-    """Why the present value cannot be parsed."""
-
-
-def read_parsed(
-    reader: Reader,
-    paths: Iterable[str],
-    parse: Callable[[bytes], Value | None],
-    before: Mapping[str, ParsedNode[Value]],
-) -> dict[str, ParsedNode[Value]]:
-    """Return the nodes at these paths, without missing ones.
-
-    Args:
-        parse: raises ValueError with the reason.
-        before: the nodes of the last reading, whose values count where the present ones cannot be parsed.
-
-    Raises:
-        UnreadError: a node cannot be read.
-    """
-    nodes: dict[str, ParsedNode[Value]] = {}
-    for path, answer in reader.read_all(reader.client.get_async, paths):
-        if answer is not None:
-            data, stat = answer
-            try:
-                nodes[path] = ParsedNode(stat.numChildren, parse(data))
-            except ValueError as error:
-                last = before[path].value if path in before else None
-                nodes[path] = ParsedNode(stat.numChildren, last, str(error))
-    return nodes
 
 
 Listener = Callable[[], None]

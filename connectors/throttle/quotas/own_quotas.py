@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 from kafka.errors import AuthorizationError
 
-from connectors.kafka.cluster_client import NodeId
+from connectors.kafka.cluster_client import NodeId, detail_of
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from policies.observations import Outcome
@@ -39,6 +39,15 @@ SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
 _MOST_RATES = 1000
 _UNKNOWN = QuotaRecord(held=False, baseline=None, base=None)
+
+
+class AlterError(Exception):
+    """Kafka refused to alter some quotas."""
+
+    def __init__(self, refused: Mapping[Entity, Exception], plans: Mapping[Entity, QuotaPlan]) -> None:
+        super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
+        self.refused = refused
+        self.plans = plans
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
 import uuid
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -36,6 +36,18 @@ class QuotaOutlets:
     """Publishes the record of an entity (key, value)."""
     observe: Callable[[QuotaState], None]
     """Publishes a reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The result of a release."""
+
+    restored: Mapping[str, Rate]
+    """The original quota that was put back, by entity; None: there was none."""
+    left: Mapping[str, str]
+    """The reason why a quota could not be restored, by entity or for `all quotas`."""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """The quota that an operator has declared to be the original, by entity."""
 
 
 class QuotaMetrics(PacedMetric):

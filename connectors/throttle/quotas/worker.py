@@ -1,7 +1,7 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from threading import Event
 
@@ -17,6 +17,7 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.quotas.own_quotas import (
     SETTLE_SECONDS,
+    AlterError,
     OwnQuotas,
     PlannedQuotas,
     QuotaConnection,
@@ -27,7 +28,7 @@ from connectors.throttle.quotas.own_quotas import (
     find_callbacks,
     read_broker_settings,
 )
-from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports
+from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports, Released
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
@@ -56,27 +57,6 @@ _MOST_FACTORS = 100
 _RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The result of a release."""
-
-    restored: Mapping[str, Rate]
-    """The original quota that was put back, by entity; None: there was none."""
-    left: Mapping[str, str]
-    """The reason why a quota could not be restored, by entity or for `all quotas`."""
-    confirmed: Mapping[str, int] = field(default_factory=dict)
-    """The quota that an operator has declared to be the original, by entity."""
-
-
-class AlterError(Exception):
-    """Kafka refused to alter some quotas."""
-
-    def __init__(self, refused: Mapping[Entity, Exception], plans: Mapping[Entity, QuotaPlan]) -> None:
-        super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
-        self.refused = refused
-        self.plans = plans
 
 
 class NotOursError(Exception):

@@ -11,7 +11,7 @@ from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
 from connectors.registration import ProbeContext
 from connectors.throttle import registration
-from connectors.throttle.quotas.worker import Released
+from connectors.throttle.quotas.reports import Released
 from policies.observations import Outcome
 from policies.throttle import ThrottleSettings
 from policies.throttle.quota_entities import DEFAULT, Entity

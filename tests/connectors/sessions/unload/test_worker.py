@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.worker import BrokerRateLimit
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import PulsarAdmin
 from connectors.sessions import unload
 from connectors.sessions.unload import (
-    BrokerRateLimit,
     Survey,
     UnloadMetrics,
     UnloadSettings,

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.log_dirs import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets
-from connectors.throttle.quotas.worker import QuotaWorker, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
+from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.publication import FactorOrder
 from policies.throttle.quota_entities import DEFAULT, Entity
