@@ -6,6 +6,7 @@ any size. Here a request runs on one event loop for the whole process, where `as
 
 import asyncio
 import logging
+import os
 import re
 import ssl
 import threading
@@ -130,7 +131,7 @@ class _Network(httpx.BaseTransport):
         except OSError as error:  # httpx does not map what breaks TLS after its handshake
             raise httpx.ReadError(str(error), request=request) from error
         except httpx.NetworkError as error:
-            raise type(error)(str(error) or "the connection broke off", request=request) from error
+            raise type(error)(_find_reason(error), request=request) from error
 
     async def _read(self, request: httpx.Request) -> httpx.Response:
         answer = await self._wrapped.handle_async_request(request)
@@ -150,6 +151,15 @@ class _Network(httpx.BaseTransport):
 
     def close(self) -> None:
         _run(self._wrapped.aclose())
+
+
+def _find_reason(error: BaseException) -> str:
+    """Return the reason at the root of a network error: httpx's own text is "All connection attempts failed"."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error) or "the connection broke off"
 
 
 def _run(work: Coroutine[Any, Any, _Result]) -> _Result:

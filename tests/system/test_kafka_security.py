@@ -62,6 +62,7 @@ PASSWORD = 'p "q" \\back; {x} é='
 KEY_PASSWORD = "canary-of-the-key"
 NO_RIGHTS = "observer"
 CANARY = "canary"
+CHECKOUT = Path(__file__).parents[2]
 """A user whose passwords, and those of others like it, are looked for everywhere."""
 CANARIES = {name: f"canary-of-{name}-5d1e" for name in ("kafka", "refused", "zookeeper", "pulsar")}
 FIRST_PORT = 19_700
@@ -394,13 +395,13 @@ def forms(secret: str) -> set[bytes]:
 
 
 def in_shared_folder(pid: int, own: Path) -> Iterator[str]:
-    """What a process has open below /tmp, but for a folder of its own: it would stay there if it were killed now."""
+    """What a process has open below /tmp, but for a folder of its own and the code that it runs."""
     links = [str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
     inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     mapped = [line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     for path in (*links, *mapped, *(words[7] for words in sockets if len(words) > 7 and words[6] in inodes)):
-        if path.startswith("/tmp/") and not path.startswith(f"{own}/"):
+        if path.startswith("/tmp/") and not path.startswith((f"{own}/", f"{CHECKOUT}/")):
             yield path
 
 
