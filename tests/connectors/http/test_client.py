@@ -114,7 +114,7 @@ def test_a_host_that_no_name_server_knows_cannot_be_reached(host: str) -> None:
 def test_a_server_that_is_not_there_is_told_as_the_system_says_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with pytest.raises(httpx.ConnectError, match="^Connection refused$"):
+    with pytest.raises(httpx.ConnectError, match=r"^Connection refused$"):
         asked(f"http://127.0.0.1:{port}/")
 
 
