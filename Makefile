@@ -54,7 +54,7 @@ UNIT := $(WITHOUT) $(addprefix --ignore ,$(ARTIFACTS))
 
 test: unit lean ## Unit tests, and three on real servers: under 4 minutes on 2 cores
 
-unit: $(VENV)/.dev ## Tests without servers: about a minute on 2 cores
+unit: $(VENV)/.dev ## Tests without servers: a minute and a half on 2 cores
 	$(BIN)/python -m pytest $(UNIT) $(PYTEST)
 
 artifacts: $(VENV)/.dev ## Tests of wheels, images, chart, generated files, docs and benches: CI runs this
@@ -63,7 +63,7 @@ artifacts: $(VENV)/.dev ## Tests of wheels, images, chart, generated files, docs
 lean: $(VENV)/.dev ## On real servers: `demo`, `up` with a kill, and one query for bookies, sessions and a switch
 	$(SERVERS) $(addprefix tests/system/test_,demo.py one_loop.py up.py) -m lean
 
-system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: under 15 minutes on 2 cores
+system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: 22 minutes on 2 cores
 	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
 
 servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: CI runs this
