@@ -38,7 +38,7 @@ from streaming.intake import Intake
 from streaming.key_state import NEVER_STEPPED, KeyState, begin_again, decode, emit_heartbeat, encode
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used, convert_rows_by_column, pipeline_state_calls
-from streaming.worker_memory import build_once, collect_garbage
+from streaming.worker_memory import WrittenStates, begin_batch, build_once, collect_garbage, current_batch, end_batch
 
 # One key's part of a batch: takes its records, steps its policy, and returns the state to store and the outputs.
 #
@@ -276,6 +276,8 @@ class PolicyOperator(StatefulProcessor):
         self._prefix = prefix
         self.internals = internals
         self._steps = steps
+        self._batch = current_batch()
+        self._written = WrittenStates()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; a process builds it once."""
@@ -285,6 +287,8 @@ class PolicyOperator(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variable; a batch begins."""
         self._handle = handle
+        self._batch = current_batch()
+        self._written = begin_batch(self._batch)
         self._state = handle.getValueState("state", STATE_SCHEMA)
         pipelines = are_used(self.internals)
         self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
@@ -297,12 +301,13 @@ class PolicyOperator(StatefulProcessor):
         """Step without observations, or delete the state of a cluster or policy that is gone."""
         policy, cluster = key
         if policy not in POLICIES or (cluster and not self._host.knows(cluster)):
-            self._state.clear()
+            self._clear((policy, cluster))
             return iter(())
         return self._run(key, (), timerValues, fires=True)
 
     def close(self) -> None:
         """A batch ends."""
+        end_batch(self._batch, self._written)
         collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
@@ -311,8 +316,7 @@ class PolicyOperator(StatefulProcessor):
         if self._steps is not None:
             self._steps.mark()
         now_ms = timer_values.getCurrentProcessingTimeInMs()
-        stored = self._state.get()
-        before, timer_ms = (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
+        before, timer_ms = self._read_state((policy, cluster))
         transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms)
         outputs = transition.outputs
         if transition.key_state is not None:
@@ -323,11 +327,23 @@ class PolicyOperator(StatefulProcessor):
                 self._handle.registerTimer(timer_ms)
                 outputs += (_timer(policy, cluster, timer_ms, now_ms),)
             self._update((encode(transition.key_state), timer_ms))
+            self._written.put((policy, cluster), transition.key_state, timer_ms)
         elif before is not None:
-            self._state.clear()  # otherwise the same counts would be published again
+            self._clear((policy, cluster))  # otherwise the same counts would be published again
             if timer_ms is not None and not fires:
                 self._handle.deleteTimer(timer_ms)
         return map(self._row, outputs)
+
+    def _clear(self, key: tuple[str, str]) -> None:
+        self._state.clear()
+        self._written.drop(key)
+
+    def _read_state(self, key: tuple[str, str]) -> tuple[KeyState | None, int | None]:
+        """Return the key's stored state, and the time of its timer."""
+        if (written := self._written.get(key)) is not None:
+            return written
+        stored = self._state.get()
+        return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)
