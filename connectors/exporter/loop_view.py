@@ -60,12 +60,12 @@ BAD_RECORDS = Family(
 
 SERIES_LEFT_OUT = Family(
     "headgate_exporter_series_left_out",
-    "Series of a policy about a cluster that are not shown, because it has more than 50,000.",
+    "Series of a policy about a cluster that are not shown, because it has more than 70,000.",
     ("policy", "cluster"),
 )
 
-MOST_SERIES = 50_000
-"""Series of one policy about one cluster that are shown; the others are counted. The largest real fleets have fewer."""
+MOST_SERIES = 70_000
+"""Series of one policy about one cluster that are shown; the others are counted. 10,000 volumes have fewer."""
 MOST_CLUSTERS = 1000
 """Limit of the clusters shown if the settings name none, because every writer of readings can invent names."""
 OTHER = "other"

@@ -81,6 +81,11 @@ USED = Family(
     "headgate_volume_used_bytes", "Bytes that the broker cannot use any more, by the last reading.", _VOLUME_LABELS
 )
 TOTAL = Family("headgate_volume_total_bytes", "Size of the file system, by the last reading.", _VOLUME_LABELS)
+LIMIT = Family(
+    "headgate_volume_limit_bytes",
+    "Free bytes at which a volume has reached its soft or hard limit, by this process's settings and its size.",
+    (*_VOLUME_LABELS, "limit"),
+)
 SECONDS_TO_FULL = Family(
     "headgate_volume_seconds_to_full",
     "Time until the volume is full at its present rate; absent if it is not filling, if its trend is not credible, or "
@@ -137,8 +142,8 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
     """The present state of all clusters."""
 
     families: tuple[Family, ...] = (
-        FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, SECONDS_TO_FULL, BROKERS, LOG_DIRS,
-        CORDONED,
+        FACTOR, RAW_FACTOR, FALLBACKS, VIOLATIONS, THROTTLING, USABLE, USED, TOTAL, LIMIT, SECONDS_TO_FULL, BROKERS,
+        LOG_DIRS, CORDONED,
     )  # fmt: skip
     of_decisions: tuple[Family, ...] = (RAW_FACTOR, THROTTLING, BROKERS, LOG_DIRS)
 
@@ -181,7 +186,7 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                     yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
             for volume in cluster.judge(from_millis(now_ms)).volumes():
                 if volume.freshness is not Freshness.NEVER_READ:
-                    yield from _volume_samples(name, volume, now_ms)
+                    yield from _volume_samples(name, volume, cluster.settings, now_ms)
             for broker in cluster.known.brokers:
                 yield from (Sample(CORDONED, (name, str(broker.broker), d), 1.0) for d in broker.cordoned)
 
@@ -203,12 +208,15 @@ def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_
             yield Sample(family, (cluster, state), count)
 
 
-def _volume_samples(cluster: str, volume: VolumeVerdict, now_ms: int) -> Iterator[Sample]:
+def _volume_samples(cluster: str, volume: VolumeVerdict, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
     broker, log_dir = volume.key
     labels, state = (cluster, str(broker), log_dir), volume.state
     yield Sample(USABLE, labels, state.usable_bytes)
     yield Sample(USED, labels, max(0, state.total_bytes - state.usable_bytes))
     yield Sample(TOTAL, labels, state.total_bytes)
+    for hit, limit in ((LimitHit.SOFT, settings.soft), (LimitHit.HARD, settings.hard)):
+        if limit is not None:
+            yield Sample(LIMIT, (*labels, hit.value), limit.in_bytes(state.total_bytes))
     seconds = None if volume.full_ms is None else seconds_left(state, now_ms)
     if seconds is not None:
         yield Sample(SECONDS_TO_FULL, labels, seconds)

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from grafana_foundation_sdk.builders import dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DashboardLinkType, DataSourceRef
+from grafana_foundation_sdk.models.common import GraphTresholdsStyleMode
+from grafana_foundation_sdk.models.dashboard import DashboardLinkType, DataSourceRef, Threshold, ThresholdsMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from tools.monitoring.panels import BOARDS, Board, Panel
@@ -81,6 +82,14 @@ def _panel(panel: Panel) -> Any:
     if panel.kind == "table":
         query = query.instant().format(PromQueryFormat.TABLE)
     shown = _BUILDERS[panel.kind]().title(panel.title).unit(panel.unit).datasource(_SOURCE).with_target(query)
+    if panel.limits:
+        limits = prometheus.Dataquery().expr(panel.limits).datasource(_SOURCE).ref_id("B")
+        shown = shown.with_target(limits.legend_format("{{cluster}}: {{limit}} limit"))
+    if panel.steps:
+        steps = [Threshold(value, colour) for value, colour in panel.steps]
+        shown = shown.thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+        dashed = common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED)
+        shown = shown.thresholds_style(dashed)
     return shown.description(panel.description) if panel.description else shown
 
 

@@ -22,6 +22,10 @@ class Panel:
     """Grafana's name of the unit: `s`, `bytes`, `percentunit`."""
     kind: Kind = "course"
     description: str = ""
+    limits: str = ""
+    """The PromQL query of the limits of the values, which are drawn beside them by their label `limit`."""
+    steps: tuple[tuple[float | None, str], ...] = ()
+    """Values from which a colour is drawn, ascending; the first begins at None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ class Board:
 
 
 _ALERTS = 'sum by (alert, severity, cluster) (headgate_alerts{cluster=~"$cluster"})'
+_LOW = ((None, "red"), (0.01, "orange"), (1, "green"))
+"""Of a factor: stopped, slowed, free."""
+_SOON = ((None, "red"), (1800, "green"))
+"""Of the time to full, in seconds: the default of `time_to_full_alert`."""
+_FULLEST = 'bottomk(10, headgate_volume_usable_bytes{cluster=~"$cluster"})'
 _LATENCY = "sum by (le, policy) (rate(headgate_decision_latency_seconds_bucket[$__rate_interval]))"
 
 FLEET = Board(
@@ -74,9 +83,10 @@ FLEET = Board(
         (
             "Latency",
             (
-                Panel("Observation to decision, p99", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s"),
+                Panel("Observation to decision, p99", f"histogram_quantile(0.99, {_LATENCY})", "{{policy}}", "s",
+                      steps=((None, "green"), (10, "red"))),
                 Panel("Age of the newest observation", 'headgate_observation_age_seconds{cluster=~"$cluster"}',
-                      "{{cluster}}", "s"),
+                      "{{cluster}}", "s", steps=((None, "green"), (300, "red"))),
                 Panel("Query: lag, records", "headgate_query_lag_records"),
                 Panel("Query: batch duration, median",
                       "histogram_quantile(0.5, sum by (le) "
@@ -105,7 +115,8 @@ THROTTLE = Board(
         (
             "Throttle",
             (
-                Panel("Factor", 'headgate_throttle_factor{cluster=~"$cluster"}', "{{cluster}}", "percentunit"),
+                Panel("Factor", 'headgate_throttle_factor{cluster=~"$cluster"}', "{{cluster}}", "percentunit",
+                      steps=_LOW),
                 Panel("Volumes that limit the factor", 'headgate_throttling_volume{cluster=~"$cluster"}',
                       "{{cluster}}: broker {{broker}} {{log_dir}}, {{reason}}", kind="table"),
                 Panel("Limits reached",
@@ -120,11 +131,13 @@ THROTTLE = Board(
                       'bottomk(10, headgate_volume_usable_bytes{cluster=~"$cluster"} / '
                       'headgate_volume_total_bytes{cluster=~"$cluster"})',
                       "{{cluster}}: broker {{broker}} {{log_dir}}", "percentunit"),
-                Panel("Free space", 'headgate_volume_usable_bytes{cluster=~"$cluster"}',
-                      "{{cluster}}: broker {{broker}} {{log_dir}}", "bytes"),
+                Panel("Ten volumes with the least free space, and their limits", _FULLEST,
+                      "{{cluster}}: broker {{broker}} {{log_dir}}", "bytes",
+                      limits='max by (cluster, limit) (headgate_volume_limit_bytes and on (cluster, broker, log_dir) '
+                      f'{_FULLEST})'),
                 Panel("Time to full, ten soonest",
                       'bottomk(10, headgate_volume_seconds_to_full{cluster=~"$cluster"})',
-                      "{{cluster}}: broker {{broker}} {{log_dir}}", "s"),
+                      "{{cluster}}: broker {{broker}} {{log_dir}}", "s", steps=_SOON),
                 Panel("Brokers by state", 'headgate_kafka_brokers{cluster=~"$cluster"}',
                       "{{cluster}}: {{state}}"),
             ),
@@ -241,7 +254,7 @@ BOOKIE_DISKS = Board(
             "Placement groups",
             (
                 Panel("Publishing factor", 'headgate_bookie_throttle_factor{cluster=~"$cluster"}',
-                      "{{cluster}}: {{group}}", "percentunit"),
+                      "{{cluster}}: {{group}}", "percentunit", steps=_LOW),
                 Panel("Publish limits that Headgate has set", 'headgate_publish_bytes_per_second{cluster=~"$cluster"}',
                       "{{cluster}}: {{target}}", "Bps"),
                 Panel("Publish limits that cannot be set", 'headgate_publish_failing{cluster=~"$cluster"}',
@@ -256,7 +269,7 @@ BOOKIE_DISKS = Board(
                       'headgate_bookie_dir_total_bytes)', "{{cluster}}: {{bookie}}", "percentunit"),
                 Panel("Time to full",
                       'min by (cluster, bookie) (headgate_bookie_dir_seconds_to_full{cluster=~"$cluster"})',
-                      "{{cluster}}: {{bookie}}", "s"),
+                      "{{cluster}}: {{bookie}}", "s", steps=_SOON),
                 Panel("Read-only bookies", 'sum by (cluster) (headgate_bookie_read_only{cluster=~"$cluster"})',
                       "{{cluster}}", kind="number"),
             ),

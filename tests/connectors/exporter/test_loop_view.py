@@ -83,9 +83,23 @@ def test_a_reading_gives_the_volumes_before_there_is_any_decision() -> None:
     assert series(view, "headgate_volume_usable_bytes", now) == {labels: 300}
     assert series(view, "headgate_volume_used_bytes", now) == {labels: 700}
     assert series(view, "headgate_volume_total_bytes", now) == {labels: 1000}
+    assert series(view, "headgate_volume_limit_bytes", now) == {}
     assert series(view, "headgate_observation_age_seconds", now) == {("payments",): 7}
     assert series(view, "headgate_throttle", now) == series(view, "headgate_decision", now) == {}
     assert series(view, "headgate_kafka_brokers", now) == series(view, "headgate_log_dirs", now) == {}
+
+
+def test_each_volume_has_the_limits_of_its_size() -> None:
+    settings = ThrottleSettings.model_validate(
+        {"hard": {"available_bytes_below": 50}, "soft": {"available_ratio_below": 0.3}}
+    )
+    view = LoopView(PREFIX, {"throttle": settings})
+    view.fold([observed(log_dirs({"/a": 300, "/b": 900}), START, id="o1")], live=True)
+    each = {("payments", "1", log_dir, limit): free for log_dir in ("/a", "/b") for limit, free in LIMITS_OF_1000}
+    assert series(view, "headgate_volume_limit_bytes", START) == each
+
+
+LIMITS_OF_1000 = (("soft", 300), ("hard", 50))
 
 
 def test_the_way_to_full_is_the_policys_and_grows_shorter_between_readings() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from policies.registry import POLICIES
+from policies.throttle import ThrottleSettings
 from tools.monitoring import dashboards
 from tools.monitoring.panels import BOARDS, Board
 from tools.reference.metrics_page import parts
@@ -58,7 +59,7 @@ def test_no_rule_asks_for_a_metric_that_there_is_not() -> None:
 @pytest.mark.parametrize("board", BOARDS)
 def test_no_panel_asks_for_a_metric_that_there_is_not(board: Board) -> None:
     for panel in board.panels:
-        assert unknown(panel.query) == set(), panel.title
+        assert unknown(panel.query) | unknown(panel.limits) == set(), panel.title
 
 
 def test_the_dashboards_are_those_that_are_generated() -> None:
@@ -71,7 +72,22 @@ def test_a_dashboard_asks_what_its_panels_ask() -> None:
         written = json.loads(dashboards.files()[f"headgate-{board.name}.json"])
         shown = [panel for panel in written["panels"] if panel["type"] != "row"]
         assert [(p["title"], p["targets"][0]["expr"]) for p in shown] == [(p.title, p.query) for p in board.panels]
+        limits = [p["targets"][1]["expr"] if p["targets"][1:] else "" for p in shown]
+        assert limits == [p.limits for p in board.panels]
+        steps = [
+            [s["color"] for s in p["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])] for p in shown
+        ]
+        assert steps == [[colour for _, colour in p.steps] for p in board.panels]
         assert len({panel["id"] for panel in written["panels"]}) == len(written["panels"])
+
+
+def test_a_panel_turns_red_where_the_rule_or_the_alert_fires() -> None:
+    red = {p.title: v for b in BOARDS for p in b.panels for v, colour in p.steps if colour == "red" and v is not None}
+    rules = RULES.read_text()
+    assert f"latency_seconds:p99_5m > {red['Observation to decision, p99']:g}" in rules
+    assert f"headgate_observation_age_seconds > {red['Age of the newest observation']:g}" in rules
+    soon = [p.steps[1][0] for b in BOARDS for p in b.panels if p.title.startswith("Time to full")]
+    assert soon == [ThrottleSettings().time_to_full_alert.total_seconds()] * 2
 
 
 def test_dashboards_link_to_each_other_and_to_the_status_page() -> None:
