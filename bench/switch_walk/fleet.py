@@ -13,9 +13,7 @@ from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
 from policies.switching.judge.holds import find_holds
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import MAX_HOB, LedgerKind, find_owner
-from policies.switching.machine import Transition
 from policies.switching.plan import make_progress
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
@@ -28,6 +26,7 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
+from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply
 

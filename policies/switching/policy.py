@@ -18,9 +18,10 @@ from policies.switching.events import TimePassed
 from policies.switching.facts import SwitchFacts, find_due_ms
 from policies.switching.fold import read
 from policies.switching.judge.holds import DatedHold, find_holds
-from policies.switching.machine import Transition, reconcile
+from policies.switching.machine import reconcile
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
+from policies.switching.transition import Transition
 from policies.units import from_millis, to_millis
 
 

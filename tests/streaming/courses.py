@@ -25,8 +25,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from policies.observations import Observation
 from policies.registry import POLICIES, observed_topic
 from policies.switching.events import Event
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.policy import SwitchingPolicy
+from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
 from policies.wire import ObservedRecord, decision_event, observation_event
 from streaming.host import PolicyHost

@@ -1,6 +1,7 @@
 """Commands that carry a switch forward: precheck, start, pause, resume and clean-up.
 
-Rows 3, 4, 20, 24, 28 and 29 of the table.
+Rows 3, 4, 20, 24, 28 and 29 of the table. Each command has a function that names what may refuse it, in order, and one
+that carries it out.
 """
 
 from collections.abc import Iterator
@@ -10,20 +11,9 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.observations import NO_NAME, open_new_clients, repeat_orders
-from policies.switching.judge.results import (
-    Advance,
-    Change,
-    Count,
-    DecisionDraft,
-    DirectBrokers,
-    PutTask,
-    Reject,
-    TakeInventory,
-    Update,
-    UpdateSwitch,
-    reject,
-)
+from policies.switching.judge.guards import Asked
+from policies.switching.judge.observations import open_new_clients, repeat_orders
+from policies.switching.judge.registry import NO_NAME
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
@@ -40,6 +30,7 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
+from policies.switching.transition import Transition
 from policies.units import counted, counted_with, name_some
 
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
@@ -52,24 +43,23 @@ _INVALID = RejectCode.INVALID_TRANSITION
 # --- precheck (row 3)
 
 
-def precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 3, the command. A target may be checked again, also once its last switch is over."""
-    target, source = command.args.target or "", facts.state.committed()
+def ask_precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
+    """A target may be checked again, also once its last switch is over."""
+    target = command.args.target or ""
     stage = facts.state.stage(target, facts.now_ms)
-    if not target:
-        yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
-    elif stage is SwitchStage.NONE:
-        yield reject(command, RejectCode.NOT_FOUND, f"{target} is not registered")
-    elif source is None:
-        yield reject(command, RejectCode.NOT_FOUND, _explain_vacancy(facts))
-    elif stage not in _STARTABLE:
-        yield reject(command, _INVALID, f"the switch to {target} is at {stage.value}")
-    else:
-        sentence = f"check whether brokers can move from {source} to {target}"
-        details = {"source": source, "target": target}
-        yield DecisionDraft(
-            SwitchVerdict.RUN_PRECHECK, _COMMANDED, sentence, subject=f"prechecks/{target}", details=details
-        )
+    yield RejectCode.NOT_FOUND, not target and NO_NAME
+    yield RejectCode.NOT_FOUND, stage is SwitchStage.NONE and f"{target} is not registered"
+    yield RejectCode.NOT_FOUND, facts.state.committed() is None and _explain_vacancy(facts)
+    yield _INVALID, stage not in _STARTABLE and f"the switch to {target} is at {stage.value}"
+
+
+def precheck(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
+    """Row 3, the command."""
+    source, target = facts.state.committed(), command.args.target
+    step.publish(
+        SwitchVerdict.RUN_PRECHECK, _COMMANDED, f"check whether brokers can move from {source} to {target}",
+        subject=f"prechecks/{target}", details={"source": source, "target": target},
+    )  # fmt: skip
 
 
 def _explain_vacancy(facts: SwitchFacts) -> str:
@@ -79,40 +69,63 @@ def _explain_vacancy(facts: SwitchFacts) -> str:
     return f"no cluster is active in the registry: `register` {name} with `--status active`"
 
 
-def judge_precheck(facts: SwitchFacts, check: PrecheckResult) -> Iterator[Change]:
+def judge_precheck(facts: SwitchFacts, check: PrecheckResult, step: Transition) -> None:
     """Row 3, the report: a later one replaces an earlier one."""
     known, subject = facts.state.check(check.target), f"prechecks/{check.target}"
     stage = facts.state.stage(check.target, facts.now_ms)
     if known is not None and check.checked_ms <= known.checked_ms:
-        yield Count("repeated")
+        step.count("repeated")
     elif stage not in _STARTABLE:
-        yield Reject(_INVALID, f"{check.target} is {stage.value}", subject)
+        step.reject(_INVALID, f"{check.target} is {stage.value}", subject)
     else:
-        yield Update({"checks": put(facts.state.checks, check, "target")})
+        step.update(checks=put(facts.state.checks, check, "target"))
         verdict = "ready" if check.ready else f"not ready: {', '.join(dict.fromkeys(check.reasons))}"
         sentence = f"{check.target} is {verdict} (digest {check.digest[:12]})"
         details = {"digest": check.digest, "ready": check.ready, "target": check.target}
-        yield DecisionDraft(SwitchVerdict.ADVANCE, _COMMANDED, sentence, subject=subject, details=details)
+        step.publish(SwitchVerdict.ADVANCE, _COMMANDED, sentence, subject=subject, details=details)
 
 
 # --- start (rows 4 and 24)
 
 
-def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Rows 4 and 24: begin a switch; the target of the live switch drives that switch on."""
-    state, target = facts.state, command.args.target
-    live, source = state.live_switch(), state.committed()
-    if not target:
-        yield reject(command, RejectCode.NOT_FOUND, NO_NAME)
-        return
+def ask_start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
+    """The target of the live switch drives that switch on; any other target must pass the guards of row 4."""
+    state, target = facts.state, command.args.target or ""
+    live = state.live_switch()
+    yield RejectCode.NOT_FOUND, not target and NO_NAME
     if live is not None and live.target == target:
-        why = guards.refuse_contested(facts)
-        yield from (reject(command, RejectCode.CONTESTED, why),) if why else _drive_on(facts, live)
+        yield RejectCode.CONTESTED, guards.refuse_contested(facts)
         return
-    refusal = _refuse_start(facts, command, target, source)
-    if refusal is not None or source is None:
-        code, why = refusal or (RejectCode.NOT_FOUND, "no cluster is active")
-        yield reject(command, code, f"the switch to {target} does not start: {why}")
+    for code, why in _ask_new_switch(facts, command, target):
+        yield code, why and f"the switch to {target} does not start: {why}"
+
+
+def _ask_new_switch(facts: SwitchFacts, command: SwitchCommand, target: str) -> Iterator[Asked]:
+    state, source = facts.state, facts.state.committed()
+    yield RejectCode.CONTESTED, state.live_switch() is not None and guards.refuse_contested(facts)
+    yield RejectCode.SWITCH_IN_PROGRESS, guards.refuse_other_switch(facts)
+    yield RejectCode.NOT_FOUND, state.entry(target) is None and f"{target} is not registered"
+    yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
+    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    yield RejectCode.ALREADY_ACTIVE, guards.refuse_active_target(facts, target)
+    check = state.check(target)
+    is_fresh = check is not None and facts.now_ms < check.expires_ms
+    collides = check is not None and is_fresh and bool(_COLLISIONS.intersection(check.reasons))
+    code = RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED
+    yield code, guards.refuse_unready_precheck(facts, target)
+    yield RejectCode.PRECHECK_FAILED, guards.refuse_other_digest(facts, target, command.precheck_digest)
+    yield RejectCode.PRECHECK_FAILED, guards.refuse_same_identity(facts, source or "", target)
+    if not is_check_bypassed(facts, target):
+        yield RejectCode.PRECHECK_FAILED, guards.refuse_taken_ids(facts, source or "", target)
+    yield _INVALID, guards.refuse_without_lease(facts)
+
+
+def start(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
+    """Rows 4 and 24: begin a switch, or drive the live one on."""
+    state, target, source = facts.state, command.args.target or "", facts.state.committed() or ""
+    live = state.live_switch()
+    if live is not None and live.target == target:
+        _drive_on(facts, live, step)
         return
     epoch, bypassed, generator = state.epoch + 1, is_check_bypassed(facts, target), facts.generator(target)
     switch = Switch(
@@ -120,44 +133,11 @@ def start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
         started_ms=facts.now_ms, target_floor=generator.next_id if generator else -1,
         brokers_from=state.active() or source,
     )  # fmt: skip
-    yield Update({"switch": switch, "bypassed": state.bypassed or bypassed})
+    step.begin(switch, bypassed=state.bypassed or bypassed)
     risk = ", on a precheck that was bypassed: ids may collide" if bypassed else ""
     sentence = f"the switch from {source} to {target} begins, epoch {epoch}{risk}"
-    yield DecisionDraft(SwitchVerdict.ADVANCE, _COMMANDED, sentence)
-    yield DirectBrokers(_COMMANDED, target)
-
-
-def _refuse_start(
-    facts: SwitchFacts, command: SwitchCommand, target: str, source: str | None
-) -> tuple[RejectCode, str] | None:
-    """Return the first guard of row 4 that does not hold."""
-    if facts.state.live_switch() is not None and (why := guards.refuse_contested(facts)):
-        return RejectCode.CONTESTED, why
-    if why := guards.refuse_other_switch(facts):
-        return RejectCode.SWITCH_IN_PROGRESS, why
-    if facts.state.entry(target) is None:
-        return RejectCode.NOT_FOUND, f"{target} is not registered"
-    if source is None:
-        return RejectCode.NOT_FOUND, _explain_vacancy(facts)
-    if why := guards.refuse_contested(facts):
-        return RejectCode.CONTESTED, why
-    if why := guards.refuse_active_target(facts, target):
-        return RejectCode.ALREADY_ACTIVE, why
-    if why := guards.refuse_unready_precheck(facts, target):
-        check = facts.state.check(target)
-        fresh = check is not None and facts.now_ms < check.expires_ms
-        collides = check is not None and fresh and bool(_COLLISIONS.intersection(check.reasons))
-        return RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED, why
-    whys = (
-        guards.refuse_other_digest(facts, target, command.precheck_digest),
-        guards.refuse_same_identity(facts, source, target),
-        None if is_check_bypassed(facts, target) else guards.refuse_taken_ids(facts, source, target),
-    )
-    if why := next((w for w in whys if w), None):
-        return RejectCode.PRECHECK_FAILED, why
-    if why := guards.refuse_without_lease(facts):
-        return _INVALID, why
-    return None
+    step.publish(SwitchVerdict.ADVANCE, _COMMANDED, sentence)
+    step.direct_brokers(_COMMANDED, target)
 
 
 def is_check_bypassed(facts: SwitchFacts, target: str) -> bool:
@@ -166,21 +146,22 @@ def is_check_bypassed(facts: SwitchFacts, target: str) -> bool:
     return check is not None and check.bypassed
 
 
-def _drive_on(facts: SwitchFacts, live: Switch) -> Iterator[Change]:
-    yield UpdateSwitch(lift_holds(facts))
+def _drive_on(facts: SwitchFacts, live: Switch, step: Transition) -> None:
+    step.update_switch(**lift_holds(facts))
     if live.stage is not SwitchStage.DONE_WITH_FAILURES:
         sentence = f"the switch to {live.target} is driven on at {live.stage.value}"
-        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
-        yield from _go_on(facts, SwitchReason.REDRIVEN)
+        step.publish(SwitchVerdict.ADVANCE, SwitchReason.REDRIVEN, sentence)
+        _go_on(facts, SwitchReason.REDRIVEN, step)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
     for task in left:
-        yield _retry_task(task)
+        _retry_task(task, step)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
-    reset = {"attempt": live.attempt + 1, "status_failed": False, "awaiting": SwitchAction.NONE, "ended_ms": -1}
-    reset |= {"unplanned": (), "unplanned_count": 0, "kept": False}
-    yield Advance(SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, reset)
-    yield TakeInventory()
+    step.advance(
+        SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, attempt=live.attempt + 1, status_failed=False,
+        awaiting=SwitchAction.NONE, ended_ms=-1, unplanned=(), unplanned_count=0, kept=False,
+    )  # fmt: skip
+    step.take_inventory()
 
 
 def lift_holds(facts: SwitchFacts) -> dict[str, object]:
@@ -196,92 +177,95 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     return fields if guards.refuse_lower_ids(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
 
 
-def _retry_task(task: LedgerTask) -> PutTask:
+def _retry_task(task: LedgerTask, step: Transition) -> None:
     """Plan a ledger that stayed behind again; repeat only the deletion where that had begun."""
     if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
-        return PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0))
-    again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
-    return PutTask(again, numbered=True)
+        step.put(replace(task, awaiting=SwitchAction.NONE, tries=0))
+    else:
+        again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
+        step.put(again, numbered=True)
 
 
 # --- pause and resume (rows 28 and 29)
 
 
-def pause(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
+def ask_pause(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
+    """Any switch that is under way, and one whose copies are being deleted."""
     switch = facts.state.switch
-    if switch is None or switch.stage in _NOT_PAUSED:
-        yield reject(command, _INVALID, "no switch is under way")
-    elif switch.paused:
-        yield reject(command, _INVALID, "it is paused already")
-    else:
-        yield UpdateSwitch({"paused": True, "paused_ms": facts.now_ms})
-        sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
-        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.PAUSED, sentence)
+    yield _INVALID, (switch is None or switch.stage in _NOT_PAUSED) and "no switch is under way"
+    yield _INVALID, facts.switch.paused and "it is paused already"
 
 
-def resume(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
+def pause(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
+    """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
+    switch = facts.switch
+    step.update_switch(paused=True, paused_ms=facts.now_ms)
+    sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
+    step.publish(SwitchVerdict.ADVANCE, SwitchReason.PAUSED, sentence)
+
+
+def ask_resume(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
+    """A halt, a pause or a foreign directive. Brokers may follow the latter: they come back only to greater ids."""
+    switch = facts.state.switch
+    if facts.state.contested_by is not None:
+        ours = facts.state.active()
+        yield RejectCode.NOT_FOUND, ours is None and "no cluster is active"
+        behind = guards.refuse_lower_ids(facts, ours or "")
+        yield RejectCode.COLLISION, behind and f"brokers cannot be sent to {ours} again: {behind}"
+        return
+    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    at = f": it is at {switch.stage.value}" if switch else ""
+    yield _INVALID, (switch is None or not (switch.halted or switch.paused)) and f"nothing is held{at}"
+
+
+def resume(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
     """Row 29: end a halt or pause; after a foreign directive, direct brokers by a later epoch."""
-    switch, foreign = facts.state.switch, facts.state.contested_by
-    if foreign is not None:
-        yield from _supersede_directive(facts, command, max(foreign.epoch, facts.state.epoch))
-    elif why := guards.refuse_contested(facts):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif switch is None or not (switch.halted or switch.paused):
-        at = f": it is at {switch.stage.value}" if switch else ""
-        yield reject(command, _INVALID, f"nothing is held{at}")
-    else:
-        yield UpdateSwitch(lift_holds(facts))
-        sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
-        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
-        yield from _go_on(facts, SwitchReason.RESUMED)
+    if facts.state.contested_by is not None:
+        _supersede_directive(facts, max(facts.state.contested_by.epoch, facts.state.epoch), step)
+        return
+    switch = facts.switch
+    step.update_switch(**lift_holds(facts))
+    sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
+    step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
+    _go_on(facts, SwitchReason.RESUMED, step)
 
 
-def _go_on(facts: SwitchFacts, reason: SwitchReason) -> Iterator[Change]:
+def _go_on(facts: SwitchFacts, reason: SwitchReason, step: Transition) -> None:
     """Repeat all open orders. If an operator advanced ids meanwhile, direct brokers again, to open new clients."""
-    yield from open_new_clients(facts, reason) if facts.needs_new_clients else repeat_orders(facts, reason)
+    (open_new_clients if facts.needs_new_clients else repeat_orders)(facts, reason, step)
 
 
-def _supersede_directive(facts: SwitchFacts, command: SwitchCommand, epoch: int) -> Iterator[Change]:
-    """Brokers may already follow the foreign directive: they come back only to greater ids."""
+def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> None:
     ours = facts.state.active()
-    if ours is None:
-        yield reject(command, RejectCode.NOT_FOUND, "no cluster is active")
-    elif why := guards.refuse_lower_ids(facts, ours):
-        yield reject(command, RejectCode.COLLISION, f"brokers cannot be sent to {ours} again: {why}")
-    else:
-        yield Update({"epoch": epoch, "contested": "", "contested_by": None})
-        if facts.state.switch is not None:
-            yield UpdateSwitch(lift_holds(facts))
-        sentence = f"brokers are directed to {ours} again, by an epoch after {epoch}"
-        yield DecisionDraft(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
-        yield DirectBrokers(SwitchReason.RESUMED, ours)
-        if facts.state.live_switch() is not None:
-            yield from repeat_orders(facts, SwitchReason.RESUMED, redirected=True)
+    step.update(epoch=epoch, contested="", contested_by=None)
+    if facts.state.switch is not None:
+        step.update_switch(**lift_holds(facts))
+    sentence = f"brokers are directed to {ours} again, by an epoch after {epoch}"
+    step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
+    step.direct_brokers(SwitchReason.RESUMED, ours)
+    if facts.state.live_switch() is not None:
+        repeat_orders(facts, SwitchReason.RESUMED, step, redirected=True)
 
 
 # --- clean-up (row 20)
 
 
-def cleanup(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
+def ask_cleanup(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
+    """In hold, once `cleanup_from` has come and every broker follows."""
     live = facts.state.live_switch()
-    if live is not None and (why := guards.refuse_contested(facts)):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif live is None or live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, guards.refuse_other_switch(facts) or "no switch is in hold")
-    elif why := guards.refuse_unknown_plan(facts):
-        yield reject(command, _INVALID, why)
-    elif why := guards.refuse_early_cleanup(facts):
-        yield reject(command, RejectCode.WINDOW_NOT_ELAPSED, why)
-    elif why := facts.stands_still:
-        yield reject(command, _INVALID, why)
-    elif why := guards.refuse_straying_brokers(facts):
-        yield reject(command, RejectCode.BROKERS_BEHIND, why)
-    else:
-        yield UpdateSwitch({"cleanup_ms": facts.now_ms})  # accepted, before the whole plan is read
-        ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
-        are = counted_with(len(ids), "ledger", "is", "are")
-        sentence = f"{are} to be deleted from {live.source}: {name_some(ids) or 'none'}"
-        yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
-        yield TakeInventory()
+    yield RejectCode.CONTESTED, live is not None and guards.refuse_contested(facts)
+    is_held = live is not None and live.stage is SwitchStage.HOLD
+    yield _INVALID, not is_held and (guards.refuse_other_switch(facts) or "no switch is in hold")
+    yield _INVALID, guards.refuse_unknown_plan(facts)
+    yield RejectCode.WINDOW_NOT_ELAPSED, guards.refuse_early_cleanup(facts)
+    yield _INVALID, facts.stands_still
+    yield RejectCode.BROKERS_BEHIND, guards.refuse_straying_brokers(facts)
+
+
+def cleanup(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
+    """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
+    ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
+    are = counted_with(len(ids), "ledger", "is", "are")
+    sentence = f"{are} to be deleted from {facts.switch.source}: {name_some(ids) or 'none'}"
+    step.advance(SwitchStage.CLEANUP, _COMMANDED, sentence, cleanup_ms=facts.now_ms)
+    step.take_inventory()

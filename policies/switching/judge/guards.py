@@ -5,8 +5,10 @@ data does not hold. Rules: docs/design/switching.md, the guards of the table and
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from policies.switching import clusters
+from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts, awaited, describe_brokers, deviations, moved_ms
 from policies.switching.ledgers import (
     ANY_CLUSTER,
@@ -24,6 +26,15 @@ from policies.units import counted_with, format_instant, from_millis, name_some
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
 """The reason why a transition is refused; None if it is not."""
+Asked = tuple[RejectCode, Refusal | bool]
+"""A guard of a command: the code of its refusal, and the reason; a false one lets the command pass."""
+
+
+class Refused(NamedTuple):
+    """The refusal of a command."""
+
+    code: RejectCode
+    sentence: str
 
 
 # --- registering (rows 1, 2)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
-from policies.switching.judge import guards, judge
-from policies.switching.judge.results import Reject
+from policies.switching.judge import guards
+from policies.switching.judge.guards import Refused
+from policies.switching.judge.table import refuse
 from policies.switching.ledgers import remedy_beyond
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.switching.settings import DAY_MS
@@ -304,10 +305,10 @@ def name_ways(facts: SwitchFacts, *others: str) -> str:
 
 
 def _is_accepted(facts: SwitchFacts, words: str) -> bool:
-    """Whether the judge accepts a command about the switch, as an operator writes it. Reads no more than it must."""
+    """Whether a command about the switch, as an operator writes it, is accepted."""
     name, args = CommandName(words.split()[0]), CommandArgs.model_construct(target=facts.switch.target)
     command = SwitchCommand.model_construct(cluster="", command=name, args=args, idempotency_key="")
-    return not isinstance(next(judge(facts, command), None), Reject)
+    return refuse(facts, command) is None
 
 
 def _name_start(facts: SwitchFacts, target: str) -> str:
@@ -320,9 +321,9 @@ def _or_way(facts: SwitchFacts) -> str:
     return f", or {ways}" if (ways := name_ways(facts)) else ""
 
 
-def explain_refusal(facts: SwitchFacts, refused: Reject) -> str:
+def explain_refusal(facts: SwitchFacts, refused: Refused) -> str:
     """Return the sentence of a refused command with what an operator may do instead: see to its cause, or end it."""
-    if not refused.subject.startswith("commands/") or refused.code not in _BY_STAGE:
+    if refused.code not in _BY_STAGE:
         return refused.sentence
     causes = _STANDSTILLS | (_BROKERS if refused.code is RejectCode.BROKERS_BEHIND else frozenset())
     way = next((hold.ends_with for kind, hold, _ in find_holds(facts) if kind.name in causes), name_ways(facts))

@@ -10,9 +10,9 @@ from enum import StrEnum
 
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import has_id, remedy_beyond
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
+from policies.switching.transition import DecisionDraft
 
 _MOVING = frozenset(
     {SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.CLEANUP}

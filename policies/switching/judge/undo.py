@@ -10,15 +10,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.results import (
-    Advance,
-    Change,
-    DecisionDraft,
-    PutTask,
-    TakeInventory,
-    UpdateSwitch,
-    reject,
-)
+from policies.switching.judge.guards import Asked
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
     REVERSIBLE,
@@ -31,6 +23,7 @@ from policies.switching.state import (
     SwitchAction,
     SwitchStage,
 )
+from policies.switching.transition import Transition
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 _NOT_PROMOTED = frozenset({LedgerStage.PENDING, LedgerStage.COPYING, LedgerStage.BUILT})
@@ -47,23 +40,28 @@ _NOT_TAKEN_BACK = {
 # --- rollback (row 18)
 
 
-def rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 18: take promotions back and, if asked, send the brokers back."""
+def ask_rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
+    """A live switch in its window; or one that was taken back, for what was not."""
     switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
-    if switch is None or (switch.stage is SwitchStage.REJECTED and not away):
-        yield reject(command, _INVALID, "there is no switch to roll back")
-    elif why := guards.refuse_contested(facts):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif switch.stage is SwitchStage.DONE or _was_done(facts, switch):
-        is_known = facts.state.entry(switch.source) is not None
-        way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
-        yield reject(command, _INVALID, f"the switch is done: {way} leads back")
-    elif switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
-        yield from _complete_rollback(facts, switch, command)
-    elif switch.stage in _NOT_TAKEN_BACK:
-        yield reject(command, _INVALID, _NOT_TAKEN_BACK[switch.stage])
-    else:
-        yield from _roll_back_live(facts, switch, command)
+    is_none = switch is None or (switch.stage is SwitchStage.REJECTED and not away)
+    yield _INVALID, is_none and "there is no switch to roll back"
+    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    switch = facts.switch
+    yield _INVALID, (switch.stage is SwitchStage.DONE or _was_done(facts, switch)) and _name_way_back(facts, switch)
+    yield _INVALID, _NOT_TAKEN_BACK.get(switch.stage)
+    with_brokers = not command.args.attribution_only
+    if switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
+        home = facts.state.committed()
+        if with_brokers and away and home is not None:
+            yield RejectCode.COLLISION, _refuse_return(facts, home)
+        elif not _find_retried(facts):
+            back = f"; with brokers, it brings them back to {home}" if home is not None and away else ""
+            yield _INVALID, f"the switch to {switch.target} is {switch.stage.value} already{back}"
+        return
+    yield RejectCode.WINDOW_EXPIRED, guards.refuse_closed_window(facts)
+    yield RejectCode.CLEANUP_STARTED, switch.stage is SwitchStage.CLEANUP and "the clean-up has begun"
+    yield RejectCode.CLEANUP_STARTED, guards.refuse_begun_deletion(facts)
+    yield RejectCode.COLLISION, with_brokers and _refuse_return(facts, switch.home)
 
 
 def _was_done(facts: SwitchFacts, switch: Switch) -> bool:
@@ -71,145 +69,143 @@ def _was_done(facts: SwitchFacts, switch: Switch) -> bool:
     return switch.stage is SwitchStage.ABORTED and facts.state.committed() == switch.target
 
 
-def _roll_back_live(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
-    """Take back the promotions of a live switch, while the rollback window is open."""
-    attribution_only = command.args.attribution_only
-    if why := guards.refuse_closed_window(facts):
-        yield reject(command, RejectCode.WINDOW_EXPIRED, why)
-    elif live.stage is SwitchStage.CLEANUP:
-        yield reject(command, RejectCode.CLEANUP_STARTED, "the clean-up has begun")
-    elif why := guards.refuse_begun_deletion(facts):
-        yield reject(command, RejectCode.CLEANUP_STARTED, why)
-    elif not attribution_only and (why := guards.refuse_return(facts, live.home)):
-        yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
+def _name_way_back(facts: SwitchFacts, switch: Switch) -> str:
+    is_known = facts.state.entry(switch.source) is not None
+    way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
+    return f"the switch is done: {way} leads back"
+
+
+def _refuse_return(facts: SwitchFacts, home: str) -> guards.Refusal:
+    why = guards.refuse_return(facts, home)
+    return f"brokers cannot go back: {why}" if why else None
+
+
+def _find_retried(facts: SwitchFacts) -> list[LedgerTask]:
+    return [t for t in facts.plan.at(*UNREVERTED) if not guards.refuse_missing_source(facts, t)]
+
+
+def rollback(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
+    """Row 18: take promotions back and, if asked, send the brokers back."""
+    switch, with_brokers = facts.switch, not command.args.attribution_only
+    if switch.stage not in UNDONE and switch.stage is not SwitchStage.REJECTED:
+        sentence = f"the switch to {switch.target} is rolled back"
+        _roll_back(facts, sentence, _COMMANDED, step, attribution_only=not with_brokers)
+        return
+    home, left = facts.state.committed(), _find_retried(facts)
+    if with_brokers and home is not None and facts.state.active() != home:
+        step.advance(
+            SwitchStage.ROLLBACK, _COMMANDED, f"brokers return to {home}",
+            attribution_only=False, brokers_from=home, confirm_ms=-1, paused=False,
+        )  # fmt: skip
     else:
-        sentence = f"the switch to {live.target} is rolled back"
-        yield from _roll_back(facts, sentence, _COMMANDED, attribution_only=attribution_only)
+        sentence = f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again"
+        step.advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, confirm_ms=-1, paused=False)
+    _reset_tasks(left, step)
 
 
-def _roll_back(facts: SwitchFacts, sentence: str, reason: SwitchReason, *, attribution_only: bool) -> Iterator[Change]:
+def _roll_back(
+    facts: SwitchFacts, sentence: str, reason: SwitchReason, step: Transition, *, attribution_only: bool
+) -> None:
     """Begin a rollback: revert every promotion, and direct the brokers home unless `attribution_only`."""
-    fields: dict[str, object] = {"halted": "", "paused": False, "blocked": "", "confirm_ms": -1}
-    fields["attribution_only"] = attribution_only
-    yield Advance(SwitchStage.ROLLBACK, reason, sentence, fields)
-    for task in facts.plan.at(*_NOT_PROMOTED):
+    step.advance(
+        SwitchStage.ROLLBACK, reason, sentence,
+        halted="", paused=False, blocked="", confirm_ms=-1, attribution_only=attribution_only,
+    )  # fmt: skip
+    for task in list(facts.plan.at(*_NOT_PROMOTED)):
         # It was never promoted, so there is nothing to revert. A result that is still under way is late.
-        reverted = replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0)
-        yield PutTask(reverted, numbered=True)
-    yield from _reset_tasks(facts.plan.at(*UNREVERTED))
+        step.put(replace(task, stage=LedgerStage.REVERTED, awaiting=SwitchAction.NONE, tries=0), numbered=True)
+    _reset_tasks(facts.plan.at(*UNREVERTED), step)
 
 
-def _reset_tasks(tasks: Iterable[LedgerTask]) -> Iterator[Change]:
+def _reset_tasks(tasks: Iterable[LedgerTask], step: Transition) -> None:
     """Give ledgers a new number and all their tries, so that a revert can be ordered."""
     for task in list(tasks):
-        yield PutTask(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
-
-
-def _complete_rollback(facts: SwitchFacts, switch: Switch, command: SwitchCommand) -> Iterator[Change]:
-    """After a rollback: direct home the brokers that stayed, or retry the promotions that were not taken back."""
-    home = facts.state.committed()
-    left = [t for t in facts.plan.at(*UNREVERTED) if not guards.refuse_missing_source(facts, t)]
-    away = home is not None and facts.state.active() != home
-    if not command.args.attribution_only and away and home is not None:
-        if why := guards.refuse_return(facts, home):
-            yield reject(command, RejectCode.COLLISION, f"brokers cannot go back: {why}")
-            return
-        fields = {"attribution_only": False, "brokers_from": home, "confirm_ms": -1, "paused": False}
-        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, f"brokers return to {home}", fields)
-        yield from _reset_tasks(left)
-    elif left:
-        sentence = f"{counted_with(len(left), 'ledger', 'is', 'are')} tried again"
-        yield Advance(SwitchStage.ROLLBACK, _COMMANDED, sentence, {"confirm_ms": -1, "paused": False})
-        yield from _reset_tasks(left)
-    else:
-        back = f"; with brokers, it brings them back to {home}" if away else ""
-        yield reject(command, _INVALID, f"the switch to {switch.target} is {switch.stage.value} already{back}")
+        step.put(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
 
 
 # --- abort (row 27)
 
 
-def abort(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 27: before a switch is live only brokers are taken back, once the ids that the target gave are known."""
+def ask_abort(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
+    """Before a switch is live; brokers must be able to go back once ids are read."""
     live = facts.state.live_switch()
-    if live is None:
-        yield reject(command, _INVALID, "no switch is under way")
-    elif why := guards.refuse_contested(facts):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif live.stage is not SwitchStage.TRIGGERED:
-        sentence = f"the switch to {live.target} is at {live.stage.value}: it can be aborted only before it is live"
-        yield reject(command, _INVALID, sentence)
-    elif live.home == live.target:
+    yield _INVALID, live is None and "no switch is under way"
+    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    live = facts.switch
+    late = f"the switch to {live.target} is at {live.stage.value}: it can be aborted only before it is live"
+    yield _INVALID, live.stage is not SwitchStage.TRIGGERED and late
+    if live.home != live.target and not guards.refuse_unread_ids(facts, live.home):
+        why = guards.refuse_return(facts, live.home)
+        yield RejectCode.COLLISION, why and f"brokers cannot go back to {live.home} yet: {why}"
+
+
+def abort(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
+    """Row 27: before a switch is live only brokers are taken back, once the ids that the target gave are known."""
+    live = facts.switch
+    if live.home == live.target:
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
-        yield from _roll_back(facts, sentence, _ABORTED, attribution_only=True)
-    elif not (unread := guards.refuse_unread_ids(facts, live.home)) and (why := guards.refuse_return(facts, live.home)):
-        yield reject(command, RejectCode.COLLISION, f"brokers cannot go back to {live.home} yet: {why}")
-    else:
-        wait = unread or guards.refuse_lower_ids_at_home(facts, live.home)
-        then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
-        sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
-        yield from _roll_back(facts, sentence, _ABORTED, attribution_only=False)
+        _roll_back(facts, sentence, _ABORTED, step, attribution_only=True)
+        return
+    wait = guards.refuse_unread_ids(facts, live.home) or guards.refuse_lower_ids_at_home(facts, live.home)
+    then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
+    sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
+    _roll_back(facts, sentence, _ABORTED, step, attribution_only=False)
 
 
 # --- end (row 31)
 
 
-def end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Change]:
-    """Row 31: end a switch that cannot be taken back any more, and in hold at any hour."""
-    live = facts.state.live_switch()
-    if live is None:
-        yield reject(command, _INVALID, "no switch is under way")
-    elif why := guards.refuse_contested(facts):
-        yield reject(command, RejectCode.CONTESTED, why)
-    elif command.args.delete and live.stage is not SwitchStage.HOLD:
-        yield reject(command, _INVALID, f"the switch is at {live.stage.value}: only in hold may it delete ledgers")
-    elif live.stage in REVERSIBLE - {SwitchStage.HOLD} and not guards.is_final(facts):
-        yield reject(command, _INVALID, f"the switch to {live.target} is at {live.stage.value}, and can be taken back")
-    else:
-        yield from _ENDS[live.stage](facts, live, command)
+def ask_end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
+    """A switch that cannot be taken back any more, and in hold at any hour."""
+    live, delete = facts.state.live_switch(), command.args.delete
+    yield _INVALID, live is None and "no switch is under way"
+    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    live = facts.switch
+    at = f"the switch is at {live.stage.value}"
+    is_held = live.stage is SwitchStage.HOLD
+    yield _INVALID, delete and not is_held and f"{at}: only in hold may it delete ledgers"
+    is_open = live.stage in REVERSIBLE and not is_held and not guards.is_final(facts)
+    yield _INVALID, is_open and f"the switch to {live.target} is at {live.stage.value}, and can be taken back"
+    yield _INVALID, live.stage is SwitchStage.TRIGGERED and f"the switch to {live.target} is not live"
+    is_unwritten = live.stage is SwitchStage.DONE_WITH_FAILURES and live.status_failed
+    yield _INVALID, is_unwritten and "the registry is not written yet"
+    if delete:
+        yield _INVALID, guards.refuse_unknown_plan(facts)
+        why = guards.refuse_straying_brokers(facts)
+        yield RejectCode.BROKERS_BEHIND, why and f"{why}; without `--delete`, `end` keeps all ledgers"
 
 
-def _refuse_end(_facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
-    yield reject(command, _INVALID, f"the switch to {live.target} is not live")
+def end(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
+    """Row 31: end the switch, as its stage allows."""
+    _ENDS[facts.switch.stage](facts, command, step)
 
 
-def _end_rollback(facts: SwitchFacts, _live: Switch, _command: SwitchCommand) -> Iterator[Change]:
-    yield UpdateSwitch({"ended_ms": facts.now_ms})  # accepted, before the whole plan is read
-    yield _end(facts, f"the rollback is ended where it stands: {_name_leftovers(facts) or 'nothing is left'}")
+def _end_rollback(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
+    _end(f"the rollback is ended where it stands: {_name_leftovers(facts) or 'nothing is left'}", step)
 
 
-def _end_cleanup(facts: SwitchFacts, live: Switch, _command: SwitchCommand) -> Iterator[Change]:
+def _end_cleanup(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
     """Deletions that an executor has begun come to their end; all other ledgers stay. A second `end` waits for none."""
+    live = facts.switch
     stay = counted_with(facts.plan.count(*UNDELETED), "ledger", "stays", "stay") + f" in {live.source}"
     if live.kept:
-        yield _end(facts, f"the switch to {live.target} ends without a last inventory; {stay}, also in the registry")
+        _end(f"the switch to {live.target} ends without a last inventory; {stay}, also in the registry", step)
         return
-    yield UpdateSwitch({"halted": "", "paused": False, "kept": True, "blocked": ""})
-    yield DecisionDraft(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {stay}")
+    step.update_switch(halted="", paused=False, kept=True, blocked="")
+    step.publish(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {stay}")
     for task in facts.plan.at(*UNDELETED):
         if task.awaiting is SwitchAction.NONE:
-            yield PutTask(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
+            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
 
 
-def _end_done(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
-    if live.status_failed:
-        yield reject(command, _INVALID, "the registry is not written yet")
-        return
+def _end_done(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
     stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
-    yield _end(facts, f"the switch to {live.target} is over; {stay} in {live.source}")
+    _end(f"the switch to {facts.switch.target} is over; {stay} in {facts.switch.source}", step)
 
 
-def _end_live(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Iterator[Change]:
+def _end_live(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
     """The copied ledgers stay in the source, or are deleted. What has not moved stays behind."""
-    delete = command.args.delete
-    if delete and (why := guards.refuse_unknown_plan(facts)):
-        yield reject(command, _INVALID, why)
-        return
-    if delete and (why := guards.refuse_straying_brokers(facts)):
-        yield reject(command, RejectCode.BROKERS_BEHIND, f"{why}; without `--delete`, `end` keeps all ledgers")
-        return
-    # Accepted, before the whole plan is read.
-    yield UpdateSwitch({"cleanup_ms": facts.now_ms, "halted": "", "paused": False, "kept": not delete})
+    live, delete = facts.switch, command.args.delete
     ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
     window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
     given_up = window if guards.refuse_closed_window(facts) is None else ""
@@ -218,16 +214,21 @@ def _end_live(facts: SwitchFacts, live: Switch, command: SwitchCommand) -> Itera
         are, named = "all copied ledgers are", "an inventory lists them"
     done, risk = ("to be deleted from", ", which cannot be undone") if delete else ("kept in", "")
     sentence = f"{live.stage.value} ends: {are} {done} {live.source}{risk}: {named}{given_up}"
-    yield Advance(SwitchStage.CLEANUP, _COMMANDED, sentence)
-    for task in facts.plan.at(*_UNFINISHED):
+    step.advance(
+        SwitchStage.CLEANUP, _COMMANDED, sentence,
+        cleanup_ms=facts.now_ms, halted="", paused=False, kept=not delete,
+    )  # fmt: skip
+    for task in list(facts.plan.at(*_UNFINISHED)):
         left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value)
-        yield PutTask(left, numbered=True)  # a result that is still under way is late
-    yield TakeInventory()
+        step.put(left, numbered=True)  # a result that is still under way is late
+    step.take_inventory()
 
 
-def _end(facts: SwitchFacts, sentence: str) -> Advance:
-    fields = {"ended_ms": facts.now_ms, "halted": "", "paused": False, "blocked": "", "awaiting": SwitchAction.NONE}
-    return Advance(SwitchStage.ABORTED, _ABORTED, sentence, fields)
+def _end(sentence: str, step: Transition) -> None:
+    step.advance(
+        SwitchStage.ABORTED, _ABORTED, sentence,
+        ended_ms=step.now_ms, halted="", paused=False, blocked="", awaiting=SwitchAction.NONE,
+    )  # fmt: skip
 
 
 def _name_leftovers(facts: SwitchFacts) -> str:
@@ -238,8 +239,7 @@ def _name_leftovers(facts: SwitchFacts) -> str:
     return "; ".join(filter(None, (still, astray)))
 
 
-_ENDS: dict[SwitchStage, Callable[[SwitchFacts, Switch, SwitchCommand], Iterator[Change]]] = {
-    SwitchStage.TRIGGERED: _refuse_end,
+_ENDS: dict[SwitchStage, Callable[[SwitchFacts, SwitchCommand, Transition], None]] = {
     **dict.fromkeys(REVERSIBLE, _end_live),
     SwitchStage.CLEANUP: _end_cleanup,
     SwitchStage.ROLLBACK: _end_rollback,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from policies.switching.clusters import IdMark
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.machine import Transition
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
+from policies.switching.transition import Transition
 from tests.policies.switching.world import World
 
 S = SwitchStage

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import BrokerSeen, Event, LedgerResult
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.readings import LedgerOutcome
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from policies.switching.transition import DecisionDraft
 from tests.cases import for_each
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.world import World, apply, stored, well_at

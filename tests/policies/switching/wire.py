@@ -19,7 +19,6 @@ from policies.switching.events import (
     RegistrySeen,
     StatusResult,
 )
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import Ledger
 from policies.switching.plan import load_plan
 from policies.switching.policy import SwitchingPolicy
@@ -47,6 +46,7 @@ from policies.switching.readings import (
 from policies.switching.registration import KIND
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import OrchestratorLease, PrecheckResult, SwitchingState, plan_key
+from policies.switching.transition import DecisionDraft
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.commands import CLUSTER as CLUSTER

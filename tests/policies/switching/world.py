@@ -22,9 +22,8 @@ from policies.switching.events import (
     MembersSeen,
     StatusResult,
 )
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
-from policies.switching.machine import Transition, reconcile
+from policies.switching.machine import reconcile
 from policies.switching.plan import load_plan
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
@@ -42,6 +41,7 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
+from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching.commands import command
 
 START_MS = 1_800_000_000_000

@@ -10,10 +10,10 @@ from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.events import RegistrySeen
 from policies.switching.fold import read
 from policies.switching.judge.holds import find_holds
-from policies.switching.machine import Transition
 from policies.switching.plan import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage
+from policies.switching.transition import Transition
 from policies.units import from_millis
 from tests.cases import for_each
 from tests.policies.switching.commands import command

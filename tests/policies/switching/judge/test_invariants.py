@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from policies.switching.clusters import IdMark
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
 from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
-from policies.switching.judge.results import DecisionDraft
 from policies.switching.ledgers import IdGenerator
 from policies.switching.state import (
     ClusterStatus,
@@ -19,6 +18,7 @@ from policies.switching.state import (
     SwitchStage,
     put,
 )
+from policies.switching.transition import DecisionDraft
 from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.world import World

@@ -11,10 +11,10 @@ from policies.switching.events import Event, LedgerResult, RegistrySeen
 from policies.switching.facts import awaited
 from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import LedgerKind
-from policies.switching.machine import Transition
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
+from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.wire import WireWorld
