@@ -126,7 +126,7 @@ TARGET = codec
 SECONDS = 300
 fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TARGET=codec|settings|znodes|rest|exporter SECONDS=300
 	@$(PIP) install --require-hashes -r requirements-fuzz.txt
-	$(BIN)/python -m bench.fuzz $(TARGET) --atheris --seconds $(SECONDS)
+	$(BIN)/python -m bench.fuzz $(TARGET) --seconds $(SECONDS)
 
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))

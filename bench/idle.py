@@ -5,14 +5,11 @@ python bench/idle.py --against HEAD~20
 """
 
 import argparse
-import tempfile
 import time
-from pathlib import Path
 
+from bench.loop import loop_kafka
 from bench.processes import cpu_seconds
 from bench.turns import Figures, run
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
 from tests.system.loop import Headgate, await_ready, write_settings
 
 PORT = 19_464
@@ -28,21 +25,17 @@ def main() -> None:
 
 def measure(given: argparse.Namespace) -> Figures:
     """Measure the share of one core of the process and all its children: query, collector, exporter."""
-    jars = ensure_jars("kafka", default_cache_dir())
-    with (
-        tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder,
-        EmbeddedKafka(Path(folder) / "k", jars) as kafka,
-    ):
-        servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    with loop_kafka() as (folder, loop):
+        servers = {"bootstrap_servers": loop}
         settings = write_settings(
-            Path(folder) / "headgate.yaml",
+            folder / "headgate.yaml",
             kafka=servers,
             clusters={"watched": {"kafka": {**servers, "poll_interval": "10s"}}},
             policies={"throttle": {"soft": {"available_ratio_below": 0.01}}},
-            data_dir=str(Path(folder) / "data"),
+            data_dir=str(folder / "data"),
             http={"port": PORT},
         )
-        with Headgate(["run", "-s", str(settings)], Path(folder) / "run.log") as headgate:
+        with Headgate(["run", "-s", str(settings)], folder / "run.log") as headgate:
             await_ready(headgate, PORT)
             time.sleep(given.settle)
             before, began = cpu_seconds(headgate.process.pid), time.monotonic()

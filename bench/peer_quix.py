@@ -13,7 +13,7 @@ from typing import Any
 from quixstreams import Application, State, message_context
 from quixstreams.models import SerializationContext, Serializer
 
-from bench.peer_policy import HostedPolicy
+from bench.peer_loop import HostedPolicy
 from policies.wire import ObservedRecord, Output
 
 KEY = "state"

@@ -15,26 +15,19 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+import sysconfig
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
-from bench.appended import Appended, Load, Throttled
-from bench.peer_policy import POLICY
-from bench.processes import cpu_seconds, resident_bytes, tree
-from bench.quantiles import quantile
+from bench.loop import Appended, Throttled, latencies, loop_kafka, quantile
+from bench.peer_loop import POLICY
+from bench.processes import cpu_seconds, kill_tree, resident_bytes
 from bench.turns import ROOT, Figures, table
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.topic_admin import create_topics
-from connectors.kafka.topics import TopicSettings
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import default_cache_dir
 from tests.eager import EAGER
 from tests.system.loop import write_settings
 from tests.system.waiting import eventually, within
@@ -56,11 +49,10 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=20, help="seconds that do not count")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
-    jars = ensure_jars("kafka", default_cache_dir())
-    with tempfile.TemporaryDirectory(prefix="peers-") as name, EmbeddedKafka(Path(name) / "kafka", jars) as kafka:
+    with loop_kafka(*given.only) as (folder, servers):
         columns: dict[str, Figures] = {}
         for contender in given.only:
-            columns[contender] = Contest(contender, Path(name), kafka.bootstrap_servers).measure(given)
+            columns[contender] = Contest(contender, folder, servers).measure(given)
             print(contender, json.dumps(columns[contender]), file=sys.stderr, flush=True)
     named = {f"{name}: {what}": value for name, figures in columns.items() for what, value in figures.items()}
     print(json.dumps(named) if given.json else table(columns))
@@ -78,7 +70,6 @@ class Contest:
     def __init__(self, contender: str, folder: Path, servers: str) -> None:
         self._folder = folder / contender
         self._folder.mkdir()
-        create_topics(KafkaConnection(bootstrap_servers=servers), TopicSettings(prefix=contender))
         self._topics = Throttled(servers, contender)
         self._command = _command(contender, self._folder, servers)
 
@@ -94,42 +85,39 @@ class Contest:
         return figures | (self._killed() if given.kill else {})
 
     def _warm_up(self, seconds: int, process: subprocess.Popen[bytes]) -> None:
-        end = self._topics.ends()[self._topics.decided]
-        self._topics.produce(Load.build(100), max(1, seconds))
+        end = self._topics.marks()[1]
+        self._topics.produce(100, max(1, seconds))
 
         def has_decided() -> bool:
             if process.poll() is not None:
                 raise SystemExit(f"{self._command} has ended:\n{(self._folder / 'log').read_text()[-2000:]}")
-            return self._topics.ends()[self._topics.decided] > end
+            return self._topics.marks()[1] != end
 
         eventually("a decision", has_decided)
 
     def _measure(self, rate: int, seconds: int, pid: int) -> Figures:
-        marks, cpu = self._topics.ends(), cpu_seconds(pid)
-        self._topics.produce(Load.build(rate), seconds)
-        time.sleep(3)  # the last batch
-        millis = eventually("all are decided on", partial(self._topics.latencies, marks))
+        marks, cpu = self._topics.marks(), cpu_seconds(pid)
+        self._topics.produce(rate, seconds)
+        millis = self._topics.await_latencies(marks)
         cpu = cpu_seconds(pid) - cpu
         found = {f"{rate}/s, p{percent}, ms": quantile(millis, percent) for percent in (50, 99)}
         return found | {f"{rate}/s, CPU seconds a million observations": 1e6 * cpu / (rate * seconds)}
 
     def _killed(self) -> Figures:
         """Kill it in the middle of a load and start it again at once."""
-        load = threading.Thread(target=self._topics.produce, args=(Load.build(KILL_RATE), KILL_SECONDS))
+        load = threading.Thread(target=self._topics.produce, args=(KILL_RATE, KILL_SECONDS))
         with self._running() as process:
             self._warm_up(2, process)
-            marks = self._topics.ends()
+            marks = self._topics.marks()
             load.start()
             time.sleep(KILL_SECONDS / 2)
-            _kill(process)
+            kill_tree(process.pid)
             at_kill_ms = time.time() * 1000
         with self._running():
             load.join()
-            within(60, partial(self._topics.latencies, marks))
+            within(240, lambda: latencies(*self._topics.since(marks)))
             time.sleep(3)
-        observed = list(self._topics.records(self._topics.observed, marks[self._topics.observed]))
-        decided = list(self._topics.records(self._topics.decided, marks[self._topics.decided]))
-        return after_a_kill(observed, decided, at_kill_ms)
+        return after_a_kill(*self._topics.since(marks), at_kill_ms)
 
     @contextmanager
     def _running(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -141,33 +129,28 @@ class Contest:
             try:
                 yield process
             finally:
-                _kill(process)
+                kill_tree(process.pid)
 
 
 def after_a_kill(observed: Sequence[Appended], decided: Sequence[Appended], at_kill_ms: float) -> Figures:
     """Compare the ids of observations and decisions."""
-    times = Counter(each.id for each in decided)
-    by_evidence: dict[str, set[str]] = {}
-    for each in decided:
-        by_evidence.setdefault(each.rests_on, set()).add(each.id)
-    places = {each.id: number for number, each in enumerate(observed)}
+    decisions = [(each.event["id"], each.event["data"], each.appended_ms) for each in decided]
+    times = Counter(id_ for id_, _, _ in decisions)
+    ids_and_evidence = {(id_, data["evidence"][0]) for id_, data, _ in decisions}
+    places = {each.event["id"]: number for number, each in enumerate(observed)}
     reached: dict[str, int] = {}
-    for each in decided:
-        reached[each.cluster] = max(reached.get(each.cluster, -1), places.get(each.rests_on, -1))
-    after = min((each.appended_ms for each in decided if each.appended_ms > at_kill_ms), default=float("nan"))
+    for _, data, _ in decisions:
+        reached[data["cluster"]] = max(reached.get(data["cluster"], -1), places.get(data["evidence"][0], -1))
+    later = [(data, at_ms) for _, data, at_ms in decisions if at_ms > at_kill_ms]
     return {
-        "killed: to the next decision, s": (after - at_kill_ms) / 1000,
+        "killed: to the next decision, s": (min((at for _, at in later), default=float("nan")) - at_kill_ms) / 1000,
         "killed: observations never decided on": sum(
-            number > reached.get(each.cluster, -1) for number, each in enumerate(observed)
+            number > reached.get(each.event["data"]["cluster"], -1) for number, each in enumerate(observed)
         ),
-        "killed: decisions said again, same id": sum(count - 1 for count in times.values()),
-        "killed: decisions said again, other id": sum(len(ids) - 1 for ids in by_evidence.values()),
+        "killed: decisions said again, same id": len(decisions) - len(times),
+        "killed: decisions said again, other id": len(ids_and_evidence) - len({used for _, used in ids_and_evidence}),
         "killed: clusters whose history was lost": len(
-            {
-                each.cluster
-                for each in decided
-                if each.appended_ms > at_kill_ms and each.event["data"]["previous_factor"] is None
-            }
+            {data["cluster"] for data, _ in later if data["previous_factor"] is None}
         ),
     }
 
@@ -190,26 +173,17 @@ def _command(contender: str, folder: Path, servers: str) -> list[str]:
 
 
 def _quix_python() -> Path:
-    """Return the interpreter of an environment with Quix Streams and the policy's packages, made once."""
+    """Return the interpreter of an environment with Quix Streams, made once; other packages are those of this one."""
     folder = default_cache_dir().parent / f"bench-{QUIX.replace('==', '-')}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         print(f"making an environment with {QUIX} in {folder}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        wanted = [QUIX, f"msgspec=={version('msgspec')}"]
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", QUIX], check=True)
         (folder / "ready").touch()
+    (own,) = folder.glob("lib/python*/site-packages")
+    (own / "headgate.pth").write_text(sysconfig.get_path("purelib"))
     return python
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill it and all its children at once."""
-    for pid in (*tree(process.pid),):
-        try:
-            os.kill(pid, 9)
-        except ProcessLookupError:
-            continue
-    process.wait()
 
 
 if __name__ == "__main__":

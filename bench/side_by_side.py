@@ -11,16 +11,17 @@ With two interpreters and the plugin's jar at hand, this takes about 13 minutes;
 
 import argparse
 import json
-import os
 import secrets
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from bench.processes import cpu_seconds
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import default_cache_dir, ensure_jars
@@ -71,13 +72,6 @@ class Contender:
             raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(_NAMES)}")
         return cls(name, int(interval or 0))
 
-    def requests_per_minute(self, brokers: int) -> float:
-        """Return the DescribeLogDirs requests to the brokers: with the plugin, each broker asks all brokers."""
-        if not self.interval_seconds:
-            return 0
-        askers = brokers if self.name == "plugin" else 1
-        return askers * brokers * 60 / self.interval_seconds
-
 
 @dataclass(frozen=True)
 class Round:
@@ -96,13 +90,15 @@ class Round:
     cpu_seconds_per_minute: float | None
 
 
-@dataclass(frozen=True)
-class Field:
-    """The servers and folders of a round."""
+class Field(NamedTuple):
+    """The servers of a round."""
 
     cluster: FillCluster
-    pids: Callable[[], Sequence[int]]
-    """The monitor's pid, if it has processes of its own."""
+    headgate: Headgate | None = None
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of Headgate so far; 0 where the brokers watch themselves."""
+        return cpu_seconds(self.headgate.process.pid) if self.headgate is not None else 0.0
 
 
 def main() -> None:
@@ -112,7 +108,6 @@ def main() -> None:
     everything += ["plugin:60", "headgate:60"]
     parser.add_argument("--only", type=Contender.parse, nargs="+", default=[Contender.parse(c) for c in everything])
     parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s, on a quota, with neither")
-    parser.add_argument("--out", type=Path, help="append each round as a JSON line")
     given = parser.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
@@ -123,9 +118,6 @@ def main() -> None:
         for result in _contend(contender, count):
             rounds.append(result)
             print(json.dumps(asdict(result)), flush=True)
-            if given.out:
-                with given.out.open("a") as out:
-                    out.write(json.dumps(asdict(result)) + "\n")
     print(_table(given.only, rounds))
 
 
@@ -145,7 +137,7 @@ def _contend(contender: Contender, rounds: int) -> Iterator[Round]:
 def _round(contender: Contender, number: int, field: Field, load: Load) -> Round:
     cluster = field.cluster
     cluster.retain(-1)
-    before, throttles, cpu = time.monotonic(), len(load.throttled), _cpu_seconds(field.pids())
+    before, throttles, cpu = time.monotonic(), len(load.throttled), field.cpu_seconds()
     recovery_seconds = None
     with Recorder(cluster, load, quotas=False) as recorder:
 
@@ -172,7 +164,7 @@ def _round(contender: Contender, number: int, field: Field, load: Load) -> Round
         announced_seconds=max((seconds for _, seconds in load.throttled[throttles:]), default=0.0),
         died=tuple(sorted(cluster.dead())),
         recovery_seconds=recovery_seconds,
-        cpu_seconds_per_minute=round((_cpu_seconds(field.pids()) - cpu) / minutes, 1) if field.pids() else None,
+        cpu_seconds_per_minute=round((field.cpu_seconds() - cpu) / minutes, 1) or None,
     )
 
 
@@ -198,23 +190,18 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
 def _field(contender: Contender, folder: Path) -> Iterator[Field]:
     jars = ensure_jars("kafka", default_cache_dir(), progress=print)
     with ExitStack() as stack:
+        more: dict[str, Any] = {}
         if contender.name == "plugin":
             jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), progress=print))
             first = 21_000 + secrets.randbelow(2_900) * 3
             ports = [first + n for n in range(len(BROKERS))]
-            properties = _plugin_properties(contender, ports)
-            cluster = stack.enter_context(
-                fill_cluster(folder, jars, disk_bytes=DISK, ports=ports, properties=properties)
-            )
-            yield Field(cluster, list)
-            return
-        cluster = stack.enter_context(fill_cluster(folder, jars, disk_bytes=DISK))
-        if contender.name == "neither":
-            yield Field(cluster, list)
+            more = {"ports": ports, "properties": _plugin_properties(contender, ports)}
+        cluster = stack.enter_context(fill_cluster(folder, jars, disk_bytes=DISK, **more))
+        if contender.name in ("plugin", "neither"):
+            yield Field(cluster)
             return
         loop = stack.enter_context(EmbeddedKafka(folder / "loop", jars, heap_mebibytes=192))
-        headgate = stack.enter_context(_headgate(contender, folder, cluster, loop))
-        yield Field(cluster, lambda: [headgate.process.pid, *headgate.children()])
+        yield Field(cluster, stack.enter_context(_headgate(contender, folder, cluster, loop)))
 
 
 def _plugin_properties(contender: Contender, ports: Sequence[int]) -> dict[str, str | int]:
@@ -250,18 +237,6 @@ def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: Em
         headgate.stop()
 
 
-def _cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the user and system time of processes and their ended children."""
-    ticks = 0
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def _last_words(cluster: FillCluster) -> list[str]:
     """Return the log lines of dead brokers about the cause, the first line of each kind."""
     words = []
@@ -275,10 +250,9 @@ def _last_words(cluster: FillCluster) -> list[str]:
 def _table(contenders: Sequence[Contender], rounds: Sequence[Round]) -> str:
     head = (
         "| who, looks every | rounds | crossed → throttled, s | written past the limit, MB | longest throttle told, s "
-        "| rounds with a dead broker | space back → full rate, s | log-dir requests a minute: 3, 30, 300 brokers "
-        "| CPU s a minute |"
+        "| rounds with a dead broker | space back → full rate, s | CPU s a minute |"
     )
-    lines = [head, "|" + "---|" * 9]
+    lines = [head, "|" + "---|" * 8]
     for contender in contenders:
         own = [r for r in rounds if r.contender == str(contender)]
         if own:
@@ -299,8 +273,6 @@ def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
         if any(not r.died for r in rounds)
         else "-"
     )
-    requests = [contender.requests_per_minute(brokers) for brokers in (3, 30, 300)]
-    yield ", ".join(f"{count:,.0f}" for count in requests) if contender.interval_seconds else "-"
     cpu = [r.cpu_seconds_per_minute for r in rounds if r.cpu_seconds_per_minute is not None]
     yield f"{statistics.mean(cpu):.0f}" if cpu else ("in the brokers" if contender.name == "plugin" else "-")
 

@@ -31,29 +31,17 @@ from policies.isolation import IsolationSettings
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionState
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import IdGenerator, Layout, LedgerKind, LedgerState
+from policies.switching.ledgers import LedgerKind, LedgerState
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
-from policies.switching.settings import SwitchingSettings
-from policies.switching.state import (
-    ClusterStatus,
-    Directive,
-    InventorySummary,
-    LedgerStage,
-    LedgerTask,
-    OrchestratorLease,
-    RegistryEntry,
-    Switch,
-    SwitchAction,
-    SwitchingState,
-    SwitchStage,
-)
+from policies.switching.settings import SwitchingSettings, SwitchLimits
+from policies.switching.state import SwitchingState, SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
-from policies.units import to_millis
+from policies.units import from_millis
 from streaming.host import PolicyHost
 from streaming.key_state import decode, encode
+from tests.policies.switching.world import Ref, World
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 GB = 10**9
@@ -175,59 +163,30 @@ def sessions() -> Figures:
 
 
 def switching(ledgers: int = 20_000) -> Figures:
-    """Copied ledgers in the middle of a switch, of which a third is copied and a third is being copied."""
-    policy, third = SwitchingPolicy("c", SwitchingSettings()), ledgers // 3
-    now_ms = to_millis(START)
-
-    def task(number: int) -> LedgerTask:
-        stage, awaiting = LedgerStage.PENDING, SwitchAction.NONE
-        if number < 2 * third:
-            stage = LedgerStage.BUILT if number < third else LedgerStage.COPYING
-            awaiting = SwitchAction.NONE if number < third else SwitchAction.COPY
-        paths, copied = (f"/managed-ledgers/t/ns/persistent/topic-{number}/cursor",), stage is not LedgerStage.PENDING
-        return LedgerTask(number, LedgerKind.CURSOR, paths, stage, awaiting, op=number, cleared=True, copied=copied)
-
-    def entry(name: str, status: ClusterStatus) -> RegistryEntry:
-        return RegistryEntry(name, f"zk://{name}", f"id-of-{name}", "/ledgers", status)
-
-    def cluster(name: str, hob: int | None) -> ClusterSnapshot:
-        return ClusterSnapshot(
-            name=name, instance_id=f"id-of-{name}", root="/ledgers", layout=Layout.HIERARCHICAL,
-            generator=IdGenerator(hob, 10, 0), read_ms=now_ms - 500,
-        )  # fmt: skip
-
-    switch = Switch(
-        source="old", target="new", stage=SwitchStage.BUILD, epoch=1, started_ms=now_ms - 9000, target_floor=2**40,
-        live_ms=now_ms - 8000, rollback_until_ms=now_ms + 10**7, cleanup_from_ms=now_ms + 10**9,
-        tasks=tuple(map(task, range(ledgers))),
-    )  # fmt: skip
-    state = SwitchingState(
-        bootstrap="old", entries=(entry("new", ClusterStatus.STANDBY), entry("old", ClusterStatus.ACTIVE)), epoch=1,
-        directive=Directive(1, "new"), switch=switch, lease=OrchestratorLease(1, "bench", now_ms + 10**9),
-        clusters=(cluster("new", 256), cluster("old", None)), ops=ledgers, sequence=now_ms - 10**6,
-        inventory=InventorySummary(now_ms - 5000, {"old": ledgers}, (), ledgers),
-    )  # fmt: skip
-
-    def copied(number: int) -> SwitchLedger:
+    """Copied ledgers while a switch copies 200 of all its ledgers at once."""
+    world = World(SwitchLimits(copy_concurrency=200))
+    for path in (f"/managed-ledgers/t/ns/persistent/topic-{number}/cursor" for number in range(ledgers)):
+        world.refs[path] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate(path, world.now_ms), path)
+    world.to(SwitchStage.BUILD)
+    policy, encoded = SwitchingPolicy("c", SwitchingSettings()), msgspec.msgpack.encode(world.state)
+    now, readings = from_millis(world.now_ms), list[Reading]()
+    for op, task in ((order.op, order.task) for order in world.orders if order.task is not None):
         read = LedgerReading(
-            ledger_id=number, state=LedgerState.CLOSED, last_entry_id=0, length_bytes=42, entries_digest="d",
-            created_ms=1,
+            ledger_id=task.ledger_id, state=LedgerState.CLOSED, last_entry_id=0, length_bytes=42,
+            entries_digest="d", created_ms=1,
         )  # fmt: skip
-        return SwitchLedger(**OK, ledger_id=number, op=number, result=LedgerOutcome.COPIED, source=read, target=read)
+        copied: dict[str, Any] = {"result": LedgerOutcome.COPIED, "source": read, "target": read}
+        readings.append(SwitchLedger(**OK, ledger_id=task.ledger_id, op=op, **copied))
 
-    figures: Figures = {}
-    for results in (1, 16, 200):
-        encoded, taken = msgspec.msgpack.encode(state), []
-        for count in range(10):
-            now = START + timedelta(milliseconds=count)
-            first = third + count * results
-            batch = [Observation(f"{n}", now, copied(n)) for n in range(first, first + results)]
-            began = time.process_time()
-            step = policy.step(msgspec.msgpack.decode(encoded, type=SwitchingState), batch, now)
-            encoded = msgspec.msgpack.encode(step.state)
-            taken.append(1000 * (time.process_time() - began))
-        figures[f"{results} copied"] = statistics.median(taken)
-    return figures
+    def step(results: int) -> float:
+        assert len(readings) >= results
+        batch = [Observation(str(number), now, reading) for number, reading in enumerate(readings[:results])]
+        began = time.process_time()
+        stepped = policy.step(msgspec.msgpack.decode(encoded, type=SwitchingState), batch, now)
+        msgspec.msgpack.encode(stepped.state)
+        return 1000 * (time.process_time() - began)
+
+    return {f"{results} copied": statistics.median(step(results) for _ in range(10)) for results in (1, 16, 200)}
 
 
 POLICIES: dict[str, Callable[[], Figures]] = {

@@ -7,17 +7,16 @@ import argparse
 import json
 import os
 import platform
-import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import policies
-from bench.processes import tree as tree_of
+from bench.processes import kill_tree
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,7 +50,7 @@ def in_turn(script: Path, arguments: Sequence[str], ref: str, turns: int) -> dic
             for name, tree in ((ref, old), ("now", ROOT)):
                 taken[name].append(figures_of(script, arguments, tree))
     common = [what for what in taken["now"][0] if all(what in figures for of in taken.values() for figures in of)]
-    return {name: {what: median(f[what] for f in of) for what in common} for name, of in taken.items()}
+    return {name: {what: statistics.median(f[what] for f in of) for what in common} for name, of in taken.items()}
 
 
 class BenchmarkError(Exception):
@@ -76,18 +75,11 @@ def figures_of(
         try:
             said, errors = process.communicate(timeout=longest_seconds)
         except subprocess.TimeoutExpired:
-            _end(process)
+            kill_tree(process.pid)
             raise BenchmarkError(f"{script.name} on {tree} took longer than {longest_seconds:.0f} s") from None
     if process.returncode:
         raise BenchmarkError(f"{script.name} on {tree} failed:\n{errors[-2000:]}")
     return dict(json.loads(said.splitlines()[-1]))
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End it and its servers."""
-    for pid in [*tree_of(process.pid)]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def table(columns: Mapping[str, Figures]) -> str:

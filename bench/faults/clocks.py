@@ -39,10 +39,10 @@ class Clocks:
             self.jump(part, 0)
         return {"LD_PRELOAD": str(self._library), "LEAP_FOLDER": str(self._folder / part)}
 
-    def jump(self, part: str, seconds: int, *, others: bool = True) -> None:
-        """Set a process's clock ahead by `seconds` from now on: that of its JVM, and that of all `others`."""
-        self._write(part, "java", seconds)
-        self._write(part, "others", seconds if others else 0)
+    def jump(self, part: str, seconds: int) -> None:
+        """Set a process's clock ahead by `seconds` from now on: that of its JVM, and that of all others."""
+        for program in ("java", "others"):
+            self._write(part, program, seconds)
 
     def _write(self, part: str, program: str, seconds: int) -> None:
         """Write in place, because processes map the file."""

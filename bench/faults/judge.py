@@ -47,9 +47,8 @@ class Judge:
         self._seen: dict[str, int] = defaultdict(int)
         self._last: int | None = None
         self._began_ms: int | None = None
-        self._is_excused = True
-        self._is_blind = True
-        self._may_skip = False
+        self.is_blind = True
+        """Whether nothing is compared until the query begins a new run."""
         self._since: set[str] = set()
         self.wrong: list[str] = []
 
@@ -62,7 +61,7 @@ class Judge:
         batches, self._batches = self._reader.batches[self._batches :], len(self._reader.batches)
         for batch in batches:
             self._batch_was(batch)
-        if not self.is_exact:
+        if self.is_blind:
             return Faulty((), tuple(self.wrong))
         lost = tuple(f"{id_} is missing" for id_ in self._expected.keys() - self._written.keys())
         other = tuple(
@@ -71,31 +70,12 @@ class Judge:
         )
         return Faulty(lost, (*self.wrong, *other))
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether every written record is compared with the undisturbed run, so that zero faults are a result."""
-        return not self._is_excused
-
-    @property
-    def is_blind(self) -> bool:
-        """Whether no record can be compared until the query begins a new run."""
-        return self._is_blind
-
-    def excuse(self) -> None:
-        """Excuse every difference until a batch shows whether the run continued, because a checkpoint may be lost.
-
-        The last batch of an old run may have written records without a record of the batch. A run may also continue
-        without its lost plans; then nobody knows which records it took.
-        """
-        self._is_excused = self._may_skip = True
-
     def look_away(self) -> None:
-        """Compare nothing until a new run begins, because offsets start at 0 again or plans are lost."""
-        self._is_excused = self._is_blind = True
+        """Compare nothing until a run begins: offsets start at 0 again, or a checkpoint or its plans may be lost."""
+        self.is_blind = True
 
     def forgive(self, faulty: Faulty) -> None:
         """End a fault: report no difference twice, and excuse no further one."""
-        self._may_skip = False
         self.wrong.clear()
         missing = self._expected.keys() - self._written.keys() if faulty.lost else set()
         self._written.update({id_: self._expected[id_] for id_ in missing})
@@ -122,16 +102,13 @@ class Judge:
         if begins:
             # The previous run may have ended before it recorded its last batch.
             self._since = self._written.keys() - self._expected.keys() if self._last is not None else set()
-            self._began_ms, self._is_blind = batch.at_ms, False
+            self._began_ms, self.is_blind = batch.at_ms, False
         elif self._last is None or batch.number <= self._last:
             return
-        elif batch.number != self._last + 1 and self._may_skip:
-            self.look_away()
-        elif batch.number != self._last + 1:
+        elif batch.number != self._last + 1 and not self.is_blind:
             self.wrong.append(f"after batch {self._last} comes {batch.number}")
         self._last = batch.number
-        if not self._is_blind:
-            self._is_excused = False
+        if not self.is_blind:
             self._expect(batch, begins=begins)
 
     def _expect(self, batch: Batch, *, begins: bool) -> None:

@@ -9,7 +9,6 @@ end the switch.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from random import Random
 
 from bench.switch_walk import steps as walk_steps
@@ -68,22 +67,19 @@ def way_out(fleet: Fleet) -> str:
     return f"NO WAY OUT of {switch.stage.value}: halted {switch.halted!r}, blocked {switch.blocked!r}"
 
 
-def walk(seed: int, steps: int) -> Iterator[str]:
-    """Yield the name of each step of one walk, and at the end its harm, if any."""
+def walk(seed: int, steps: int) -> str:
+    """Make one walk; return its harm, or an empty text."""
     draw = Random(seed)
     fleet, weights = fleet_of(draw), [weight for weight, _ in STEPS]
     try:
         for _ in range(steps):
-            step = draw.choices(STEPS, weights)[0][1]
-            yield step.__name__
-            step(fleet, draw)
+            draw.choices(STEPS, weights)[0][1](fleet, draw)
             _references_lead_somewhere(fleet)
             fleet.must_end_each_wait()
         assert stored(fleet.state) == fleet.state
-        if why := way_out(fleet):
-            yield f"harm: {why}"
+        return way_out(fleet)
     except HarmError as harm:
-        yield f"harm: {harm}"
+        return str(harm)
 
 
 def _references_lead_somewhere(fleet: Fleet) -> None:
@@ -93,23 +89,17 @@ def _references_lead_somewhere(fleet: Fleet) -> None:
             raise HarmError(f"LOST: {path} leads nowhere")
 
 
-def walks(count: int, steps: int, first: int = 0) -> tuple[int, dict[int, str]]:
-    """The number of steps, and the harm of each walk that did harm."""
-    made, harms = 0, {}
-    for seed in range(first, first + count):
-        for said in walk(seed, steps):
-            made += 1
-            if said.startswith("harm: "):
-                harms[seed] = said
-    return made, harms
+def walks(count: int, steps: int, first: int = 0) -> dict[int, str]:
+    """Return the harm of each walk that did harm, by its seed."""
+    return {seed: harm for seed in range(first, first + count) if (harm := walk(seed, steps))}
 
 
 def main() -> None:
     """Run the walks that the arguments name, and print the harm they did."""
     count, steps, *rest = (int(a) for a in sys.argv[1:])
-    made, harms = walks(count, steps, *rest)
-    kinds = Counter(h.split(":")[1].strip()[:24] for h in harms.values())
-    sys.stdout.write(f"{made} steps in {count} walks, {len(harms)} did harm: {dict(kinds)}\n")
+    harms = walks(count, steps, *rest)
+    kinds = Counter(harm.split(":")[0][:24] for harm in harms.values())
+    sys.stdout.write(f"{count} walks of {steps} steps, {len(harms)} did harm: {dict(kinds)}\n")
     for seed, harm in list(harms.items())[:40]:
         sys.stdout.write(f"  {seed}: {harm}\n")
 

@@ -108,7 +108,7 @@ class Fleet(World):
 
     def later(self, milliseconds: int = 1000) -> "Fleet":
         """Let time pass, unless the clock stands still."""
-        if hasattr(self, "frozen") and self.frozen > 0:
+        if self.frozen > 0:
             self.frozen -= 1
         else:
             super().later(milliseconds)
@@ -208,7 +208,7 @@ class Fleet(World):
 
     def members_event(self) -> Any:
         """Return a reading of the live brokers."""
-        return every_event.MembersSeen(tuple(self.fleet) if hasattr(self, "fleet") else ("b1", "b2"), self.now_ms)
+        return every_event.MembersSeen(tuple(self.fleet), self.now_ms)
 
     # --- readings
 
@@ -250,16 +250,15 @@ class Fleet(World):
             stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
             now = super().tell(event)
             said += now
-            if hasattr(self, "known_writes") and self.state.epoch > epoch and self.state.directive is not None:
+            if self.state.epoch > epoch and self.state.directive is not None:
                 self._count_what_is_known()
                 self.directed_to.add(self.state.directive.target)
-            if hasattr(self, "foreign") and self.foreign and self.state.epoch > self.foreign.epoch:
+            if self.foreign and self.state.epoch > self.foreign.epoch:
                 self.directed_to.add(self.foreign.target)
                 self.foreign, self.contested_heard = None, False
-            kept = getattr(self, "kept", None)
             is_read = isinstance(event, RegistrySeen) and bool(event.entries) and self.state.registry_ms >= 0
-            if kept is not None and is_read:
-                self._take_over(kept.directive)
+            if self.kept is not None and is_read:
+                self._take_over(self.kept.directive)
             self._judge(stage, now, event)
         return said
 
@@ -270,14 +269,12 @@ class Fleet(World):
             self.foreign, self.contested_heard = kept, True
 
     def _hear(self, event: Event) -> None:
-        if isinstance(event, BrokerSeen) and hasattr(self, "known_writes"):
+        if isinstance(event, BrokerSeen):
             self.known_writes.update(event.writes)
         if isinstance(event, InventorySeen) and (self.listed is None or event.at_ms >= self.listed.at_ms):
             self.listed = event
 
     def _judge(self, before: SwitchStage, said: list[DecisionDraft], event: Any) -> None:
-        if not hasattr(self, "fleet"):
-            return
         is_still = before is (self.state.switch.stage if self.state.switch else S.NONE)
         for one in said:
             self._heed(one)

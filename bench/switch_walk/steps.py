@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from bench.switch_walk.fleet import Broker, Fleet
 from policies.switching.events import Event, LedgerResult, StatusResult
@@ -15,7 +16,7 @@ from tests.policies.switching.commands import command
 from tests.policies.switching.world import Held, Ref
 
 S = SwitchStage
-Step = Callable[[Fleet, Random], None]
+Step = Callable[[Fleet, Random], object]
 
 
 def _start(fleet: Fleet, draw: Random) -> None:
@@ -26,11 +27,8 @@ def _start(fleet: Fleet, draw: Random) -> None:
     fleet.tell(fleet.start_event(target))
 
 
-def _command(name: str) -> Callable[[Fleet, Random], None]:
-    def step(fleet: Fleet, _draw: Random) -> None:
-        fleet.tell(command(name, fleet.key()))
-
-    return step
+def _command(name: str) -> Step:
+    return lambda fleet, _: fleet.tell(command(name, fleet.key()))
 
 
 def _roll_back(fleet: Fleet, draw: Random) -> None:
@@ -62,11 +60,6 @@ def _cleans_up(fleet: Fleet, draw: Random) -> None:
     fleet.tell(command("cleanup", fleet.key()))
 
 
-def _ends(fleet: Fleet, draw: Random) -> None:
-    """Let an operator leave hold at any hour."""
-    fleet.tell(command("end", fleet.key(), delete=draw.random() < 0.3))
-
-
 def _is_silent(fleet: Fleet, draw: Random) -> None:
     """Let everything but one agent report for longer than `ack_timeout`; that broker goes where it wants."""
     name = _any_broker(fleet, draw)
@@ -77,14 +70,6 @@ def _is_silent(fleet: Fleet, draw: Random) -> None:
         if other != name:
             fleet.later(10).report(other)
     fleet.read()
-
-
-def _read(fleet: Fleet, _draw: Random) -> None:
-    fleet.read()
-
-
-def _lists(fleet: Fleet, _draw: Random) -> None:
-    fleet.list_references()
 
 
 def _drives_on(fleet: Fleet, _draw: Random) -> None:
@@ -111,19 +96,11 @@ def _any_broker(fleet: Fleet, draw: Random) -> str:
     return draw.choice(sorted(fleet.fleet))
 
 
-def _adopts(fleet: Fleet, draw: Random) -> None:
-    fleet.later().adopt(_any_broker(fleet, draw))
-
-
 def _keeps_its_client(fleet: Fleet, draw: Random) -> None:
     """Let a broker follow with the client that it has open, which remembers its HOB."""
     name = _any_broker(fleet, draw)
     fleet.later().adopt(name, opens_client=False)
     fleet.report(name)
-
-
-def _reports(fleet: Fleet, draw: Random) -> None:
-    fleet.later().report(_any_broker(fleet, draw))
 
 
 def _follows(fleet: Fleet, draw: Random) -> None:
@@ -158,10 +135,6 @@ def _leaves(fleet: Fleet, draw: Random) -> None:
         del fleet.fleet[name]
         fleet.brokers.pop(name, None)
         fleet.later().tell(fleet.members_event())
-
-
-def _writes(fleet: Fleet, draw: Random) -> None:
-    fleet.write_anywhere(draw.choice(("t1", "t2")), _any_broker(fleet, draw))
 
 
 def _client_fails(fleet: Fleet, draw: Random) -> None:
@@ -308,14 +281,6 @@ def _unregisters(fleet: Fleet, draw: Random) -> None:
     fleet.tell(command("unregister", fleet.key(), name=draw.choice(sorted(fleet.clusters))))
 
 
-def _closes(fleet: Fleet, draw: Random) -> None:
-    fleet.tell(command("close-client", fleet.key(), name=draw.choice(sorted(fleet.clusters))))
-
-
-def _checks(fleet: Fleet, draw: Random) -> None:
-    fleet.tell(command("precheck", fleet.key(), target=draw.choice(sorted(fleet.clusters))))
-
-
 # --- lost checkpoints, changed settings, clocks and forged reports
 
 
@@ -377,16 +342,31 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
         fleet.later().tell(seen)
 
 
+def _command_about(name: str, argument: str) -> Step:
+    """A command about any cluster."""
+
+    def step(fleet: Fleet, draw: Random) -> None:
+        about: dict[str, Any] = {argument: draw.choice(sorted(fleet.clusters))}
+        fleet.tell(command(name, fleet.key(), **about))
+
+    return step
+
+
 STEPS: tuple[tuple[int, Step], ...] = (
     (6, _start), (1, _roll_back), (1, _abort), (1, _command("pause")), (3, _command("resume")), (3, _luck),
-    (1, _ends), (2, _is_silent), (2, _keeps_its_client),
+    (1, lambda fleet, draw: fleet.tell(command("end", fleet.key(), delete=draw.random() < 0.3))),  # at any hour
+    (2, _is_silent), (2, _keeps_its_client),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
-    (6, _adopts), (6, _reports), (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves), (8, _writes),
+    (6, lambda fleet, draw: fleet.later().adopt(_any_broker(fleet, draw))),
+    (6, lambda fleet, draw: fleet.later().report(_any_broker(fleet, draw))),
+    (10, _follows), (1, _goes_back), (1, _joins), (1, _leaves),
+    (8, lambda fleet, draw: fleet.write_anywhere(draw.choice(("t1", "t2")), _any_broker(fleet, draw))),
     (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),
-    (8, _read), (2, _lists),
+    (8, lambda fleet, _: fleet.read()), (2, lambda fleet, _: fleet.list_references()),
     (1, _somebody_else_directs), (1, _two_are_active), (1, _third_hand_makes_active),
     (4, _is_said), (4, _comes), (1, _is_lost), (3, _answers_late),
-    (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters), (1, _closes), (1, _checks),
+    (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters),
+    (1, _command_about("close-client", "name")), (1, _command_about("precheck", "target")),
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
 )  # fmt: skip
 """The steps with their weights."""

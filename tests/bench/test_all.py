@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bench import all as everything
-from bench.processes import command_name
 from bench.turns import Figures, table
+from tests.system.processes import command_line
 from tests.system.waiting import eventually
 
 WORKS = "import json; print('a line of its own'); print(json.dumps({'took, s': 1.5}))"
 FAILS = "raise SystemExit('no Java')"
-HANGS = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep({})'])"
+HANGS = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; {}'])"
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, folder: Path, **scripts: str) -> Figures:
@@ -38,12 +38,12 @@ def test_what_takes_too_long_ends_with_all_that_it_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(everything, "LONGEST_SECONDS", 1.0)
-    mark = "3600.17"
+    mark = "time.sleep(3600.17)"
     figures = measured(monkeypatch, tmp_path, hangs=HANGS.format(mark))
     assert list(figures) == ["hangs: failed"]
     assert "took longer than 1 s" in capsys.readouterr().err
     pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-    eventually("nothing of it runs", lambda: not any(f"time.sleep({mark})" in command_name(pid) for pid in pids))
+    eventually("nothing of it runs", lambda: not any(mark.encode() in command_line(pid) for pid in pids))
 
 
 def test_every_script_that_it_runs_is_there() -> None:

@@ -1,18 +1,20 @@
 """How what a kill cost is counted."""
 
-from bench.appended import Appended
+import json
+
+from bench.loop import Appended
 from bench.peers import after_a_kill
 
 KILLED_MS = 1000.0
 
 
 def observed(*ids: str) -> list[Appended]:
-    return [Appended({"id": each, "data": {"cluster": each[0]}}, 0) for each in ids]
+    return [Appended(json.dumps({"id": each, "data": {"cluster": each[0]}}).encode(), 0) for each in ids]
 
 
 def decided(rests_on: str, id_: str, at_ms: int = 0, before: float | None = 0.5) -> Appended:
     data = {"cluster": rests_on[0], "evidence": [rests_on], "previous_factor": before}
-    return Appended({"id": id_, "data": data}, at_ms)
+    return Appended(json.dumps({"id": id_, "data": data}).encode(), at_ms)
 
 
 def cost(what: str, seen: list[Appended], said: list[Appended]) -> float:

@@ -8,8 +8,7 @@ from tests.examples import seeds
 
 
 def test_no_walk_does_harm_and_each_finds_a_way_out() -> None:
-    count = len(seeds(1))
-    assert walks(count, 100) == (100 * count, {})
+    assert walks(len(seeds(1)), 100) == {}
 
 
 HARMS = {
@@ -31,7 +30,7 @@ HARMS = {
 
 @pytest.mark.parametrize("seed", HARMS.values(), ids=HARMS)
 def test_no_walk_that_once_did_harm_does_it_again(seed: int) -> None:
-    assert walks(1, 150, seed)[1] == {}
+    assert walks(1, 150, seed) == {}
 
 
 SOONEST = {"refuse_taken_ids": 37, "refuse_straying_brokers": 3, "refuse_lower_ids_at_home": 40, "refuse_lower_ids": 37}
@@ -41,4 +40,4 @@ SOONEST = {"refuse_taken_ids": 37, "refuse_straying_brokers": 3, "refuse_lower_i
 @pytest.mark.parametrize(("name", "first"), SOONEST.items())
 def test_walks_find_the_harm_of_a_missing_guard(name: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, name, lambda *_args, **_more: None)
-    assert any(walks(1, 100, seed)[1] for seed in range(first, 400))
+    assert any(walks(1, 100, seed) for seed in range(first, 400))

@@ -43,12 +43,7 @@ def command_line(pid: int) -> bytes:
 
 def listening_ports(pids: Iterable[int]) -> set[int]:
     """The TCP ports on which some processes listen."""
-    sockets = set[str]()
-    for pid in pids:
-        with suppress(OSError):  # it ends
-            for file in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    sockets.add(str(file.readlink()))
+    sockets = {link for pid in pids for link in open_sockets(pid)}
     found = set[int]()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -56,6 +51,16 @@ def listening_ports(pids: Iterable[int]) -> set[int]:
             if state == "0A" and f"socket:[{rest[5]}]" in sockets:
                 found.add(int(local.rpartition(":")[2], 16))
     return found
+
+
+def open_sockets(pid: int) -> list[str]:
+    """The sockets of a process, as `socket:[INODE]`; none after its end."""
+    links: list[str] = []
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                links.append(str(file.readlink()))
+    return [link for link in links if link.startswith("socket:")]
 
 
 def freeze(pid: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.faults.__main__ import Wanted, run
+from bench.faults.__main__ import run
 from tests.progress import tell
 
 ONCE = (
@@ -14,18 +14,18 @@ ONCE = (
     "checkpoint deleted while running", "newest commit of length 0",
 )  # fmt: skip
 """Of each part that decides, of the network and of the checkpoint; `make faults` has each kind."""
-EACH_ONCE = Wanted(len(ONCE), seed=39, seconds=2.0, only=",".join(ONCE))
-AGAIN = Wanted(20, seed=39, seconds=2.0)
 
 
 @pytest.mark.timeout(1200)  # as many tests in one
 @pytest.mark.parametrize(
-    "wanted", [EACH_ONCE, pytest.param(AGAIN, marks=pytest.mark.long)], ids=["each once", "some again"]
+    ("count", "only"),
+    [(len(ONCE), ",".join(ONCE)), pytest.param(20, "", marks=pytest.mark.long)],
+    ids=["each once", "some again"],
 )
 def test_the_loop_recovers_from_each_fault_and_nothing_is_lost_or_wrong(
-    kafka_jars: object, tmp_path: Path, wanted: Wanted
+    kafka_jars: object, tmp_path: Path, count: int, only: str
 ) -> None:
-    result = run(tmp_path, wanted, tell)
+    result = run(tmp_path, count, 39, 2.0, tell, only)
     Console(file=sys.stdout, width=100).print(result.table)
     assert result.complaints == []
-    assert sum(len(row.recovered) for row in result.rows.values()) == wanted.faults
+    assert sum(len(row.recovered) for row in result.rows.values()) == count

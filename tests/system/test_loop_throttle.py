@@ -19,11 +19,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from bench.processes import held, tree
+from bench.processes import tree
 from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
+from tests.system.processes import open_sockets
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
 
@@ -239,7 +240,7 @@ def _replaced(alerts: Topic, began: int) -> list[str]:
 def _batches_and_sockets(headgate: Headgate, port: int) -> tuple[float, int]:
     _, page = http_get(port, "/metrics") or (0, "")
     ((_, batches),) = series(page, "headgate_query_batch_duration_seconds_count")
-    return batches, sum(held(pid).sockets for pid in tree(headgate.process.pid))
+    return batches, sum(len(open_sockets(pid)) for pid in tree(headgate.process.pid))
 
 
 def _assert_no_batch_keeps_a_socket(headgate: Headgate, port: int, began: tuple[float, int]) -> None:

@@ -110,53 +110,19 @@ def test_a_batch_that_nobody_told_of_is_wrong(topics: Topics) -> None:
     assert "after batch 1 comes 5" in judge(topics).look().wrong
 
 
-def test_a_run_that_goes_on_after_a_checkpoint_may_have_been_lost_is_judged_as_before(topics: Topics) -> None:
-    second = topics.batches.pop()
-    del topics.of["decided.throttle"][-1]
-    looking = judge(topics)
-    looking.look()
-    looking.excuse()
-    assert not looking.is_exact
-    assert looking.look() == ((), ())
-    topics.batches.append(second)
-    assert looking.look().lost
-    assert looking.is_exact
-
-
-@pytest.mark.parametrize("told_first", [False, True])
-def test_a_run_that_goes_on_without_its_plans_is_not_judged_until_one_begins(
-    topics: Topics, *, told_first: bool
-) -> None:
-    second = topics.batches.pop()
-    looking = judge(topics)
-    looking.look()
-    looking.excuse()
-    if told_first:
-        topics.batches.append(second)
-        looking.look()
-        assert looking.is_exact
-    topics.batches.append(Batch(5, to_millis(at(0)), ()))
-    assert looking.look() == ((), ())
-    assert looking.is_blind
-    topics.batches.append(Batch(0, to_millis(at(60)), ()))
-    looking.look()
-    assert looking.is_exact
-    looking.forgive(looking.look())
-    topics.batches.append(Batch(2, to_millis(at(61)), ()))
-    assert "after batch 0 comes 2" in looking.look().wrong
-
-
-def test_after_offsets_began_anew_nothing_is_judged_until_a_run_begins(topics: Topics) -> None:
+def test_while_the_judge_looks_away_nothing_is_judged_until_a_run_begins(topics: Topics) -> None:
     second = topics.batches.pop()
     looking = judge(topics)
     looking.look()
     looking.look_away()
     topics.batches.append(second)
     assert looking.look() == ((), ())
-    assert not looking.is_exact
+    assert looking.is_blind
     topics.batches.append(Batch(0, to_millis(at(60)), ()))
     looking.look()
-    assert looking.is_exact
+    looking.forgive(looking.look())
+    topics.batches.append(Batch(2, to_millis(at(61)), ()))
+    assert "after batch 0 comes 2" in looking.look().wrong
 
 
 @pytest.mark.parametrize(
