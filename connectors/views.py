@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,16 @@ from policies.observations import Observation
 from policies.settings import PolicySettings
 
 # A disk on the status page, with its limits, for each policy that watches free space.
+
+
+class Fill(NamedTuple):
+    """The disk that limits a cluster, or else its fullest one."""
+
+    place: str
+    free_bytes: float
+    soft_bytes: float | None
+    hard_bytes: float | None
+    factor: float | None
 
 
 class DiskDetail(BaseModel):
@@ -54,6 +64,12 @@ class DiskDetail(BaseModel):
             "seconds_to_full": seconds_to_full,
         }
         return cls.model_validate(measured | own)
+
+    def fill(self, place: str, factor: float | None) -> Fill:
+        """Return the point of the page's plot, if this disk limits."""
+        ratios = (self.soft_ratio, self.hard_ratio)
+        soft, hard = (None if used is None else (1 - used) * self.total_bytes for used in ratios)
+        return Fill(place, self.usable_bytes, soft, hard, factor)
 
 
 def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
@@ -128,6 +144,8 @@ class PolicySnapshot:
     """The decisions in force, by kind and subject."""
     in_force: InForce | None = None
     """The wanted and the set values; None if the policy has no actuator for the cluster."""
+    prefix: str = "headgate"
+    """Of the names of Headgate's own topics."""
 
     def values(self, family: Family) -> dict[tuple[str, ...], float]:
         """Return the samples of a family by their labels without ``cluster``."""
@@ -260,9 +278,9 @@ class PolicyDetail(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    def charted(self) -> Mapping[str, float]:
-        """Return the values to chart over the last hour, by name: a few, always the same names."""
-        return {}
+    def fill(self) -> Fill | None:
+        """Return the present point of the page's plot; None: it has none."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

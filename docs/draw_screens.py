@@ -25,6 +25,8 @@ from rich.text import Text
 
 from connectors.exporter.http import MetricsServer
 from deploy.demo.story import Phase
+from policies.observations import Outcome
+from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members
 from tests.connectors.exporter.page.world import World, log_dirs
 
@@ -104,6 +106,17 @@ def _choose_lines(lines: Iterable[Text]) -> Iterator[Text]:
             return
 
 
+def _topics() -> Iterator[ReplicaSizes]:
+    """Yield the sizes of the topics on the volume that fills."""
+    growing = (("orders", 400, 150, 0.7), ("clicks.raw", 200, 50, 0.24), ("headgate.audit", 5, 2, 0.01))
+    topics = tuple(
+        TopicUsage(topic=name, size_bytes=size * 10**9, bytes_per_second=rate * 1e6, share=share)
+        for name, size, rate, share in growing
+    )
+    usage = VolumeUsage(log_dir="/data", kafka_bytes=700 * 10**9, other_bytes=40 * 10**9, topics=topics)
+    yield ReplicaSizes(cluster="payments", outcome=Outcome.OK, broker=1, volumes=(usage,))
+
+
 def draw_page(picture: Path) -> None:
     """Let Chromium show the page of a small fleet in trouble.
 
@@ -114,14 +127,19 @@ def draw_page(picture: Path) -> None:
     if chromium is None:
         raise SystemExit("Chromium is needed (Debian: apt-get install chromium-headless-shell)")
     world = World()
-    world.now = datetime.now(UTC) - timedelta(minutes=31)
-    for step in range(121):
-        world.read(members(1, 2), log_dirs(0.4 - step / 400), log_dirs(0.5, broker=2))
+    world.now = datetime.now(UTC) - timedelta(minutes=61)
+    free = 0.45
+    for step in range(241):
+        wanted = next(
+            (p.in_force.wanted for p in world.picture().policies if p.in_force and p.cluster == "payments"), ""
+        )
+        free += 0.02 if 150 <= step < 160 else -0.0026 * float((wanted or "factor 1").split()[1])
+        world.read(members(1, 2), log_dirs(free), log_dirs(0.5, broker=2), *(_topics() if step % 4 == 0 else ()))
         for number, name in enumerate(("billing", "clickstream", "ledger"), 1):
-            world.read(members(1), log_dirs(0.3 + number / 10 - step / 1000, cluster=name), cluster=name)
+            world.read(members(1), log_dirs(0.4 + number / 10 - step / 1000, cluster=name), cluster=name)
         world.site.record()
         world.later(seconds=15)
-    world.everything()
+    world.everything(with_fill=False)
     world.site.record()
     server = MetricsServer(CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, site=world.site.respond)
     with server, tempfile.TemporaryDirectory() as profile:
@@ -129,7 +147,7 @@ def draw_page(picture: Path) -> None:
             "--headless",
             "--no-sandbox",
             "--hide-scrollbars",
-            "--window-size=1280,1600",
+            "--window-size=1280,1900",
             "--force-device-scale-factor=1",
         )
         where = (f"--user-data-dir={profile}", f"--screenshot={picture.absolute()}", f"http://127.0.0.1:{server.port}/")

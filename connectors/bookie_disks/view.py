@@ -3,7 +3,7 @@
 The state of the disks comes from the policy's own fold and judge of the same readings.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
@@ -16,6 +16,7 @@ from connectors.views import (
     DetailKind,
     DiskDetail,
     Family,
+    Fill,
     FoldingView,
     PolicyDetail,
     PolicySnapshot,
@@ -183,25 +184,32 @@ class BookieDisksDetail(PolicyDetail):
     dir_count: int
     dirs: tuple[LedgerDir, ...] = Field(description=f"The fullest ledger dirs, at most {SHOWN_DIRS}.")
 
-    def charted(self) -> Mapping[str, float]:
-        """Return the least factor, and the used ratio of the fullest ledger dir."""
-        values = {"least factor": self.groups[0].factor} if self.groups else {}
-        return {**values, **({"fullest ledger dir": self.dirs[0].used_ratio} if self.dirs else {})}
+    limiting: LedgerDir | None = Field(description="The dir that limits the slowest group, or else the fullest one.")
+
+    def fill(self) -> Fill | None:
+        """Return the free space of the limiting ledger dir, and the least factor."""
+        if self.limiting is None:
+            return None
+        factor = self.groups[0].factor if self.groups else None
+        return self.limiting.fill(f"bookie {self.limiting.bookie} {self.limiting.ledger_dir}", factor)
 
 
 def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
     factors, dirs = snapshot.values(FACTOR), list(_list_dirs(snapshot))
     if not factors and not dirs:
         return None
-    limiting = {group: bookie for group, bookie, *_ in snapshot.values(LIMITING)}
+    limiting = {group: (bookie, dir_) for group, bookie, dir_, _ in snapshot.values(LIMITING)}
     slowest = sorted((factor, group) for (group,), factor in factors.items())[:SHOWN_GROUPS]
+    fullest = nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))
+    limits = limiting.get(slowest[0][1]) if slowest else None
     return BookieDisksDetail(
         group_count=len(factors),
-        groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g)) for f, g in slowest),
+        groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g, (None,))[0]) for f, g in slowest),
         sentence=_explain_slowest(snapshot),
         read_only=tuple(sorted(bookie for (bookie,), is_set in snapshot.values(READ_ONLY).items() if is_set)),
         dir_count=len(dirs),
-        dirs=tuple(nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))),
+        dirs=tuple(fullest),
+        limiting=next((each for each in dirs if (each.bookie, each.ledger_dir) == limits), next(iter(fullest), None)),
     )
 
 

@@ -222,6 +222,7 @@ class LoopView:
                 samples.get((cluster, policy), ()),
                 decisions.get((cluster, policy), ()),
                 in_force.get((cluster, policy)),
+                self._prefix,
             )
             for cluster, policy in sorted({*samples, *decisions, *watched, *in_force})
             if policy in self._settings

@@ -5,7 +5,7 @@ latest decisions alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,10 +124,6 @@ class IsolationDetail(PolicyDetail):
     namespaces: dict[str, int] = Field(description="Number of namespaces by the verdict on their placement.")
     leaking_count: int = Field(description="Number of namespaces that may use bookies which the promise forbids.")
     leaking: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
-
-    def charted(self) -> Mapping[str, float]:
-        """Return the numbers that should be 0."""
-        return {"unassigned bookies": self.unassigned_count, "leaking namespaces": self.leaking_count}
 
 
 def _build_detail(snapshot: PolicySnapshot) -> IsolationDetail | None:

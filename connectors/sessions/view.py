@@ -5,7 +5,7 @@ counted from the decisions alone, so that metrics never disagree with them.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -221,12 +221,6 @@ class SessionsDetail(PolicyDetail):
     lapsing_count: int = Field(description="Number of members that are disconnected, or whose session is lost.")
     lapsing: tuple[LapsingMember, ...] = Field(description=f"The {SHOWN_MEMBERS} with the least time left.")
     bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
-
-    def charted(self) -> Mapping[str, float]:
-        """Return the number that should be 0."""
-        settled = (SessionStatus.ESTABLISHED.value, SessionStatus.CLOSED.value)
-        amiss = (count for counts in self.roles.values() for status, count in counts.items() if status not in settled)
-        return {"sessions amiss": sum(amiss)}
 
 
 def _build_detail(snapshot: PolicySnapshot) -> SessionsDetail | None:

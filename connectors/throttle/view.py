@@ -5,19 +5,20 @@ from the decision alone, so that metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from connectors.views import (
     DECISION_STALE,
     DetailKind,
     DiskDetail,
     Family,
+    Fill,
     FoldingView,
     PolicyDetail,
     PolicySnapshot,
@@ -39,6 +40,7 @@ from policies.throttle.facts import VolumeVerdict
 from policies.throttle.fold import fold
 from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.policy import NAME
+from policies.throttle.readings import TopicUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, keep_within_bounds
 from policies.units import from_millis, to_millis
@@ -266,6 +268,50 @@ class Volume(DiskDetail):
     cordoned: bool = Field(description="Its broker places no new partitions on it.")
 
 
+SHOWN_FILLERS = 8
+
+
+class Filler(BaseModel):
+    """A line of what fills a volume: a topic, or several together."""
+
+    name: str
+    size_bytes: int
+    held: float = Field(description="Its part of all that is used on the volume.")
+    bytes_per_second: float | None = Field(description="Its growth; null without a rate.")
+    share: float | None = Field(description="Of everything that grows there; null without a rate.")
+
+
+def list_fillers(filled_by: FilledBy, prefix: str) -> list[Filler]:
+    """Return what fills a volume, the fastest first; Headgate's own topics are one line, as are those not shown.
+
+    Args:
+        filled_by: what the decision names.
+        prefix: of the names of Headgate's own topics.
+    """
+    used = max(1, filled_by.kafka_bytes + filled_by.other_bytes)
+    lines: dict[str, list[TopicUsage]] = {}
+    for topic in filled_by.topics:
+        name = "Headgate's own topics" if topic.topic.startswith(f"{prefix}.") else topic.topic
+        lines.setdefault(f"{name} (moved here)" if topic.is_moved else name, []).append(topic)
+    found = [_sum_up(name, topics, used) for name, topics in lines.items()]
+    found.sort(key=lambda each: (each.share or 0.0, each.size_bytes), reverse=True)
+    shown = found[:SHOWN_FILLERS]
+    rest = filled_by.kafka_bytes - sum(each.size_bytes for each in shown)
+    others = [("other topics", rest, None, None)] if rest > 0 else []
+    foreign = (filled_by.other_bytes, filled_by.other_bytes_per_second, filled_by.other_share)
+    for name, size, rate, share in (*others, ("not Kafka's", *foreign)):
+        shown.append(Filler(name=name, size_bytes=size, held=size / used, bytes_per_second=rate, share=share))
+    return shown
+
+
+def _sum_up(name: str, topics: Sequence[TopicUsage], used: int) -> Filler:
+    size = sum(each.size_bytes for each in topics)
+    rates = [each.bytes_per_second for each in topics if each.bytes_per_second is not None]
+    shares = [each.share for each in topics if each.share is not None]
+    rate, share = sum(rates) if rates else None, sum(shares) if shares else None
+    return Filler(name=name, size_bytes=size, held=min(1.0, size / used), bytes_per_second=rate, share=share)
+
+
 class ThrottleDetail(PolicyDetail):
     """The cluster's throttle factor, and the fullest volumes."""
 
@@ -282,10 +328,14 @@ class ThrottleDetail(PolicyDetail):
         description="The topics that fill the volume that decided, or the one that is full first; null if unknown."
     )
 
-    def charted(self) -> Mapping[str, float]:
-        """Return the factor, and the used ratio of the fullest volume."""
-        values = {} if self.factor is None else {"factor": self.factor}
-        return {**values, **({"fullest volume": self.volumes[0].used_ratio} if self.volumes else {})}
+    fillers: tuple[Filler, ...] = Field(description=f"What fills that volume, in at most {SHOWN_FILLERS + 2} lines.")
+    limiting: Volume | None = Field(description="The volume that limits the factor, or else the fullest one.")
+
+    def fill(self) -> Fill | None:
+        """Return the free space of the limiting volume; None if no broker was read lately."""
+        if self.limiting is None or (self.brokers and not self.brokers.get("counted")):
+            return None
+        return self.limiting.fill(f"broker {self.limiting.broker} {self.limiting.log_dir}", self.factor)
 
 
 def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
@@ -294,12 +344,16 @@ def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
         return None
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
     brokers = {state: round(count) for (state,), count in snapshot.values(BROKERS).items()}
+    filled_by = next((decision.filled_by for decision in snapshot.of_kind(ThrottleFactor)), None)
+    limits = {key[:2] for key in snapshot.values(THROTTLING)}
     return ThrottleDetail(
         factor=factor,
         brokers=brokers,
         volume_count=len(volumes),
         volumes=tuple(fullest),
-        filled_by=next((decision.filled_by for decision in snapshot.of_kind(ThrottleFactor)), None),
+        limiting=next((each for each in volumes if (each.broker, each.log_dir) in limits), next(iter(fullest), None)),
+        filled_by=filled_by,
+        fillers=() if filled_by is None else tuple(list_fillers(filled_by, snapshot.prefix)),
     )
 
 

@@ -9,7 +9,9 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from connectors.exporter.page.documents import HEIGHT, WIDTH, Chart, Concern, History, draw_chart
+from connectors.exporter.page.documents import ClusterStatus, Concern
+from connectors.exporter.page.history import HOUR, WINDOWS, History, Window
+from connectors.exporter.page.plot import Plot, draw_fill
 from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
 from policies.registry import POLICIES, alert_kind, alert_kinds
@@ -25,8 +27,8 @@ _GRAVEST_FIRST = list(Concern)
 _CALM = frozenset({Concern.CALM, Concern.INFO})
 _CODE = re.compile(r"`([^`]+)`")
 """Words in backquotes, which the page shows as code."""
-_SHARES = frozenset({"factor", "fullest volume"})
-"""Series between 0 and 1."""
+_MOST_PLOTS = 12
+"""Of the page of all clusters, because each has 15 kB; those of the others are on their own pages."""
 
 
 def render_page(status: StatusDocuments, history: History) -> bytes:
@@ -44,12 +46,12 @@ def render_page(status: StatusDocuments, history: History) -> bytes:
         amiss=[each for each in shown if each.concern not in _CALM],
         calm=[each for each in shown if each.concern in _CALM],
         others=others,
-        charts={each.cluster: _draw_charts(history.series(each.cluster)) for each in shown},
+        plots=_draw([each for each in shown if each.concern not in _CALM][:_MOST_PLOTS], history, HOUR),
     )
 
 
-def render_cluster(status: StatusDocuments, history: History, name: str) -> bytes | None:
-    """Return the page of a cluster; None if there is none of that name."""
+def render_cluster(status: StatusDocuments, history: History, name: str, window: Window) -> bytes | None:
+    """Return the page of a cluster with the plot of a window; None if there is none of that name."""
     cluster = next((each for each in status.loop.clusters if each.cluster == name), None)
     if cluster is None:
         return None
@@ -57,7 +59,8 @@ def render_cluster(status: StatusDocuments, history: History, name: str) -> byte
         "cluster": cluster,
         "alerts": [each for each in status.alerts.alerts if each.cluster == name],
         "decisions": [each for each in status.decisions.decisions if each.cluster == name],
-        "charts": {name: _draw_charts(history.series(name))},
+        "plots": _draw([cluster], history, window),
+        "is_alone": True,
     }
     return _render("cluster.html", status, **context)
 
@@ -72,13 +75,15 @@ def render_alert(status: StatusDocuments, name: str) -> bytes | None:
 
 
 def _render(template: str, status: StatusDocuments, **context: Any) -> bytes:
-    context |= {"fleet": status.loop, "Concern": Concern, "box": (WIDTH, HEIGHT)}
+    context = {"is_alone": False, **context, "fleet": status.loop, "Concern": Concern, "windows": WINDOWS.values()}
     return _make_environment().get_template(template).render(context).encode(errors="replace")
 
 
-def _draw_charts(series: Any) -> dict[str, Chart]:
-    drawn = (draw_chart(name, values, top=1.0 if name in _SHARES else None) for name, values in series.items())
-    return {each.name: each for each in drawn if each is not None}
+def _draw(clusters: Iterable[ClusterStatus], history: History, window: Window) -> dict[tuple[str, str], Plot]:
+    """Draw the fills of clusters, by cluster and policy."""
+    keys = ((cluster.cluster, each.policy) for cluster in clusters for each in cluster.policies)
+    courses = ((key, history.course(key, window)) for key in keys)
+    return {key: draw_fill(course) for key, course in courses if course is not None}
 
 
 @cache

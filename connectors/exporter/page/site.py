@@ -10,7 +10,8 @@ from starlette.responses import HTMLResponse, Response
 
 from connectors.collection import ticks
 from connectors.exporter.http import error_response, json_response
-from connectors.exporter.page.documents import INTERVAL_SECONDS, ClustersDocument, History
+from connectors.exporter.page.documents import ClustersDocument
+from connectors.exporter.page.history import INTERVAL_SECONDS, WINDOWS, History
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.views import LoopSnapshot
@@ -22,7 +23,7 @@ _FRESH_SECONDS = 1.0
 
 
 class StatusSite:
-    """Serves a snapshot of the loop, and keeps the last hour's numbers."""
+    """Serves a snapshot of the loop, and keeps the fills of the last day."""
 
     def __init__(
         self,
@@ -44,17 +45,17 @@ class StatusSite:
         """Responses from `_status` by path, for existing paths only."""
 
     def run(self, stop: threading.Event) -> None:
-        """Record the numbers of the charts until `stop` is set."""
+        """Record the points of the plots until `stop` is set."""
         for _ in ticks(INTERVAL_SECONDS, stop.wait):
             self.record()
 
     def record(self) -> None:
-        """Add one point to the charts, unless the loop's history is still being read."""
+        """Add one point to the plots, unless the loop's history is still being read."""
         loop = self._snapshot()
         if loop.behind is None:
             status = build_status(loop, version=self._version, settings_hash=self._settings_hash)
             with self._lock:
-                self._history.add(loop.at, status.charted())
+                self._history.add(loop.at, status.fills())
 
     def respond(self, path: str) -> Response | None:
         """Return the response for a path; None if it does not exist and is not below `/api`."""
@@ -76,14 +77,15 @@ class StatusSite:
 
     def _find_page(self, path: str, status: StatusDocuments) -> Response | None:
         """Return the page of a cluster or of an alert's runbook."""
-        folder, _, name = path.removeprefix("/").partition("/")
+        folder, _, rest = path.removeprefix("/").partition("/")
+        name, _, window = rest.partition("/")
         name = unquote(name)
         page = None
         if folder == "clusters" and name == LOOP:  # where an alert about the loop itself leads
             page = render_page(status, self._history)
-        elif folder == "clusters":
-            page = render_cluster(status, self._history, name)
-        elif folder == "alerts":
+        elif folder == "clusters" and (not window or window in WINDOWS):
+            page = render_cluster(status, self._history, name, WINDOWS[window or "1h"])
+        elif folder == "alerts" and not window:
             page = render_alert(status, name)
         return None if page is None else HTMLResponse(page)
 

@@ -1,11 +1,10 @@
 """Builds the response documents of one moment from a snapshot of the loop. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from connectors.decided import is_stale, without_steps
 from connectors.exporter.page.documents import (
@@ -23,7 +22,7 @@ from connectors.exporter.page.documents import (
     PolicyStatus,
 )
 from connectors.registration import connectors_of
-from connectors.views import LoopSnapshot, PolicySnapshot
+from connectors.views import Fill, LoopSnapshot, PolicySnapshot
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES
@@ -48,9 +47,15 @@ class StatusDocuments:
     alerts: AlertsDocument
     decisions: DecisionsDocument
 
-    def charted(self) -> dict[str, Mapping[str, float]]:
-        """Return the charted values of each cluster, without stale ones."""
-        return {cluster.cluster: _charted(cluster.policies) for cluster in self.loop.clusters}
+    def fills(self) -> dict[tuple[str, str], Fill]:
+        """Return the points of the plots by cluster and policy, without stale ones."""
+        found = {
+            (cluster.cluster, each.policy): each.detail.fill()
+            for cluster in self.loop.clusters
+            for each in cluster.policies
+            if each.detail is not None and not each.stale
+        }
+        return {key: fill for key, fill in found.items() if fill is not None}
 
 
 def build_status(loop: LoopSnapshot, *, version: str, settings_hash: str) -> StatusDocuments:
@@ -172,14 +177,6 @@ def _find_cause(alert: Alert, firing: AbstractSet[_Cause]) -> str | None:
         if alert.alert in inhibition.effects and (alert.policy, inhibition.cause, alert.cluster, subject) in firing:
             return inhibition.cause
     return None
-
-
-def _charted(policies: Iterable[Any]) -> Mapping[str, float]:
-    drawn: dict[str, float] = {}
-    for status in policies:
-        if status.detail is not None and not status.stale:
-            drawn.update(status.detail.charted())
-    return drawn
 
 
 def _shorten(text: str) -> str:

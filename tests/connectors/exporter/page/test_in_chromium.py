@@ -110,6 +110,12 @@ addEventListener("load", () => setInterval(() => {
   root.dataset.ground = getComputedStyle(document.body).backgroundColor;
   const names = [...document.querySelectorAll(".alerts b")].map((each) => each.getBoundingClientRect().width);
   root.dataset.narrowest = Math.floor(Math.min(...names));
+  const right = (each) => each.getBoundingClientRect().right;
+  const outside = (text) => right(text) > right(text.closest(".plot")) + 1;
+  root.dataset.plots = document.querySelectorAll("svg.fill").length;
+  root.dataset.outside = [...document.querySelectorAll("svg.fill text")].filter(outside).length;
+  const curve = document.querySelector("svg.fill path.free");
+  root.dataset.curve = curve && getComputedStyle(curve).stroke;
   root.dataset.unfolded = document.querySelectorAll("details[open]").length;
   if (!root.dataset.touched) {
     root.dataset.touched = "yes";
@@ -235,11 +241,13 @@ def test_a_server_that_does_not_answer_any_more_is_said(served: Served) -> None:
     assert 'id="cluster-payments"' in dom
 
 
-@pytest.mark.parametrize("width", [375, 768, 960, 1440])
-def test_it_fits_its_window(served: Served, width: int) -> None:
+@pytest.mark.parametrize("width", [390, 768, 960, 1280])
+def test_it_and_its_plot_fit_their_window(served: Served, width: int) -> None:
     served.world.read(members(1), log_dirs(0.1, log_dir="/" + "x" * 300, broker=1), cluster="c" * 200)
-    found = noted(served.dom(width=width), "width")
-    assert found == f"{width} of {width}"
+    served.world.site.record()
+    dom = served.dom(width=width)
+    assert noted(dom, "width") == f"{width} of {width}"
+    assert (noted(dom, "plots"), noted(dom, "outside")) == ("1", "0")
 
 
 def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(served: Served) -> None:
@@ -250,7 +258,9 @@ def test_on_a_phone_an_alert_that_nobody_repeated_leaves_room_for_its_name(serve
 
 
 def test_it_is_dark_where_that_is_preferred(served: Served) -> None:
+    served.world.site.record()
     light, dark = served.dom(), served.dom(is_dark=True)
+    assert (noted(light, "curve"), noted(dark, "curve")) == ("rgb(20, 117, 125)", "rgb(87, 188, 196)")
     assert (noted(light, "ground"), noted(dark, "ground")) == ("rgb(244, 246, 244)", "rgb(15, 21, 20)")
 
 
@@ -264,6 +274,7 @@ def test_a_hostile_name_runs_nothing_not_even_when_it_comes_later(chromium: Chro
         def comes() -> None:
             served.world.later(seconds=5)
             served.world.read(log_dirs(0.01, name, f"/{name}/2"), cluster=name)
+            served.world.site.record()
 
         served.change = comes  # type: ignore[method-assign]
         dom = served.dom()

@@ -1,5 +1,6 @@
 """The status page and its API over a loop in virtual time: true to what was decided, whatever anybody named."""
 
+import html
 import json
 import re
 from dataclasses import replace
@@ -12,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.exporter.page import documents
+from connectors.exporter.page import render
 from connectors.exporter.page.render import SHOWN_CLUSTERS
 from policies.alerts import LOOP
 from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members, paused, quota, reported
-from tests.connectors.exporter.page.world import START, World, log_dirs
+from tests.connectors.exporter.page.world import World, log_dirs
 
 
 @pytest.fixture
@@ -80,8 +81,14 @@ def test_the_topics_that_fill_the_limiting_volume_are_shown_with_what_is_not_kaf
     sizes = ReplicaSizes(cluster="payments", outcome=Outcome.OK, broker=1, volumes=(usage,))
     world.read(members(1), log_dirs(0.1), sizes)
     assert policy(world, "payments", "throttle")["detail"]["filled_by"]["topics"][0]["topic"] == "orders"
-    assert "<bdi>orders</bdi> 3.0 GB (1.5 MB/s, 60 %)" in page(world)
-    assert "not Kafka's 1.0 GB (1.0 MB/s, 40 %)" in page(world).replace("&#39;", "'")
+    lines = [
+        " ".join(re.sub(r"<[^>]*>", " ", line).split()) for line in re.findall(r"<li>(.*?)</li>", page(world), re.S)
+    ]
+    assert [html.unescape(line) for line in lines if "%" in line] == [
+        "orders 3.0 GB 1.5 MB/s, 60 %",
+        "not Kafka's 1.0 GB 1.0 MB/s, 40 %",
+    ]
+    assert re.search(r"Who fills broker 1 <bdi>/data</bdi>, read <time", page(world))
 
 
 def test_a_volume_that_fills_says_when_it_is_full() -> None:
@@ -179,7 +186,7 @@ def test_what_is_stale_is_not_drawn_on(world: World) -> None:
     world.later(minutes=10)
     world.site.record()
     drawn = told(world, "/history")["clusters"]["payments"]
-    assert drawn["factor"] == [pytest.approx(1 / 3), None]
+    assert drawn["throttle factor"] == [pytest.approx(1 / 3), None]
 
 
 def test_before_the_history_is_read_nothing_is_shown(world: World) -> None:
@@ -337,30 +344,26 @@ def test_a_very_long_name_is_shown_by_its_ends() -> None:
     assert "x" * 1200 not in html
 
 
-def test_the_last_hour_is_kept_and_no_more_of_however_many_names() -> None:
-    kept = documents.History()
-    for step in range(documents.POINTS + 50):
-        # Names that come and go: each is forgotten an hour after it was seen last.
-        kept.add(
-            START + timedelta(seconds=15 * step), {"stays": {"factor": step / 1000}, f"goes-{step}": {"factor": 1.0}}
-        )
-    document = kept.document()
-    assert len(document.clusters) == documents.POINTS + 1
-    assert {len(ring) for rings in document.clusters.values() for ring in rings.values()} == {documents.POINTS}
-    assert document.clusters["stays"]["factor"][-1] == (documents.POINTS + 49) / 1000
-    many = documents.History()
-    many.add(START, {f"c{i}": {f"s{j}": 1.0 for j in range(20)} for i in range(5000)})
-    clusters = many.document().clusters
-    assert len(clusters) == documents.MOST_CLUSTERS
-    assert {len(rings) for rings in clusters.values()} == {documents.MOST_SERIES}
+def test_the_page_of_a_cluster_has_the_plot_of_a_window_and_its_values_as_a_table(world: World) -> None:
+    world.site.record()
+    found = {path: world.site.respond(f"/clusters/payments{path}") for path in ("", "/1h", "/6h", "/1d", "/2h", "/1h/")}
+    html = {path: bytes(answer.body).decode() for path, answer in found.items() if answer is not None}
+    assert html.keys() == {"", "/1h", "/6h", "/1d"}
+    for path, text in html.items():
+        shown = path or "/1h"
+        assert f'<a href="/clusters/payments{shown}" aria-current="page">' in text, path
+        assert text.count('<svg class="fill"') == 1, path
+        assert "<td>broker 1 /data</td><td>100 GB</td><td>0.33</td>" in text, path
 
 
-def test_what_was_not_known_before_begins_with_gaps() -> None:
-    kept = documents.History()
-    kept.add(START, {"a": {"factor": 1.0}})
-    kept.add(START, {"a": {"factor": 0.5}, "b": {"factor": 0.2}})
-    assert kept.series("b") == {"factor": (None, 0.2)}
-    assert kept.series("nobody") == {}
+def test_the_page_of_a_fleet_has_few_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "_MOST_PLOTS", 2)
+    world = World()
+    for name in ("a", "b", "c"):
+        world.read(members(1, cluster=name), log_dirs(0.1, name), cluster=name)
+    world.site.record()
+    assert page(world).count('<svg class="fill"') == 2
+    assert page(world).count('<article class="card warning"') == 3
 
 
 # --- What there is not

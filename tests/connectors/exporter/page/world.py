@@ -68,9 +68,10 @@ class World:
         _, said = emit_heartbeat(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(self.now))
         self._take(said.topic, said.key, said.value)
 
-    def everything(self) -> "World":
+    def everything(self, *, with_fill: bool = True) -> "World":
         """Publish decisions of every policy, with a problem in each."""
-        self.read(throttle.members(1, 2), log_dirs(0.1), log_dirs(0.5, broker=2))
+        if with_fill:
+            self.read(throttle.members(1, 2), log_dirs(0.1), log_dirs(0.5, broker=2))
         self.watched("throttle", "payments")
         bookies = isolation.Loop()
         bookies.view, bookies.now = self.view, self.now
