@@ -104,8 +104,6 @@ generated: $(VENV)/.dev
 
 generate: $(VENV)/.dev ## Write schemas, AsyncAPI, the reference pages and the dashboards
 	$(BIN)/python -m tools.generate
-	$(BIN)/python -m tools.monitoring.dashboards
-	$(BIN)/python -m tools.reference.kubernetes
 
 pictures: $(VENV)/.dev ## The pictures of demo and status page in docs/, from a real run (needs Chromium)
 	$(BIN)/python -m docs.draw_screens demo docs/demo.svg

@@ -1,4 +1,4 @@
-"""Writes docs/reference: schemas, AsyncAPI, and pages on settings, events, metrics and alerts.
+"""Writes the generated files: docs/reference, docker/ and the dashboards.
 
 ``python -m tools.generate`` writes them, ``--check`` only compares: status 1 if a file is stale, missing or left over.
 """
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tools.monitoring import dashboards
+from tools.reference import kubernetes
 from tools.reference.alerts_page import alertmanager_page, alerts_page
 from tools.reference.asyncapi import asyncapi
 from tools.reference.catalogue import catalogue
@@ -16,63 +18,60 @@ from tools.reference.events_page import events_page
 from tools.reference.metrics_page import metrics_page
 from tools.reference.settings_page import settings_page
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-
-_SCHEMAS = "schemas"
+ROOT = Path(__file__).parents[1]
+REFERENCE, DOCKER, GRAFANA = "docs/reference", "docker", "deploy/monitoring/grafana"
+SCHEMAS = f"{REFERENCE}/schemas"
 
 
 def generated() -> dict[str, str]:
-    """Return the content of every file by its path under docs/reference; reproducible on any machine."""
-    schemas = {
-        f"{_SCHEMAS}/{kind.schema_file}": json.dumps(kind.schema(), indent=2, ensure_ascii=False) + "\n"
-        for kind in catalogue()
-    }
-    return {
+    """Return the content of every file by its path in the repository; reproducible on any machine."""
+    pages = {
         "alertmanager.yaml": alertmanager_page(),
         "alerts.md": alerts_page(),
         "asyncapi.yaml": asyncapi(),
         "events.md": events_page(),
         "metrics.md": metrics_page(),
         "settings.yaml": settings_page(),
-        **schemas,
     }
+    schemas = {k.schema_file: json.dumps(k.schema(), indent=2, ensure_ascii=False) + "\n" for k in catalogue()}
+    rooms = {REFERENCE: pages, SCHEMAS: schemas, DOCKER: kubernetes.files(), GRAFANA: dashboards.files()}
+    return {f"{room}/{name}": content for room, files in rooms.items() for name, content in files.items()}
 
 
-def write(files: Mapping[str, str], folder: Path) -> None:
-    """Write the files, and remove schemas of events that no longer exist."""
-    (folder / _SCHEMAS).mkdir(parents=True, exist_ok=True)
-    for file in _left_over(files, folder):
+def write(files: Mapping[str, str], root: Path) -> None:
+    """Write the files, and remove schemas and dashboards that are generated no longer."""
+    for file in _left_over(files, root):
         file.unlink()
     for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content, encoding="utf-8")
 
 
-def stale(files: Mapping[str, str], folder: Path) -> list[Path]:
-    """Return files that are missing, that differ, or that describe events that no longer exist."""
-    differing = (folder / name for name, content in files.items() if _content(folder / name) != content)
-    return sorted([*differing, *_left_over(files, folder)])
+def stale(files: Mapping[str, str], root: Path) -> list[Path]:
+    """Return files that are missing, that differ, or that are generated no longer."""
+    differing = (root / name for name, content in files.items() if _content(root / name) != content)
+    return sorted([*differing, *_left_over(files, root)])
 
 
-def _left_over(files: Mapping[str, str], folder: Path) -> Iterator[Path]:
-    known = {folder / name for name in files}
-    return (file for file in (folder / _SCHEMAS).glob("*.json") if file not in known)
+def _left_over(files: Mapping[str, str], root: Path) -> Iterator[Path]:
+    known = {root / name for name in files}
+    return (file for room in (SCHEMAS, GRAFANA) for file in (root / room).glob("*.json") if file not in known)
 
 
 def _content(file: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write or compare the files; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is stale")
-    parser.add_argument("--folder", type=Path, default=REFERENCE, help="default: docs/reference")
     given = parser.parse_args(arguments)
     files = generated()
     if not given.check:
-        write(files, given.folder)
+        write(files, root)
         return 0
-    found = stale(files, given.folder)
+    found = stale(files, root)
     for file in found:
         sys.stderr.write(f"{file} is stale: run `make generate`\n")
     return 1 if found else 0

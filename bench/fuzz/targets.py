@@ -40,7 +40,7 @@ from streaming.intake import reading_reader
 from streaming.key_state import KeyState
 from streaming.operator import reconcile
 from tests.golden import read_reference
-from tools.reference.examples import examples
+from tools.reference.catalogue import examples
 
 _NOW_MS = 1_795_248_000_000
 _TESTS = Path(__file__).parents[2] / "tests"

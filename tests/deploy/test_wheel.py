@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 from deploy.commands.root import app
 from tests.deploy.whatif.test_replaying import EVENING, LIMITS, recorded
 from tests.wheels import install
-from tools.generate import REFERENCE
-
-ROOT = Path(__file__).parents[2]
+from tools.generate import REFERENCE, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +78,8 @@ def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
         "metrics.md",
         "events.md",
     ):
-        assert (published / name).read_bytes() == (REFERENCE / name).read_bytes()
-    schemas = {file.name for file in (REFERENCE / "schemas").iterdir()}
+        assert (published / name).read_bytes() == (ROOT / REFERENCE / name).read_bytes()
+    schemas = {file.name for file in (ROOT / REFERENCE / "schemas").iterdir()}
     assert {file.name for file in (published / "schemas").iterdir()} == schemas
     for part in (
         "monitoring/grafana/headgate-fleet.json",

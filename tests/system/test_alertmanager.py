@@ -24,7 +24,7 @@ from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.kafka.connection import KafkaConnection
 from tests.connectors.exporter.loop import ALERTS, Loop, log_dirs, members
 from tests.system.waiting import DEADLINE_SECONDS, eventually
-from tools.generate import REFERENCE
+from tools.generate import REFERENCE, ROOT
 
 RUNNING = shutil.which("prometheus-alertmanager")
 pytestmark = pytest.mark.skipif(RUNNING is None, reason="Debian's prometheus-alertmanager is not installed")
@@ -71,7 +71,7 @@ class Alertmanager:
 
     def _configuration(self, receiver: Receiver) -> dict[str, Any]:
         """The references', but quick, and with our receiver."""
-        given: dict[str, Any] = yaml.safe_load((REFERENCE / "alertmanager.yaml").read_text())
+        given: dict[str, Any] = yaml.safe_load((ROOT / REFERENCE / "alertmanager.yaml").read_text())
         given["route"] |= {"group_wait": "1s", "group_interval": "1s"}
         for each in given["receivers"]:
             for webhook in each.get("webhook_configs", ()):
@@ -191,5 +191,7 @@ def test_a_full_disk_pages_once_and_is_told_to_have_ended(loop_kafka: str, tmp_p
 
 
 def test_the_configuration_of_the_references_is_good() -> None:
-    checked = subprocess.run(["amtool", "check-config", str(REFERENCE / "alertmanager.yaml")], capture_output=True)
+    checked = subprocess.run(
+        ["amtool", "check-config", str(ROOT / REFERENCE / "alertmanager.yaml")], capture_output=True
+    )
     assert checked.returncode == 0, checked.stderr

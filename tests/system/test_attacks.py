@@ -48,7 +48,7 @@ from tests.system.loop import (
 from tests.system.processes import listening_ports
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
-from tools.reference.examples import examples
+from tools.reference.catalogue import examples
 
 HIT, OTHER = "hit", "other"
 """The cluster that the attacker's readings name, and one that it has nothing to do with."""

@@ -44,7 +44,7 @@ from tests.golden import read_reference
 from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
-from tools.monitoring.dashboards import FOLDER
+from tools.generate import GRAFANA, ROOT
 from tools.monitoring.panels import BOARDS, Panel
 from tools.reference.metrics_page import other_parts
 
@@ -322,7 +322,7 @@ def asked(panel: Panel) -> str:
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
 def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(topics: Topics, tmp_path: Path) -> None:
     topics.create()
-    registry, rules = TouchingRegistry(), FOLDER.parent / "prometheus" / "headgate.rules.yaml"
+    registry, rules = TouchingRegistry(), (ROOT / GRAFANA).parent / "prometheus" / "headgate.rules.yaml"
     for register in other_parts().values():
         register(registry)
     with Running(topics, registry) as running, Prometheus(tmp_path, running.server.port, rules) as prometheus:

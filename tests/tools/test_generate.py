@@ -28,9 +28,8 @@ from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
 from tools import generate
 from tools.reference.asyncapi import document
-from tools.reference.catalogue import DIALECT, EventKind, catalogue
+from tools.reference.catalogue import DIALECT, EventKind, catalogue, examples
 from tools.reference.events_page import explained, heading_of
-from tools.reference.examples import examples
 from tools.reference.metrics_page import parts
 from tools.reference.shapes import classes_in, rows
 
@@ -66,24 +65,27 @@ def schema_of(kind: EventKind) -> dict[str, Any]:
 
 
 def test_what_is_kept_in_the_repository_is_fresh(files: dict[str, str]) -> None:
-    assert generate.stale(files, generate.REFERENCE) == []
+    assert generate.stale(files, generate.ROOT) == []
 
 
 @pytest.mark.usefixtures("made_once")
 def test_what_was_just_written_is_fresh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate.main(["--check", "--folder", str(folder)]) == 0
+    assert generate.main(["--check"], folder) == 0
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("made_once")
 def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed, missing = folder / "settings.yaml", folder / "schemas" / "headgate.alert.v1.json"
-    left_over = folder / "schemas" / "headgate.bygone.v1.json"
+    changed, missing = (
+        folder / generate.REFERENCE / "settings.yaml",
+        folder / generate.SCHEMAS / "headgate.alert.v1.json",
+    )
+    left_over = folder / generate.SCHEMAS / "headgate.bygone.v1.json"
     changed.write_text(changed.read_text() + "\n")
     missing.unlink()
     left_over.write_text("{}")
 
-    assert generate.main(["--check", "--folder", str(folder)]) == 1
+    assert generate.main(["--check"], folder) == 1
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -94,16 +96,16 @@ def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.C
 
 @pytest.mark.usefixtures("made_once")
 def test_a_check_changes_nothing(folder: Path) -> None:
-    (folder / "events.md").write_text("old")
-    generate.main(["--check", "--folder", str(folder)])
-    assert (folder / "events.md").read_text() == "old"
+    (folder / generate.REFERENCE / "events.md").write_text("old")
+    generate.main(["--check"], folder)
+    assert (folder / generate.REFERENCE / "events.md").read_text() == "old"
 
 
 @pytest.mark.usefixtures("made_once")
 def test_writing_anew_mends_everything(files: dict[str, str], folder: Path) -> None:
-    (folder / "events.md").write_text("old")
-    (folder / "schemas" / "headgate.bygone.v1.json").write_text("{}")
-    assert generate.main(["--folder", str(folder)]) == 0
+    (folder / generate.REFERENCE / "events.md").write_text("old")
+    (folder / generate.SCHEMAS / "headgate.bygone.v1.json").write_text("{}")
+    assert generate.main([], folder) == 0
     assert generate.stale(files, folder) == []
 
 
@@ -131,7 +133,9 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     of_time = {Timer.event_type, Tick.event_type}
     types = registered | acted | of_time | {AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     assert {kind.event_type for kind in KINDS} == types
-    assert {name for name in files if name.startswith("schemas/")} == {f"schemas/{type_}.json" for type_ in types}
+    assert {name for name in files if name.startswith(generate.SCHEMAS)} == {
+        f"{generate.SCHEMAS}/{type_}.json" for type_ in types
+    }
 
 
 @by_type
@@ -219,7 +223,7 @@ def test_a_set_on_the_wire_that_explains_nothing_is_refused() -> None:
 
 
 def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]) -> None:
-    headings = re.findall(r"^### (.+)$", files["events.md"], flags=re.MULTILINE)
+    headings = re.findall(r"^### (.+)$", files[f"{generate.REFERENCE}/events.md"], flags=re.MULTILINE)
     assert len(headings) == len(set(headings))
     assert {"SwitchVerdict", "LedgerOutcome", "Mode"} <= set(headings)
     assert heading_of(SwitchVerdict, alone=True) == "SwitchVerdict"
@@ -227,7 +231,7 @@ def test_sets_of_one_name_are_told_apart_by_whose_they_are(files: dict[str, str]
 
 
 def test_no_bound_is_shown_that_is_only_the_types(files: dict[str, str]) -> None:
-    assert set(re.findall(r"at least (-[^ ;,]+)", files["events.md"])) == {"-1"}
+    assert set(re.findall(r"at least (-[^ ;,]+)", files[f"{generate.REFERENCE}/events.md"])) == {"-1"}
 
 
 def test_who_writes_what_a_policy_hears_is_told_apart() -> None:
@@ -255,11 +259,11 @@ def test_every_topic_is_a_channel_with_its_policy_of_cleaning_up() -> None:
 
 
 def test_references_of_the_document_resolve(files: dict[str, str], folder: Path) -> None:
-    read = yaml.safe_load(files["asyncapi.yaml"])
+    read = yaml.safe_load(files[f"{generate.REFERENCE}/asyncapi.yaml"])
     assert read == document()
     for reference in _values_of("$ref", read):
         place, _, pointer = reference.partition("#")
-        found: Any = json.loads((folder / place).read_text()) if place else read
+        found: Any = json.loads((folder / generate.REFERENCE / place).read_text()) if place else read
         for part in filter(None, pointer.split("/")):
             found = found[part]
         assert found
@@ -284,13 +288,13 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_environment")
 def test_the_reference_settings_load_and_change_nothing(folder: Path) -> None:
-    assert load_settings(folder / "settings.yaml") == Settings()
+    assert load_settings(folder / generate.REFERENCE / "settings.yaml") == Settings()
 
 
 @pytest.mark.usefixtures("_no_environment")
 def test_what_is_commented_out_loads_without_its_comment_sign(folder: Path) -> None:
     once = folder / "once.yaml"
-    once.write_text(_uncommented((folder / "settings.yaml").read_text()))
+    once.write_text(_uncommented((folder / generate.REFERENCE / "settings.yaml").read_text()))
 
     settings = load_settings(once)
 
@@ -302,7 +306,7 @@ def test_what_is_commented_out_loads_without_its_comment_sign(folder: Path) -> N
 
 
 def test_every_setting_stands_in_the_reference(files: dict[str, str]) -> None:
-    content: str = files["settings.yaml"]
+    content: str = files[f"{generate.REFERENCE}/settings.yaml"]
     while (less := _uncommented(content)) != content:
         content = less
     assert set(_paths(yaml.safe_load(content))) >= set(_fields(Settings))
@@ -316,7 +320,7 @@ def test_every_metric_stands_on_the_page_with_its_labels(files: dict[str, str]) 
         assert families, part
     for family in (family for families in parts().values() for family in families):
         assert family.help
-        assert f"| `{family.name}` | {family.type} |" in files["metrics.md"]
+        assert f"| `{family.name}` | {family.type} |" in files[f"{generate.REFERENCE}/metrics.md"]
     histograms = {row.name: row.labels for families in parts().values() for row in families if row.type == "histogram"}
     assert histograms["headgate_decision_latency_seconds"] == ("policy", "stage")
 

@@ -1,7 +1,6 @@
-"""Generates the Grafana dashboards from `tools.monitoring.panels`: ``python -m tools.monitoring.dashboards``."""
+"""Generates the Grafana dashboards from `tools.monitoring.panels`."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
@@ -12,7 +11,6 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from tools.monitoring.panels import BOARDS, Board, Panel
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring" / "grafana"
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${source}")
 _BUILDERS: dict[str, Any] = {"number": stat.Panel, "course": timeseries.Panel, "table": table.Panel}
 _WIDTH, _HEIGHT = 24, 8
@@ -91,14 +89,3 @@ def _panel(panel: Panel) -> Any:
         dashed = common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED)
         shown = shown.thresholds_style(dashed)
     return shown.description(panel.description) if panel.description else shown
-
-
-def main() -> None:
-    """Write all dashboards."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in files().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

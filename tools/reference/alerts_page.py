@@ -7,7 +7,7 @@ import yaml
 from policies.alerts import HOST_ALERT_KINDS
 from policies.decisions import Severity
 from policies.registry import POLICIES
-from tools.reference.markdown import code, table
+from tools.reference.shapes import code, table
 
 _ALERTS = """\
 # Alerts

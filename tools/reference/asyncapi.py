@@ -10,8 +10,7 @@ from connectors.kafka.topics import TopicPlan, TopicSettings, plan
 from policies.observations import ActuatorEvent
 from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
-from tools.reference.catalogue import EventKind, catalogue
-from tools.reference.examples import examples
+from tools.reference.catalogue import EventKind, catalogue, examples
 
 _HEAD = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
 _BINDING = "0.5.0"

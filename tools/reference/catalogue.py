@@ -1,8 +1,8 @@
-"""The catalogue of all events: type, topic, data model and JSON Schema."""
+"""The catalogue of all events: type, topic, data model, JSON Schema and an example from the golden records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands,
 from policies.units import format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
 from streaming.dead_letters import DeadLetter, DeadLettersCounted
+from tests.golden import REFERENCE, golden_events
 from tools.reference.shapes import first_paragraph
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -49,10 +50,11 @@ class EventKind:
     written_by: str
     data: type[BaseModel]
     """The model of its data, for the pages."""
-    envelope: type[Event[Any]]
-    """The model of the whole event, for the schema."""
-    mode: JsonSchemaMode
-    """Whether the schema is that of accepted readings (of any collector), or that of written events."""
+
+    @property
+    def mode(self) -> JsonSchemaMode:
+        """Whether the schema is that of accepted readings (of any collector), or that of written events."""
+        return "validation" if self.is_observed else "serialization"
 
     @property
     def schema_file(self) -> str:
@@ -76,7 +78,8 @@ class EventKind:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the whole event."""
-        body = self.envelope.model_json_schema(mode=self.mode, schema_generator=_Schemas)
+        data: Any = _audit_entries() if self.is_audit else self.data
+        body = Event[data].model_json_schema(mode=self.mode, schema_generator=_Schemas)
         body["properties"]["type"] = {"const": self.event_type}
         head = {
             "$schema": DIALECT,
@@ -93,20 +96,49 @@ class EventKind:
 
 def catalogue() -> tuple[EventKind, ...]:
     """Return all kinds of events: observed, decided, audit, reports, dead letters, timers, ticks."""
+    kinds = POLICIES.values()
     observed = (
-        _observed(topic, reading, kind.written_by.get(reading, "the collectors"))
-        for kind in POLICIES.values()
+        (reading, topic, kind.written_by.get(reading, "the collectors"))
+        for kind in kinds
         for topic, readings in kind.observed.items()
         for reading in readings
     )
-    commanded = (_observed(COMMANDS, reading, sender) for reading, sender in commands().items())
-    decided = (_decided(decision) for decision in decision_types())
-    reported = (
-        _written(report.event.event_type, report.topic, report.key, report.written_by, report.event)
-        for kind in POLICIES.values()
-        for report in kind.reports
+    commanded = ((reading, COMMANDS, sender) for reading, sender in commands().items())
+    reports = (report for kind in kinds for report in kind.reports)
+    return (
+        *(EventKind(it.event_type, topic, "the cluster's name", by, it) for it, topic, by in (*observed, *commanded)),
+        *(
+            EventKind(
+                it.event_type,
+                it.topic,
+                "`<policy>/<alert>/<subject>`" if it is Alert else "the subject",
+                "the query",
+                it,
+            )
+            for it in decision_types()
+        ),
+        EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry),
+        *(EventKind(it.event.event_type, it.topic, it.key, it.written_by, it.event) for it in reports),
+        EventKind(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
+        EventKind(
+            LETTERS_COUNTED_TYPE, DEAD_LETTERS, "the topic the records came from", "the query", DeadLettersCounted
+        ),
+        EventKind(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
+        EventKind(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
     )
-    return (*observed, *commanded, *decided, _audit(), *reported, *_loop_events())
+
+
+@cache
+def examples() -> dict[str, dict[str, Any]]:
+    """Return by type the golden event that has the most fields filled; the reference courses win, then the first."""
+    ranks: dict[str, tuple[bool, int]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for course, event in golden_events():
+        filled = sum(value not in (None, [], {}, "") for value in event["data"].values())
+        kind, rank = event["type"], (course.startswith(REFERENCE), filled)
+        if rank > ranks.get(kind, (False, -1)):
+            ranks[kind], found[kind] = rank, event
+    return found
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -147,29 +179,8 @@ class _Schemas(GenerateJsonSchema):
         return super().default_schema(schema)
 
 
-def _observed(topic: str, reading: type[Reading], written_by: str) -> EventKind:
-    return EventKind(
-        event_type=reading.event_type,
-        topic=topic,
-        key="the cluster's name",
-        written_by=written_by,
-        data=reading,
-        envelope=Event[reading],  # type: ignore[valid-type]
-        mode="validation",
-    )
-
-
-def _written(event_type: str, topic: str, key: str, written_by: str, data: type[BaseModel]) -> EventKind:
-    """Describe an event that Headgate writes."""
-    return EventKind(event_type, topic, key, written_by, data, Event[data], "serialization")  # type: ignore[valid-type]
-
-
-def _decided(decision: type[Decision]) -> EventKind:
-    key = "`<policy>/<alert>/<subject>`" if decision is Alert else "the subject"
-    return _written(decision.event_type, decision.topic, key, "the query", decision)
-
-
-def _audit() -> EventKind:
+def _audit_entries() -> Any:
+    """Return the union of the entries of all decisions."""
     entries = [
         create_model(
             f"{decision.__name__}Entry",
@@ -180,17 +191,4 @@ def _audit() -> EventKind:
         )
         for decision in decision_types()
     ]
-    data: Any = Annotated[reduce(or_, entries), Field(discriminator="decision_type")]
-    return EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry, Event[data], "serialization")
-
-
-def _loop_events() -> tuple[EventKind, ...]:
-    """Return the query's own events: dead letters, timers and ticks."""
-    return (
-        _written(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
-        _written(
-            LETTERS_COUNTED_TYPE, DEAD_LETTERS, "the topic the records came from", "the query", DeadLettersCounted
-        ),
-        _written(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
-        _written(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
-    )
+    return Annotated[reduce(or_, entries), Field(discriminator="decision_type")]

@@ -8,10 +8,8 @@ from typing import Any
 
 from policies.units import ClosedEnum
 from policies.wire import MAX_RECORD_BYTES, Event
-from tools.reference.catalogue import EventKind, catalogue
-from tools.reference.examples import examples
-from tools.reference.markdown import table
-from tools.reference.shapes import models_in, rows
+from tools.reference.catalogue import EventKind, catalogue, examples
+from tools.reference.shapes import models_in, rows, table
 
 _INTRODUCTION = f"""\
 # Events

@@ -1,7 +1,4 @@
-"""Generated files of docker/: Prometheus rules, each part's rights as Strimzi users, and the schema of the Helm chart.
-
-``python -m tools.reference.kubernetes`` writes the files; a test compares them.
-"""
+"""Generated files of docker/: Prometheus rules, each part's rights as Strimzi users, and the Helm chart's schema."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +11,6 @@ from connectors.kafka.topics import Grant, rights
 from deploy.settings.application import Settings
 from tools.reference.catalogue import schema_of
 
-FOLDER = Path(__file__).parents[2] / "docker"
 _RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "prometheus" / "headgate.rules.yaml"
 _PREFIX = "headgate"
 
@@ -38,12 +34,6 @@ def files() -> dict[str, str]:
         "helm/values.schema.json": json.dumps(_chart_schema(), indent=1) + "\n",
         "strimzi-users.yaml": _USERS_HEAD + yaml.safe_dump_all(_users(), sort_keys=False, width=120),
     }
-
-
-def main() -> None:
-    """Write the files."""
-    for name, content in files().items():
-        (FOLDER / name).write_text(content, encoding="utf-8")
 
 
 def _chart_schema() -> dict[str, Any]:
@@ -87,7 +77,3 @@ def _acl(grant: Grant) -> dict[str, Any]:
         "patternType": "prefix" if grant.is_prefix else "literal",
     }
     return {"resource": resource, "operations": list(grant.operations), "host": "*"}
-
-
-if __name__ == "__main__":
-    main()

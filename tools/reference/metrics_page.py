@@ -18,7 +18,7 @@ from deploy.processes.renewal import renewal_gauge
 from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
 from policies.registry import POLICIES
-from tools.reference.markdown import code, table
+from tools.reference.shapes import code, table
 
 _INTRODUCTION = """\
 # Metrics

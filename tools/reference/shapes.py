@@ -1,7 +1,7 @@
-"""Describes JSON Schemas in words: the type of a value, and the fields of an object as table rows."""
+"""Describes JSON Schemas in words: the type of a value, and the fields of an object as rows of Markdown tables."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter
@@ -126,3 +126,20 @@ def classes_in(annotation: Any) -> Iterator[type[Any]]:
         yield annotation
     for part in parts:
         yield from classes_in(part)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Return the lines of a table and an empty one; `|` in a cell is escaped."""
+    yield _line(head)
+    yield "|" + "---|" * len(head)
+    yield from map(_line, body)
+    yield ""
+
+
+def code(names: Iterable[str]) -> str:
+    """Format names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
