@@ -1,50 +1,23 @@
 """The interface of a policy: a pure step from state and observations to decisions."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from shlex import quote
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policies.book import Published, Step
 from policies.decisions import Decision, Severity, deterministic_id
 from policies.observations import ActuatorEvent, Observation, Reading
 from policies.settings import PolicySettings
-from policies.units import AnyInstant, ClosedEnum, from_millis, to_millis
+from policies.units import AnyInstant, ClosedEnum, to_millis
 from policies.wire import encode_event
 
 State = TypeVar("State")
-
-
-@dataclass(frozen=True, slots=True)
-class Step(Generic[State]):
-    """The result of one step of a policy."""
-
-    state: State
-    decisions: tuple[Decision, ...]
-    """Published to the decided topics and to the audit topic."""
-    wake_at: datetime | None
-    """Step again at this time, even without observations; None: only when observations come."""
-    notes: tuple[Decision, ...] = field(default=())
-    """New verdicts that change nothing (such as a hold): published to the audit topic only."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
-    brokers`. The host writes dead letters and raises an alert."""
-
-
-def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:
-    """Return the first instant after this step at which time alone may change something; None if there is none.
-
-    Args:
-        due_ms: such instants, in milliseconds since the epoch; some may have passed.
-        review_at: when an alert is due.
-    """
-    later = [ms for ms in due_ms if ms > now_ms]
-    if review_at is not None and (review_ms := to_millis(review_at)) > now_ms:
-        later.append(review_ms)
-    return from_millis(min(later)) if later else None
 
 
 class Policy(Protocol[State]):
@@ -57,11 +30,13 @@ class Policy(Protocol[State]):
     name: str
 
     def begin(self, now: datetime) -> State:
-        """Return the state of a cluster that was never stepped; its alerts are an `AlertBook` named `alerts`."""
+        """Return the state of a cluster that was never stepped."""
         ...
 
-    def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
-        """Decide as of `now`.
+    def step(
+        self, state: State | None, observations: Sequence[Observation], now: datetime
+    ) -> Step[State] | Published[State]:
+        """Decide as of `now`. A policy that publishes by itself keeps its own book: an `AlertBook` named `alerts`.
 
         Args:
             state: of the last step; None for the first one.
@@ -171,6 +146,69 @@ class PolicyKind:
     def events(self) -> tuple[type[Reading] | type[Decision] | type[ActuatorEvent], ...]:
         """All kinds of its own events: readings, decisions, and reports of its actuators."""
         return (*self.readings, *self.commands, *self.decisions, *(report.event for report in self.reports))
+
+
+# The alerts that the host raises about any policy, not about what the policy watches.
+
+POLICY_FAILED = "policy-failed"
+"""The alert about a policy that raised an exception."""
+READINGS_REFUSED = "readings-refused"
+"""The alert about readings beyond the bounds of one policy and cluster."""
+TWO_LOOPS_DECIDE = "two-loops-decide"
+"""The alert about a second loop on the same topics."""
+TOPIC_UNUSABLE = "topic-unusable"
+"""The alert about a topic of the loop that is missing or set up in another way."""
+LOOP = "headgate-loop"
+"""Stands for the cluster in alerts about the loop itself; no watched cluster has this name."""
+
+HOST_ALERT_KINDS = (
+    AlertKind(
+        POLICY_FAILED,
+        (Severity.CRITICAL,),
+        "For this cluster the policy raised an error, or its decisions exceed the size of a record. If single readings "
+        "are the cause, they are refused, the policy goes on without them, and the alert ends 10 min after the last "
+        "one. Otherwise its last decisions stay in force, its input goes to the dead letters, and it is retried. Other "
+        "clusters are not affected.",
+        "headgate alerts",
+        "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
+        "`policy-failed`). If the values that are set are wrong meanwhile, run `headgate act --release`.",
+        "The policy has stepped without an error, or 10 min after the last refused reading.",
+    ),
+    AlertKind(
+        READINGS_REFUSED,
+        (Severity.WARNING,),
+        "Readings of this cluster exceed a bound of the policy: too many at once, or more brokers, volumes, members or "
+        "nodes than a cluster may have (docs/operating.md). They are in the dead letters as `too-many`. Somebody "
+        "floods or forges them, or a collector is out of order. It ends 10 min after the last one.",
+        "headgate alerts",
+        "Look at the dead letters of the cluster (reason `too-many`): their source names the collector. Stop it, "
+        "or take away its right to write.",
+        "10 min after the last refused reading.",
+    ),
+    AlertKind(
+        TWO_LOOPS_DECIDE,
+        (Severity.CRITICAL,),
+        "Processes with different checkpoints are started to decide on the same topics (`topics.prefix`), such as a "
+        "second host with copied settings and another `data_dir`. One of them decides. When it ends, another one "
+        "continues from another state: holds, trends and a switch under way begin anew.",
+        "headgate doctor",
+        "Stop the process that does not belong there; the summary names the hosts. A loop of its own needs another "
+        "`topics.prefix`. A stand-by needs the same `stream.checkpoint_dir` on a shared file system.",
+        "All processes of the group have the same checkpoint.",
+    ),
+    AlertKind(
+        TOPIC_UNUSABLE,
+        (Severity.CRITICAL,),
+        "A topic of the loop is missing, or its `cleanup.policy` or `message.timestamp.type` is another one. A decided "
+        "topic that deletes by age forgets what holds; without `audit` the query makes no progress.",
+        "headgate topics check",
+        "Run the command in the summary.",
+        "The topic is as planned.",
+    ),
+)
+
+HOST_ALERTS: Mapping[str, Severity] = MappingProxyType({kind.name: kind.severities[0] for kind in HOST_ALERT_KINDS})
+"""Their severities by name."""
 
 
 # How timers fire without records: the query publishes each timer, and a follower appends a tick when it is due.

@@ -12,13 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from policies.alerts import HOST_ALERT_KINDS
 from policies.bookie_disks.registration import KIND as BOOKIE_DISKS
 from policies.decisions import Alert, Decision, Standing
 from policies.isolation.registration import KIND as ISOLATION
 from policies.observations import ActuatorEvent, Reading
 from policies.pauses import PauseCommand
-from policies.policy import TICKS, TIMERS, AlertKind, PolicyKind, Tick, Timer
+from policies.policy import HOST_ALERT_KINDS, TICKS, TIMERS, AlertKind, PolicyKind, Tick, Timer
 from policies.recovery import OpenAlerts
 from policies.sessions.registration import KIND as SESSIONS
 from policies.settings import PolicySettings

@@ -14,20 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.alerts import (
-    HOST_ALERTS,
-    POLICY_FAILED,
-    READINGS_REFUSED,
-    AlertBook,
-    AlertEntry,
-    Condition,
-    Sender,
-    review,
-)
+from policies.alerts import AlertBook, AlertEntry, Condition, Sender, review
+from policies.book import Book, Published, Step, publish
 from policies.decisions import Alert, Issuer
 from policies.observations import Observation
 from policies.pauses import PolicyPause, open_at
-from policies.policy import Policy, PolicyKind, Step
+from policies.policy import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED, Policy, PolicyKind
 from policies.registry import AUDIT, POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
@@ -55,7 +47,7 @@ class StepResult(NamedTuple):
     """The result of a step."""
 
     key_state: KeyState
-    step: Step[Any]
+    step: Published[Any]
     failure: str | None
     """The policy's exception and its place, or that a record is too large for its topic; None if the step succeeded.
     After a failure the policy's state is unchanged, and its observations are lost to it."""
@@ -85,7 +77,7 @@ class PolicyHost:
     _resolved: dict[tuple[str, str], tuple[PolicySettings, Sender]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _built: dict[_Key, tuple[PolicyPause | None, Policy[Any]]] = field(
+    _built: dict[_Key, tuple[PolicyPause | None, Policy[Any], Sender]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -115,10 +107,15 @@ class PolicyHost:
         if before is not None:
             now = max(now, from_millis(before.now_ms))
         try:
-            hosted = self._policy(kind, key, quiet)
+            hosted, sender = self._policy(kind, key, quiet)
+            own_book = Book() if before is None else before.book
             if before is not None and before.recovered:
-                state = _recover(hosted.begin(now) if state is None else state, kind, before.recovered)
+                recovered = _registered(kind, before.recovered)
+                state = _recover(hosted.begin(now) if state is None else state, recovered)
+                own_book = msgspec.structs.replace(own_book, alerts=own_book.alerts.recover(recovered))
             step = hosted.step(state, observations, now)
+            if isinstance(step, Step):
+                own_book, step = publish(own_book, step, now, sender)
             encoded = msgspec.msgpack.encode(step.state)
             _require_room(encoded)
             _require_registered(kind, step)
@@ -134,9 +131,12 @@ class PolicyHost:
         book, alerts, review_at = self._review(kind, cluster, before, now, None, refusals)
         ends = [from_millis(each.at_ms + REFUSED_MS) for each in refusals]
         wake_ms = min((to_millis(at) for at in (step.wake_at, review_at, *ends) if at is not None), default=None)
-        after = KeyState(FORMAT, kind.state_version, to_millis(now), wake_ms, encoded_state, 0, book, refusals=refusals)
+        after = KeyState(
+            FORMAT, kind.state_version, to_millis(now), wake_ms, encoded_state, alerts=book, refusals=refusals,
+            book=own_book,
+        )  # fmt: skip
         if alerts:
-            records += tuple(outputs(Step(None, alerts, None)))
+            records += tuple(outputs(Published(None, alerts, None)))
             step = replace(step, decisions=(*step.decisions, *alerts))
         return StepResult(after, step, None, records)
 
@@ -156,11 +156,12 @@ class PolicyHost:
         book, alerts, _ = self._review(kind, cluster, before, now, failure, refusals)
         back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
         wake_ms = to_millis(now + back_off)
-        recovered = () if before is None else before.recovered
+        recovered, own_book = ((), Book()) if before is None else (before.recovered, before.book)
         after = KeyState(
-            FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals, recovered=recovered
-        )
-        step: Step[Any] = Step(None, alerts, now + back_off)
+            FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals, recovered=recovered,
+            book=own_book,
+        )  # fmt: skip
+        step: Published[Any] = Published(None, alerts, now + back_off)
         return StepResult(after, step, failure, tuple(outputs(step)))
 
     def _review(
@@ -202,17 +203,19 @@ class PolicyHost:
             self._resolved[key] = settings, Sender.build(kind.name, cluster, settings)
         return self._resolved[key]
 
-    def _policy(self, kind: PolicyKind, key: _Key, quiet: PolicyPause | None) -> Policy[Any]:
-        """Return the policy with the cluster's settings; it is built again when a pause begins or ends."""
-        built_for, policy = self._built.get(key, (None, None))
-        if policy is None or built_for != quiet:
-            settings, _ = self._resolve(kind, key[1])
-            policy = kind.build(key[1], settings if quiet is None else settings.while_quiet(quiet))
-            self._built[key] = (quiet, policy)
-        return policy
+    def _policy(self, kind: PolicyKind, key: _Key, quiet: PolicyPause | None) -> tuple[Policy[Any], Sender]:
+        """Return the policy with the cluster's settings, and its sender; built again when a pause begins or ends."""
+        built = self._built.get(key)
+        if built is None or built[0] != quiet:
+            settings, sender = self._resolve(kind, key[1])
+            if quiet is not None:
+                settings = settings.while_quiet(quiet)
+                sender = Sender.build(kind.name, key[1], settings)
+            self._built[key] = built = (quiet, kind.build(key[1], settings), sender)
+        return built[1:]
 
 
-def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Output]:
+def outputs(step: Published[Any], seen: Sequence[Observation] = ()) -> Iterator[Output]:
     """The records of a step: decisions to their topics; decisions, notes and their evidence to the audit."""
     for decision in step.decisions:
         yield Output(decision.topic, decision.record_key(), decision_event(decision))
@@ -225,15 +228,20 @@ def outputs(step: Step[Any], seen: Sequence[Observation] = ()) -> Iterator[Outpu
         yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
 
 
-def _recover(state: Any, kind: PolicyKind, recovered: Sequence[AlertEntry]) -> Any:
-    """Return the state with the firing alerts that it takes over; an alert that is not registered any more expires."""
+def _registered(kind: PolicyKind, recovered: Sequence[AlertEntry]) -> tuple[AlertEntry, ...]:
+    """The policy's own of the firing alerts that are taken over; one that is not registered any more expires."""
+    names = {alert.name for alert in kind.alerts}
+    return tuple(each for each in recovered if each.alert in names)
+
+
+def _recover(state: Any, recovered: Sequence[AlertEntry]) -> Any:
+    """Return the state of a policy that publishes by itself with the firing alerts that it takes over."""
     if not isinstance(book := getattr(state, "alerts", None), AlertBook):
         return state
-    names = {alert.name for alert in kind.alerts}
-    return msgspec.structs.replace(state, alerts=book.recover(each for each in recovered if each.alert in names))
+    return msgspec.structs.replace(state, alerts=book.recover(recovered))
 
 
-def _require_registered(kind: PolicyKind, step: Step[Any]) -> None:
+def _require_registered(kind: PolicyKind, step: Published[Any]) -> None:
     """Refuse an alert that has no meaning in the references and no rule in Alertmanager."""
     named = {each.alert for each in step.decisions if isinstance(each, Alert)}
     for name in sorted(named.difference(alert.name for alert in kind.alerts)) if named else ():

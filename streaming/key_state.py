@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from policies.alerts import AlertBook, AlertEntry
+from policies.book import Book
 from policies.decisions import Issuer, Standing, StandingReason, StandingVerdict, next_sequence
 from policies.pauses import PolicyPause, describe
 from policies.policy import PolicyKind
@@ -113,6 +114,8 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     """The recent refusals of readings that had no fault of their own, by alert."""
     recovered: tuple[AlertEntry, ...] = ()
     """Firing alerts that the policy takes over at its next step, because its state was lost."""
+    book: Book = Book()
+    """What was published last about the cluster; empty for a policy that publishes by itself."""
 
     @property
     def has_stepped(self) -> bool:
@@ -133,7 +136,7 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
     """Return the state of a key after the clock was set back by more than clocks differ.
 
     What the policy knew by the later time is dropped, as if its checkpoint were lost: a hold or a grace would last
-    until that time comes. Its pause, its heartbeat's sequence and the alerts that fire stay. A policy whose state
+    until that time comes. Its pause, its sequences and the alerts that fire stay. A policy whose state
     cannot be read again keeps it (`PolicyKind.limit_instants`).
     """
     state = decode_policy_state(kind, before)
@@ -144,11 +147,12 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
             before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept, alerts=book,
             positions=(), refusals=(),
         )  # fmt: skip
-    books = (before.alerts, getattr(state, "alerts", AlertBook()))
+    books = (before.alerts, before.book.alerts, getattr(state, "alerts", AlertBook()))
     firing = tuple(entry for book in books for entry in book.limit_instants(now_ms).firing())
     return msgspec.structs.replace(
-        NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause, recovered=(*before.recovered, *firing)
-    )
+        NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause,
+        recovered=(*before.recovered, *firing), book=before.book.begin_again(now_ms),
+    )  # fmt: skip
 
 
 class UnreadableStateError(Exception):

@@ -22,11 +22,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from policies.alerts import POLICY_FAILED, READINGS_REFUSED
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
-from policies.policy import TIMERS, timer_record
+from policies.policy import POLICY_FAILED, READINGS_REFUSED, TIMERS, timer_record
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from policies.units import counted, from_millis

@@ -15,9 +15,9 @@ from connectors.kafka.foreign_records import RECENT, describe_foreign
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of
 from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
-from policies.alerts import LOOP
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
+from policies.policy import LOOP
 from policies.registry import (
     COMMANDS,
     DEAD_LETTERS,

@@ -136,7 +136,7 @@ class _ThrottledCluster:
     def judge(self, now: datetime) -> BrokerVerdicts:
         """Judge the brokers as a step of the policy does, but without its gate and alerts."""
         before = self.judged.brokers if self.judged else None
-        self.judged = judge_brokers(self.name, self.known, self.settings, now, before=before)
+        self.judged = judge_brokers(self.known, self.settings, now, before=before)
         return self.judged
 
 

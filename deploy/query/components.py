@@ -26,8 +26,9 @@ from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fittin
 from deploy.query.recovery import recover
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
 from deploy.settings.application import Settings
-from policies.alerts import HOST_ALERTS, LOOP, TOPIC_UNUSABLE, TWO_LOOPS_DECIDE, AlertBook, Condition, Sender, review
+from policies.alerts import AlertBook, Condition, Sender, review
 from policies.decisions import Alert, AlertStatus, Issuer, Mode
+from policies.policy import HOST_ALERTS, LOOP, TOPIC_UNUSABLE, TWO_LOOPS_DECIDE
 from policies.registry import AUDIT
 from policies.units import UserError
 from policies.wire import audit_event, decision_event

@@ -33,7 +33,7 @@ from connectors.registration import ClusterSources, connectors_of
 from deploy.checking.schema import suggest, with_names_of_clusters
 from deploy.java.jars import default_cache_dir
 from deploy.settings.folders import user_folder
-from policies.alerts import LOOP
+from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors
 from policies.units import UserError

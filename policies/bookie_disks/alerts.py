@@ -194,15 +194,10 @@ def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: Dir
 
 
 def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:
-    ensemble, writable, name = verdict.group.ensemble, verdict.writable_count, verdict.group.name
-    is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
-    subject = f"{context.cluster}/{name}"
-    if (AT_RISK, subject) in context.firing:
-        roomy = sum(bookie.has_room for bookie in verdict.ranked.known)
-    else:
-        roomy = writable + verdict.awaited_count
-    if is_unknown or roomy > ensemble:
+    if not is_at_risk(verdict):
         return
+    ensemble, writable, name = verdict.group.ensemble, verdict.writable_count, verdict.group.name
+    subject, roomy = f"{context.cluster}/{name}", _count_roomy(verdict)
     has, is_short = agreeing(writable, "has", "have"), writable < ensemble
     effect = "publishing should be slowed or stopped" if is_short else "one more full bookie slows or stops publishing"
     if writable > ensemble:
@@ -216,6 +211,18 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
     labels = {"cluster": context.cluster, "group": name}
     evidence = tuple(each.facts.state.read_id for each in verdict.ranked.known if each.facts.state.read_id)
     yield Condition(AT_RISK, subject, severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:])
+
+
+def is_at_risk(verdict: GroupVerdict) -> bool:
+    """Return whether no more bookies of a group than a ledger needs have room; the alert ends by a margin only."""
+    is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
+    return not is_unknown and _count_roomy(verdict) <= verdict.group.ensemble
+
+
+def _count_roomy(verdict: GroupVerdict) -> int:
+    if verdict.before is not None and verdict.before.is_at_risk:
+        return sum(bookie.has_room for bookie in verdict.ranked.known)
+    return verdict.writable_count + verdict.awaited_count
 
 
 def _find_nothing_known(
@@ -255,10 +262,10 @@ _ENTRY_LOG_BYTES = 2**30
 
 
 def follow_dirs(
-    verdict: GroupVerdict, before: GroupState | None, publishing: PublishState | None
+    verdict: GroupVerdict, publishing: PublishState | None
 ) -> tuple[tuple[VolumeGrowth[DirKey], ...], tuple[GrowthBefore[DirKey], ...]]:
     """Return the growth of the dirs that limit a group while an actuator slows it down, and that from before it."""
-    settings = verdict.settings
+    settings, before = verdict.settings, verdict.before
     limiting = [(bookie, each) for bookie in verdict.ranked.known if (each := bookie.tightest) and bookie.factor < 1.0]
     was_slowed = before is not None and before.gate.factor < 1.0
     known = before.growths_before if before else ()

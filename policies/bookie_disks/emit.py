@@ -1,8 +1,11 @@
-"""Makes the decision about a group, and publishes it if that is due."""
+"""The decision about a group: its content, and how it is made with its sentence."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
+from policies.book import Wanted
 from policies.bookie_disks.decisions import (
     BookieCounts,
     BookieThrottle,
@@ -12,8 +15,8 @@ from policies.bookie_disks.decisions import (
 )
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import DirKey, GroupState, ReadOnlyCause
-from policies.decisions import EVIDENCE_LIMIT, Issuer, Publication, unique_ids
+from policies.bookie_disks.state import GroupState, ReadOnlyCause
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
@@ -25,7 +28,7 @@ from policies.free_space.alerts import (
 )
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
+from policies.free_space.publication import repeat_schedule, want_factor
 from policies.free_space.volumes import NEVER, Freshness
 from policies.units import (
     agreeing,
@@ -45,12 +48,12 @@ _WITHOUT_DIR = frozenset({BookieThrottleReason.MIN_HOLD, BookieThrottleReason.UN
 """Reasons whose sentence names no dir."""
 
 
-def explain(verdict: GroupVerdict, issuer: Issuer) -> str:
+def explain(verdict: GroupVerdict, cluster: str) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
-    where = f"Publishing to group {verdict.group.name} of {issuer.cluster}"
+    where = f"Publishing to group {verdict.group.name} of {cluster}"
     factor, why = verdict.move.gate.factor, _explain_reason(verdict) + _explain_full(verdict)
-    has_actuator = verdict.settings.has_actuator
-    return explain_factor(issuer, factor, where, why, freely="may go on freely", has_actuator=has_actuator)
+    settings, freely = verdict.settings, "may go on freely"
+    return explain_factor(settings, factor, where, why, freely=freely, has_actuator=settings.has_actuator)
 
 
 def name_dir(bookie: str, dir_: str) -> str:
@@ -138,50 +141,48 @@ def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
     return free
 
 
-def emit(verdict: GroupVerdict, before: GroupState | None, issuer: Issuer) -> Emitted[DirKey, BookieThrottle]:
-    """Compare the verdict with the decision in force."""
-    last = before.last if before else None
-    content = FactorContent(verdict.move, verdict.reason.value, verdict.limiting, verdict.seconds_to_full)
-    make = partial(_make_decision, verdict, last, issuer)
-    return emit_factor(content, last, to_millis(verdict.now), verdict.settings, issuer, make)
+def want(verdict: GroupVerdict) -> Wanted:
+    """Want the factor of a group."""
+    decided = (verdict.move, verdict.reason.value, verdict.limiting, verdict.seconds_to_full)
+    return want_factor(*decided, to_millis(verdict.now), verdict.settings, partial(_make_decision, verdict))
 
 
-def emit_end(group: GroupState, now: datetime, issuer: Issuer) -> BookieThrottle:
-    """Make the last decision about a group that has no namespaces any more: it slows nobody down."""
-    publication = Publication(to_millis(now), group.last.sequence)
+def want_end(group: GroupState, settings: BookieDisksSettings) -> Wanted:
+    """Want the last decision about a group that has no namespaces any more: it slows nobody down."""
+    return Wanted("", repeat_schedule(settings), partial(_make_end, group), is_last=True)
+
+
+def _make_end(group: GroupState, header: Mapping[str, Any]) -> BookieThrottle:
     return BookieThrottle(
-        **issuer.header(f"{issuer.cluster}/{group.name}", publication.next(is_first=False), now),
-        verdict=FactorVerdict.RAISE if group.last.factor < 1.0 else FactorVerdict.NO_CHANGE,
+        **header,
+        verdict=FactorVerdict.RAISE if group.gate.factor < 1.0 else FactorVerdict.NO_CHANGE,
         reason=BookieThrottleReason.GROUP_ENDED,
-        explanation=f"Publishing to group {group.name} of {issuer.cluster} is no longer decided on: no namespace is "
+        explanation=f"Publishing to group {group.name} of {header['cluster']} is no longer decided on: no namespace is "
         "placed there any more.",
         group=group.name,
         factor=1.0,
-        previous_factor=group.last.factor,
+        previous_factor=group.gate.factor,
         raw_factor=1.0,
         ensemble=0,
         limiting=None,
         bookies=BookieCounts(counted=0, stale=0, unread=0, read_only=0),
         namespaces=PlacedHere(count=0, first=()),
         seconds_to_full=None,
-        valid_until=None,
     )
 
 
-def _make_decision(
-    verdict: GroupVerdict, last: LastPublished[DirKey] | None, issuer: Issuer, sequence: int, *marks: str
-) -> BookieThrottle:
+def _make_decision(verdict: GroupVerdict, header: Mapping[str, Any]) -> BookieThrottle:
     group, ranked, settings = verdict.group, verdict.ranked, verdict.settings
     return BookieThrottle(
-        **issuer.header(f"{issuer.cluster}/{group.name}", sequence, verdict.now, marks=marks),
+        **header,
         verdict=verdict.move.verdict,
         reason=verdict.reason,
-        explanation=explain(verdict, issuer),
+        explanation=explain(verdict, header["cluster"]),
         evidence=_collect_evidence(verdict),
         numbers=_collect_numbers(verdict),
         group=group.name,
         factor=verdict.move.gate.factor,
-        previous_factor=last.factor if last else None,
+        previous_factor=verdict.previous_factor,
         raw_factor=verdict.raw_factor,
         ensemble=group.ensemble,
         limiting=describe_limiting(verdict.decisive, settings) if verdict.decisive and verdict.limits else None,
@@ -193,7 +194,6 @@ def _make_decision(
         ),
         namespaces=PlacedHere(count=group.count, first=group.first),
         seconds_to_full=verdict.seconds_to_full,
-        valid_until=repeat_schedule(settings).ends_at(verdict.now),
     )
 
 

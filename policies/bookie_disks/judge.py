@@ -209,6 +209,13 @@ class GroupVerdict:
     """Why the factor in force is what it is; holds included."""
     now: datetime
     settings: BookieDisksSettings
+    before: GroupState | None
+    """None before the first decision."""
+
+    @property
+    def previous_factor(self) -> float | None:
+        """The factor of the decision in force."""
+        return None if self.before is None else self.before.gate.factor
 
     @property
     def limits(self) -> bool:
@@ -258,10 +265,10 @@ def judge_group(
     """Judge one group.
 
     Args:
-        before: the group's gate and its last decision; None before the first.
+        before: the group before this step; None before the first decision.
     """
     ranked = rank_bookies(group, bookies)
-    decisive = _find_decisive(ranked, group.ensemble, before.last.limiting if before else None)
+    decisive = _find_decisive(ranked, group.ensemble, before.limiting if before else None)
     is_early = to_millis(now) < (cluster.begun_ms or 0) + millis_of(settings.validity)
     if decisive is None and cluster.ever_read and settings.limited:
         is_premature = is_early and before is not None and _lacks_bookies(before)
@@ -271,7 +278,7 @@ def judge_group(
         factor, reason = _judge_raw(ranked, decisive, cluster, settings, is_early=is_early)
     moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
     held = BookieThrottleReason(moved.hold.value) if moved.hold else reason
-    return GroupVerdict(group, ranked, factor, reason, decisive, moved, held, now, settings)
+    return GroupVerdict(group, ranked, factor, reason, decisive, moved, held, now, settings, before)
 
 
 def rank_bookies(group: PlacementGroup, bookies: Mapping[str, BookieVerdict]) -> RankedBookies:
@@ -314,7 +321,7 @@ def _judge_unread(
     """
     known_count = len(ranked.known)
     unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
-    last_reason = before.last.reason if before else BookieThrottleReason.INITIAL.value
+    last_reason = before.reason if before else BookieThrottleReason.INITIAL.value
     if known_count + len(unread) < ensemble or last_reason == BookieThrottleReason.TOO_FEW_BOOKIES.value:
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
     is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
@@ -331,7 +338,7 @@ def _judge_unread(
 
 def _lacks_bookies(group: GroupState) -> bool:
     """Whether too few known bookies stopped a group, and no disk."""
-    return group.last.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and not group.gate.stopped_by
+    return group.reason == BookieThrottleReason.TOO_FEW_BOOKIES.value and not group.gate.stopped_by
 
 
 def _judge_raw(

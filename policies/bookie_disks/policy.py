@@ -8,10 +8,16 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from policies.alerts import Sender, review
-from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_conditions, find_effect_ends, follow_dirs
-from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.emit import emit, emit_end
+from policies.book import Step, Subject, Wanted
+from policies.bookie_disks.alerts import (
+    NAMES,
+    find_conditions,
+    find_effect_conditions,
+    find_effect_ends,
+    follow_dirs,
+    is_at_risk,
+)
+from policies.bookie_disks.emit import want, want_end
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group, update_forgotten
 from policies.bookie_disks.readings import PublishState
@@ -25,10 +31,8 @@ from policies.bookie_disks.state import (
     keep_within_bounds,
     list_groups,
 )
-from policies.free_space.alerts import MOST_ALERTS, SpaceAlertContext, follow_actuator
-from policies.free_space.publication import repeat_schedule
+from policies.free_space.alerts import SpaceAlertContext, follow_actuator
 from policies.observations import Observation
-from policies.policy import Step, find_wake_at
 from policies.units import millis_of, to_millis
 
 NAME = "bookie_disks"
@@ -42,7 +46,6 @@ class BookieDisksPolicy:
     def __init__(self, cluster: str, settings: BookieDisksSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.build(NAME, cluster, settings)
         self._groups: tuple[PlacementGroup, ...] = ()
         self._grouped: tuple[object, object] | None = None
         """The groups and namespaces of which `_groups` was made."""
@@ -54,14 +57,14 @@ class BookieDisksPolicy:
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[BookieDisksState]:
-        """Fold the observations, judge bookies and groups, and publish the decisions that have changed."""
+        """Fold the observations, judge bookies and groups, and state their factors and the conditions that hold now."""
         before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
-            return Step(replace(before, cluster=known, effect=effect), (), None, refused=refused)
+            return Step(replace(before, cluster=known, effect=effect), refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
         bookies = judge_bookies(known, settings, now_ms, stopped_by)
         if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
@@ -71,25 +74,24 @@ class BookieDisksPolicy:
             judge_group(group, bookies, known, settings, now, groups.get(group.name))
             for group in self._list_groups(known)
         ]
-        emitted = [emit(each, groups.get(each.group.name), self._sender.issuer) for each in verdicts]
+        wanted: dict[Subject, Wanted] = {(f"{self._cluster}/{each.group.name}",): want(each) for each in verdicts}
         named = {each.group.name for each in verdicts}
-        ended = [emit_end(group, now, self._sender.issuer) for group in before.groups if group.name not in named]
+        ended = (group for group in before.groups if group.name not in named)
+        wanted |= {(f"{self._cluster}/{group.name}",): want_end(group, settings) for group in ended}
+        context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, frozenset(before.held))
         forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
-        context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, before.alerts.keys())
         states = tuple(
-            GroupState(v.group.name, v.move.gate, e.last, *follow_dirs(v, groups.get(v.group.name), publishing))
-            for v, e in zip(verdicts, emitted, strict=True)
+            GroupState(
+                v.group.name, v.move.gate, v.reason.value, v.limiting, is_at_risk(v), *follow_dirs(v, publishing)
+            )
+            for v in verdicts
         )
         grown = list(zip(verdicts, states, strict=True))
         of_effect = find_effect_conditions(self._cluster, grown, publishing, now_ms)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
-        ends = find_effect_ends(self._cluster, grown)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=MOST_ALERTS, ends=ends)
-        after = BookieDisksState(known, states, book, forgotten, effect)
-        decided: list[BookieThrottle] = [*(e.decision for e in emitted if e.decision is not None), *ended]
-        notes = tuple(e.note for e in emitted if e.note is not None)
-        wake_at = find_wake_at(_due_ms(after, verdicts, bookies, settings), review_at, now_ms)
-        return Step(after, (*decided, *alerts), wake_at, notes, refused)
+        after = BookieDisksState(known, states, tuple(sorted(context.held)), forgotten, effect)
+        due_ms, end = _due_ms(after, verdicts, bookies, settings), find_effect_ends(self._cluster, grown).get
+        return Step(after, wanted, conditions, due_ms, refused, end)
 
     def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
         """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""
@@ -105,8 +107,6 @@ def _due_ms(
     settings: BookieDisksSettings,
 ) -> Iterator[int]:
     """When time alone may change something (milliseconds since the epoch); some may be past."""
-    schedule = repeat_schedule(settings)
-    yield from (schedule.due_ms(group.last.at_ms, group.last.repeat_at_ms) for group in after.groups)
     yield (after.cluster.begun_ms or 0) + millis_of(settings.validity)
     yield from (dir_.at_ms + millis_of(settings.departed_hold) for dir_ in after.forgotten)
     yield from (v.move.rises_at_ms for v in verdicts if v.move.rises_at_ms is not None)

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks
-from policies.free_space.alerts import EffectState, GrowthBefore, VolumeGrowth
+from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
-from policies.free_space.publication import LastPublished
 from policies.free_space.volumes import (
     NEVER,
     Freshness,
@@ -164,7 +162,11 @@ class GroupState(Struct, array_like=True, frozen=True):
 
     name: str
     gate: Gate[DirKey]
-    last: LastPublished[DirKey]
+    reason: str
+    limiting: DirKey | None
+    """The dir that decided, among others with the same factor."""
+    is_at_risk: bool = False
+    """Whether hardly more of its bookies than a ledger needs have room."""
     growths: tuple[VolumeGrowth[DirKey], ...] = ()
     growths_before: tuple[GrowthBefore[DirKey], ...] = ()
 
@@ -181,7 +183,8 @@ class BookieDisksState(Struct, array_like=True, frozen=True):
 
     cluster: BookieDisksCluster = BookieDisksCluster()
     groups: tuple[GroupState, ...] = ()
-    alerts: AlertBook = AlertBook()
+    held: tuple[HeldAlert[DirKey], ...] = ()
+    """The alerts about dirs whose condition holds, in order."""
     forgotten: tuple[ForgottenDir, ...] = ()
     effect: EffectState = EffectState()
 

@@ -4,8 +4,8 @@ Like the gate, a condition ends by a margin only, so a saw-tooth around a limit 
 Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.alerts import Condition
-from policies.decisions import Issuer, Mode, Severity
+from policies.decisions import Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
@@ -32,7 +32,7 @@ from policies.units import (
 
 
 def explain_factor(
-    issuer: Issuer, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
+    settings: FreeSpaceSettings, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
 ) -> str:
     """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
 
@@ -45,9 +45,9 @@ def explain_factor(
     if factor == 1.0:
         return f"{writers} {freely}: {why}."
     inaction = ""
-    if issuer.frozen_until is not None:
+    if settings.frozen_until is not None:
         inaction = "; the policy is paused, what is set stays as it is"
-    elif issuer.mode is Mode.SHADOW:
+    elif settings.mode is Mode.SHADOW:
         inaction = "; this is shadow mode, nothing is carried out"
     elif has_actuator is False:
         inaction = "; no actuator is set for this cluster"
@@ -156,8 +156,8 @@ def explain_application(
     return f"{what} {sentence}{why}{because}."
 
 
-AlertKey = tuple[str, str]
-"""(name, subject)"""
+HeldAlert: TypeAlias = tuple[str, Key]
+"""(name, volume) of an alert whose condition holds."""
 AnyVolume: TypeAlias = VolumeFacts[Any]
 
 _STILL_SOON = 1.25
@@ -206,12 +206,14 @@ class SpaceAlertContext:
     cluster: str
     now_ms: int
     settings: FreeSpaceSettings
-    firing: Container[AlertKey]
-    """The alerts whose condition held at the last step. Such a condition ends by a margin only."""
+    before: Container[HeldAlert[Any]]
+    """The alerts about volumes whose condition held at the last step. Such a condition ends by a margin only."""
+    held: set[HeldAlert[Any]] = field(default_factory=set)
+    """Those whose condition holds now."""
 
-    def is_firing(self, alert: str, volume: AnyVolume) -> bool:
+    def has_held(self, alert: str, volume: AnyVolume) -> bool:
         """Return whether the condition of this alert held at the last step."""
-        return bool(self.firing) and (alert, self.names.name_subject(self.cluster, volume.key)) in self.firing
+        return (alert, volume.key) in self.before
 
     def describe_free(self, volume: AnyVolume) -> str:
         """Name the volume and its free space."""
@@ -220,14 +222,17 @@ class SpaceAlertContext:
 
     def make_condition(self, alert: str, severity: Severity, reason: str, volume: AnyVolume, summary: str) -> Condition:
         """Make the condition of an alert about a volume."""
+        self.held.add((alert, volume.key))
         return self.names.make_condition(self.cluster, alert, severity, reason, volume.key, summary, volume.read_id)
 
-    def find_conditions(self, volume: SpaceVerdict[Any], growth: str = "") -> Iterator[Condition]:
+    def find_conditions(
+        self, volume: SpaceVerdict[Any], describe_growth: Callable[[], str] = str
+    ) -> Iterator[Condition]:
         """Find the limits that a volume has reached, and whether it is full soon.
 
         Args:
             volume: a volume that was read.
-            growth: the end of the sentences.
+            describe_growth: writes the end of the sentences.
         """
         for alert, severity, hit, limit in (
             (self.names.below_hard, Severity.CRITICAL, LimitHit.HARD, self.settings.hard),
@@ -235,21 +240,20 @@ class SpaceAlertContext:
         ):
             if limit and self.is_below(alert, volume, limit):
                 level = f"{hit.value} limit {human_bytes(limit.in_bytes(volume.state.total_bytes))}"
-                yield self.make_condition(
-                    alert, severity, f"{hit.value}_limit", volume, f"{self.describe_free(volume)}, {level}{growth}"
-                )
+                summary = f"{self.describe_free(volume)}, {level}{describe_growth()}"
+                yield self.make_condition(alert, severity, f"{hit.value}_limit", volume, summary)
         if (trend := self.describe_trend(volume)) is not None:
-            summary = f"{self.describe_free(volume)} and {trend}{growth}"
+            summary = f"{self.describe_free(volume)} and {trend}{describe_growth()}"
             yield self.make_condition(self.names.fills_soon, Severity.WARNING, "trend", volume, summary)
 
     def describe_trend(self, volume: SpaceVerdict[Any]) -> str | None:
         """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
-        is_firing = self.is_firing(self.names.fills_soon, volume)
+        has_held = self.has_held(self.names.fills_soon, volume)
         if volume.full_ms is None:  # it is silent or has failed, or else it does not fill
             is_unknown = volume.freshness is not Freshness.FRESH or volume.state.fill_rate is not None
-            return "was filling when it was last read" if is_firing and is_unknown else None
+            return "was filling when it was last read" if has_held and is_unknown else None
         seconds = max(0.0, volume.full_ms - self.now_ms) / 1000
-        soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if is_firing else 1.0)
+        soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if has_held else 1.0)
         rate = describe_rate(volume.state, self.now_ms)
         return f"is full in {human_seconds(seconds)} at its {rate}" if seconds < soon else None
 
@@ -259,11 +263,7 @@ class SpaceAlertContext:
         if not limit.reached(usable, total, margin=self.settings.recovery_margin):
             return False
         begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
-        return begins or self.is_firing(alert, volume)
-
-
-MOST_ALERTS = 500
-"""The most alerts that one step publishes: a cluster with thousands of full volumes must not delay the others."""
+        return begins or self.has_held(alert, volume)
 
 
 # Whether slowing writers down has the expected effect: the growth of volumes, compared with their growth before it.

@@ -1,22 +1,18 @@
 """When a factor is published, and what an actuator makes of the published factor. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from policies.decisions import Decision, Issuer, Mode, Publication, RepeatSchedule
-from policies.free_space.gate import GateMove, Key
+from policies.book import Wanted
+from policies.decisions import Decision, Mode, RepeatSchedule
+from policies.free_space.gate import GateMove
 from policies.free_space.limits import FreeSpaceSettings
 from policies.observations import ReportResult
-from policies.units import ClosedEnum, InstantMs, millis_of
+from policies.units import ClosedEnum, millis_of
 
 # Whether a verdict on a factor is published: if it is new, if its time to full is misleading, or as a repeat.
-
-DecisionT = TypeVar("DecisionT", bound=Decision)
 
 _MISLEADING = 2
 """A published time to full that is wrong by more than this factor is replaced."""
@@ -42,87 +38,28 @@ def is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, se
     return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
 
 
-class LastPublished(Struct, Generic[Key], array_like=True, frozen=True):
-    """The last decision about one subject, as far as the next one depends on it."""
-
-    sequence: int
-    at_ms: InstantMs
-    factor: float
-    reason: str
-    limiting: Key | None
-    noted: tuple[str, ...] = ()
-    """Verdicts in the audit topic since the factor, its reason or the limiting volume last changed."""
-    full_ms: InstantMs | None = None
-    """The published time at which a volume is full."""
-    mode: str = ""
-    """The published mode."""
-    repeat_at_ms: InstantMs | None = None
-    """The latest time of its repeat; other settings never postpone it. None if an earlier version wrote this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Emitted(Generic[Key, DecisionT]):
-    """The result of this stage for one subject."""
-
-    last: LastPublished[Key]
-    decision: DecisionT | None = None
-    """To publish."""
-    note: DecisionT | None = None
-    """A verdict that changed nothing, when it first appears; for the audit topic only."""
-
-
-@dataclass(frozen=True, slots=True)
-class FactorContent(Generic[Key]):
-    """The content of a verdict by which it differs from the decision in force."""
-
-    move: GateMove[Key]
-    reason: str
-    limiting: Key | None
-    seconds_to_full: float | None
-    is_asked_for: bool = False
-    """Whether a decision answers a command, so it is published even if nothing changed."""
-
-
-def emit_factor(
-    content: FactorContent[Key],
-    last: LastPublished[Key] | None,
+def want_factor(
+    move: GateMove[Any],
+    reason: str,
+    limiting: object,
+    seconds_to_full: float | None,
     now_ms: int,
     settings: FreeSpaceSettings,
-    issuer: Issuer,
-    make: Callable[..., DecisionT],
-) -> Emitted[Key, DecisionT]:
-    """Compare a verdict with the decision in force.
-
-    Args:
-        make: makes the decision of a sequence number, with marks for its id.
-    """
-    schedule, name, factor = repeat_schedule(settings), content.move.verdict.value, content.move.gate.factor
-    full_ms = None if content.seconds_to_full is None else now_ms + round(1000 * content.seconds_to_full)
-    now, in_force, due_ms = (factor, content.reason, content.limiting, issuer.stance), None, None
-    if last is not None:
-        in_force = (last.factor, last.reason, last.limiting, last.mode)
-        must_replace = content.is_asked_for or is_misleading(last.full_ms, full_ms, now_ms, settings)
-        due_ms = now_ms if must_replace else schedule.due_ms(last.at_ms, last.repeat_at_ms)
-    publication = Publication(now_ms, last.sequence if last else 0)
-    noted = last.noted if last is not None and now == in_force else ()
-    if last is None or publication.is_needed(now, in_force, due_ms):
-        sequence = publication.next(is_first=last is None)
-        published = LastPublished(
-            sequence=sequence,
-            at_ms=now_ms,
-            factor=factor,
-            reason=content.reason,
-            limiting=content.limiting,
-            noted=tuple(sorted({*noted, name})),
-            full_ms=full_ms,
-            mode=issuer.stance,
-            repeat_at_ms=schedule.due_ms(now_ms),
-        )
-        return Emitted(published, decision=make(sequence))
-    if name in last.noted:
-        return Emitted(last)
-    noted_now = replace(last, noted=tuple(sorted({*last.noted, name})))
-    return Emitted(noted_now, note=make(last.sequence, "noted", name))
+    make: Callable[[Mapping[str, Any]], Decision],
+    *,
+    is_asked_for: bool = False,
+) -> Wanted:
+    """Want the factor in force: published if it, its reason or the limiting volume changed, or its time to full."""
+    full_ms = None if seconds_to_full is None else now_ms + round(1000 * seconds_to_full)
+    return Wanted(
+        content=f"{move.gate.factor}|{reason}|{limiting}",
+        schedule=repeat_schedule(settings),
+        make=make,
+        note=move.verdict.value,
+        told_ms=full_ms,
+        is_misleading=lambda told_ms: is_misleading(told_ms, full_ms, now_ms, settings),
+        is_asked_for=is_asked_for,
+    )
 
 
 ReasonT = TypeVar("ReasonT", bound=ClosedEnum)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from policies.alerts import Sender, review
+from policies.book import Published, find_wake_at
 from policies.isolation.alert_kinds import IsolationAlertContext
 from policies.isolation.alerts import conditions, due_ms, find_ends
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
@@ -16,7 +17,6 @@ from policies.isolation.judge import judge_isolation, quarantine_due_ms
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, keep_within_bounds
 from policies.observations import Observation
-from policies.policy import Step, find_wake_at
 from policies.units import to_millis
 
 NAME = "isolation"
@@ -40,7 +40,7 @@ class IsolationPolicy:
 
     def step(
         self, state: IsolationState | None, observations: Sequence[Observation], now: datetime
-    ) -> Step[IsolationState]:
+    ) -> Published[IsolationState]:
         """Fold, join facts, judge, emit and review alerts, each once."""
         before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
@@ -51,7 +51,7 @@ class IsolationPolicy:
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
         held = tuple(conditions(context))
         ends = find_ends(context, held)
-        book, alerts, review_at = review(before.alerts, held, now, self._sender, ends=ends)
+        book, alerts, review_at = review(before.alerts, held, now, self._sender, end=ends.get)
         after = IsolationState(
             started_ms=before.started_ms,
             cluster=known,
@@ -62,7 +62,7 @@ class IsolationPolicy:
             needs=judgement.needs,
         )
         wake_at = find_wake_at(_due_ms(context, emitted), review_at, facts.now_ms)
-        return Step(after, (*emitted.decisions, *alerts), wake_at, refused=refused)
+        return Published(after, (*emitted.decisions, *alerts), wake_at, refused=refused)
 
 
 def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterator[int]:

@@ -8,8 +8,8 @@ from datetime import datetime
 from operator import attrgetter
 
 from policies.alerts import AlertBook, Sender, review
+from policies.book import Published, find_wake_at
 from policies.observations import Observation
-from policies.policy import Step, find_wake_at
 from policies.sessions import alerts
 from policies.sessions.emit import NAME, DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
@@ -37,7 +37,7 @@ class SessionsPolicy:
 
     def step(
         self, state: SessionsState | None, observations: Sequence[Observation], now: datetime
-    ) -> Step[SessionsState]:
+    ) -> Published[SessionsState]:
         """Fold, join facts, judge, emit, apply the effects, review alerts and set timers, each once."""
         before = state or self.begin(now)
         cluster = ClusterState(before, self._settings)
@@ -49,11 +49,11 @@ class SessionsPolicy:
         context = alerts.AlertContext(self._cluster, after, before.alerts)
         held = tuple(alerts.conditions(context))
         ends = alerts.find_ends(context, held)
-        book, raised, review_at = review(before.alerts, held, now, self._sender, ends=ends)
+        book, raised, review_at = review(before.alerts, held, now, self._sender, end=ends.get)
         decisions = (*published.sessions, *published.bundles, *raised)
         state_after = _make_state(after, before.started_ms, book, published.sequence)
         wake_at = find_wake_at([*due_ms(after)], review_at, after.now_ms)
-        return Step(state_after, decisions, wake_at, refused=cluster.refused)
+        return Published(state_after, decisions, wake_at, refused=cluster.refused)
 
 
 def _make_state(after: Facts, started_ms: int, book: AlertBook, sequence: int) -> SessionsState:

@@ -9,8 +9,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from policies.alerts import Sender, review
+from policies.book import Published
 from policies.observations import Observation
-from policies.policy import Step
 from policies.switching import NAME
 from policies.switching.alerts import conditions
 from policies.switching.emit import emit, emit_record, renewal_ms
@@ -41,7 +41,7 @@ class SwitchingPolicy:
 
     def step(
         self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime
-    ) -> Step[SwitchingState]:
+    ) -> Published[SwitchingState]:
         """Take the observations, let time pass, and return the decisions that follow."""
         before, now_ms, limits = state or self.begin(now), to_millis(now), self._settings.limits
         taken, events, ids = read(before, observations)
@@ -57,7 +57,7 @@ class SwitchingPolicy:
         due_ms = [ms for ms in _due_ms(after, facts, holds) if ms > now_ms]
         due_ms += [to_millis(review_at)] if review_at else []
         wake_at = from_millis(min(due_ms)) if due_ms else None
-        return Step(replace(after, alerts=book), (*decisions, *record, *raised), wake_at)
+        return Published(replace(after, alerts=book), (*decisions, *record, *raised), wake_at)
 
 
 def _due_ms(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHold]) -> Iterator[int]:

@@ -1,17 +1,18 @@
 """Alert conditions of the throttle policy, in addition to those of `policies.free_space.alerts`."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from math import inf
 from shlex import join
 
-from policies.alerts import AlertEntry, Condition
+from policies.alerts import Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import (
     HALF,
-    AlertKey,
     EffectState,
     GrowthBefore,
+    HeldAlert,
     SpaceAlertContext,
     SpaceAlerts,
     VolumeGrowth,
@@ -20,17 +21,15 @@ from policies.free_space.alerts import (
     follow_growth,
 )
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, VolumeFacts, is_overdue
+from policies.free_space.volumes import Freshness, VolumeFacts, VolumeState, is_overdue
 from policies.observations import name_failure
 from policies.policy import AlertKind
 from policies.throttle.facts import BrokerFacts, VolumeVerdict
+from policies.throttle.judge import BrokerVerdict, ClusterVerdict
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
-from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import (
     BrokerState,
-    ForgottenVolume,
-    KafkaClusterState,
     MeasuredUsage,
     VolumeKey,
     describe_departure,
@@ -190,57 +189,60 @@ ALERTS = (
 _NAMES = SpaceAlerts("broker", "log_dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
 
 
-def find_broker_conditions(
-    cluster: str,
-    broker: BrokerFacts,
-    volumes: Iterable[VolumeVerdict],
-    now_ms: int,
-    settings: ThrottleSettings,
-    firing: Container[AlertKey],
-) -> Iterator[Condition]:
-    """Find the alert conditions of one broker and its volumes.
+def find_conditions(
+    cluster: str, verdict: ClusterVerdict, held: Collection[HeldAlert[VolumeKey]]
+) -> tuple[list[Condition], tuple[HeldAlert[VolumeKey], ...]]:
+    """Find the alert conditions of a cluster's brokers and volumes.
 
     Args:
-        volumes: those of its volumes that count.
-        firing: the alerts whose condition held at the last step. Such a condition ends by a margin only.
+        held: the alerts about volumes whose condition held at the last step. Such a condition ends by a margin only.
+
+    Returns:
+        The conditions, and the alerts about volumes whose condition holds now.
     """
-    context = SpaceAlertContext(_NAMES, cluster, now_ms, settings, firing)
-    number, validity_ms = broker.state.broker, millis_of(settings.validity)
-    for volume in volumes:
+    brokers = verdict.brokers
+    context = SpaceAlertContext(_NAMES, cluster, brokers.now_ms, brokers.settings, frozenset(held))
+    has_held = {key[0] for _, key in held}
+    found = [*_find_cluster_conditions(cluster, verdict)]
+    for number, broker in brokers.brokers.items():
+        if broker.is_notable or number in has_held:
+            found += _find_broker_conditions(context, broker)
+    return found, tuple(sorted(context.held))
+
+
+def _find_broker_conditions(context: SpaceAlertContext, verdict: BrokerVerdict) -> Iterator[Condition]:
+    """Find the alert conditions of one broker and its volumes."""
+    broker, cluster, settings = verdict.facts, context.cluster, context.settings
+    state, validity_ms = broker.state, millis_of(settings.validity)
+    for volume in verdict.volumes:
         if volume.freshness is Freshness.NEVER_READ:
             continue
-        growth = describe_filling(broker.state, volume.state, now_ms, validity_ms)
-        yield from context.find_conditions(volume, f"; {growth}" if growth else "")
+        growth = partial(_end_with_growth, state, volume.state, context.now_ms, validity_ms)
+        yield from context.find_conditions(volume, growth)
         yield from _find_limits_cross(context, volume)
     yield from _find_unreadable(context, broker)
     if broker.is_unread:
-        why, tried_id = name_failure(broker.state.outcome), broker.state.tried_id
+        why = name_failure(state.outcome)
         yield Condition(
             alert=UNREAD,
-            subject=f"{cluster}/{number}",
+            subject=f"{cluster}/{state.broker}",
             severity=Severity.WARNING,
             reason=why,
-            summary=f"log dirs of broker {number} of {cluster} are unread for "
+            summary=f"log dirs of broker {state.broker} of {cluster} are unread for "
             f"{format_duration(settings.validity)} ({why})",
-            labels={"cluster": cluster, "broker": str(number)},
-            evidence=(tried_id,) if tried_id else (),
+            labels={"cluster": cluster, "broker": str(state.broker)},
+            evidence=(state.tried_id,) if state.tried_id else (),
         )
 
 
-def find_cluster_conditions(
-    cluster: str,
-    known: KafkaClusterState,
-    forgotten: Iterable[ForgottenVolume],
-    *,
-    is_nothing_known: bool,
-    unread: Iterable[BrokerState],
-) -> Iterator[Condition]:
-    """Find the alert conditions of the cluster as a whole.
+def _end_with_growth(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
+    growth = describe_filling(broker, volume, now_ms, validity_ms)
+    return f"; {growth}" if growth else ""
 
-    Args:
-        forgotten: departed volumes to be named.
-        unread: its brokers that are unread for `validity`.
-    """
+
+def _find_cluster_conditions(cluster: str, verdict: ClusterVerdict) -> Iterator[Condition]:
+    """Find the alert conditions of the cluster as a whole."""
+    known = verdict.brokers.known
     if known.other_id is not None:
         summary = (
             f"another Kafka cluster answers for {cluster}: its id is {known.other_id}, before it was "
@@ -249,11 +251,11 @@ def find_cluster_conditions(
         )
         labels = {"cluster": cluster, "cluster_id": known.other_id}
         yield Condition(REPLACED, cluster, Severity.CRITICAL, "replaced", summary, labels)
-    for volume in forgotten:
+    for volume in verdict.forgotten:
         how = describe_departure(volume.key, was_taken_out=volume.was_taken_out)
         summary = f"{cluster}: {how}, and no longer counts"
         yield _NAMES.make_condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
-    if is_nothing_known:
+    if verdict.is_nothing_known:
         yield Condition(
             alert=UNREAD,
             subject=cluster,
@@ -261,13 +263,8 @@ def find_cluster_conditions(
             reason="no_data",
             summary=f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers",
             labels={"cluster": cluster},
-            evidence=tuple(b.tried_id for b in unread if b.tried_id)[:EVIDENCE_LIMIT],
+            evidence=tuple(b.tried_id for b in verdict.brokers.unread() if b.tried_id)[:EVIDENCE_LIMIT],
         )
-
-
-def list_firing(entries: Iterable[AlertEntry]) -> Iterator[tuple[int, AlertKey]]:
-    """Pair each open alert about a broker or volume with the broker's number."""
-    return ((int(e.labels["broker"]), (e.alert, e.subject)) for e in entries if "broker" in e.labels)
 
 
 def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
@@ -275,7 +272,7 @@ def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Ite
     if hard is None or soft is None:
         return
     begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    if (begins or context.is_firing(LIMITS_CROSS, volume)) and soft.crosses(hard, volume.state.total_bytes):
+    if (begins or context.has_held(LIMITS_CROSS, volume)) and soft.crosses(hard, volume.state.total_bytes):
         summary = (
             f"the soft limit is not above the hard limit on {name_volume(volume.key)} of {context.cluster}: "
             "producers would be stopped there without being slowed first"
@@ -417,14 +414,11 @@ def _describe_escapes(cluster: str, quotas: QuotaState) -> Iterator[str]:
         yield f"clients of {cluster} without a client id may escape: no quota of a client id applies to them{stop}"
 
 
-def find_effect_ends(
-    entries: Iterable[AlertEntry], quotas: QuotaState | None, validity: timedelta
-) -> dict[tuple[str, str], str]:
-    """Return, by alert and subject, why alerts about quotas end though no reading shows that they are over."""
-    if quotas is not None:
-        return {}
-    why = f"ends: the quota actuator has not reported for {format_duration(validity)}"
-    return {(e.alert, e.subject): why for e in entries if e.alert in _BY_ACTUATOR}
+def find_end(quotas: QuotaState | None, validity: timedelta, alert: tuple[str, str]) -> str | None:
+    """Return why an alert about quotas ends though no reading shows that it is over."""
+    if quotas is not None or alert[0] not in _BY_ACTUATOR:
+        return None
+    return f"ends: the quota actuator has not reported for {format_duration(validity)}"
 
 
 def _find_cause(quotas: QuotaState, usage: MeasuredUsage | None, now_ms: int, bytes_per_second: float) -> str:

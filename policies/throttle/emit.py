@@ -1,4 +1,4 @@
-"""Publishes a decision if it differs from the one in force or its heartbeat is due, or else perhaps a note."""
+"""The decision about a cluster: its content, and how it is made with its sentence."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,8 +6,10 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from operator import attrgetter
+from typing import Any
 
-from policies.decisions import EVIDENCE_LIMIT, Issuer, unique_ids
+from policies.book import Wanted
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
@@ -18,7 +20,7 @@ from policies.free_space.alerts import (
     render_factor,
 )
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.publication import Emitted, FactorContent, LastPublished, emit_factor, repeat_schedule
+from policies.free_space.publication import want_factor
 from policies.free_space.volumes import Freshness, hold_ends_ms, seconds_left
 from policies.throttle.decisions import (
     FilledBy,
@@ -31,7 +33,7 @@ from policies.throttle.decisions import (
 )
 from policies.throttle.facts import VolumeVerdict
 from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
-from policies.throttle.state import VolumeKey, describe_departure, describe_filling, list_usage, name_volume
+from policies.throttle.state import describe_departure, describe_filling, list_usage, name_volume
 from policies.units import (
     format_instant,
     format_second,
@@ -46,7 +48,7 @@ from policies.units import (
 _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 
 
-def explain(verdict: ClusterVerdict, issuer: Issuer, answers: Iterable[str] = ()) -> str:
+def explain(verdict: ClusterVerdict, cluster: str, answers: Iterable[str] = ()) -> str:
     """Write one plain sentence: what producers should do, and why. The actuator explains its own operations.
 
     Args:
@@ -60,8 +62,8 @@ def explain(verdict: ClusterVerdict, issuer: Issuer, answers: Iterable[str] = ()
     details = (*_explain_details(verdict, about), *_explain_failure(verdict, about))
     if (other_id := verdict.brokers.known.other_id) is not None:
         details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
-    why, writers = "; ".join((reason, *details, *answers)), f"Producers of {issuer.cluster}"
-    return explain_factor(issuer, factor, writers, why, freely="may write freely", has_actuator=settings.has_actuator)
+    why, writers = "; ".join((reason, *details, *answers)), f"Producers of {cluster}"
+    return explain_factor(settings, factor, writers, why, freely="may write freely", has_actuator=settings.has_actuator)
 
 
 def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
@@ -149,44 +151,35 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"
 
 
-def emit(
-    verdict: ClusterVerdict, last: LastPublished[VolumeKey] | None, issuer: Issuer, answers: Mapping[str, str]
-) -> Emitted[VolumeKey, ThrottleFactor]:
-    """Compare the verdict with the decision in force.
+def want(verdict: ClusterVerdict, answers: Mapping[str, str]) -> Wanted:
+    """Want the factor of a cluster.
 
     Args:
         answers: the answer to each command of this step, by its id.
     """
     limiting = verdict.decisive.key if verdict.decisive else None
     seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
-    content = FactorContent(verdict.move, verdict.reason.value, limiting, seconds_to_full, bool(answers))
-    brokers, make = verdict.brokers, partial(_make_decision, verdict, last, issuer, answers)
-    return emit_factor(content, last, brokers.now_ms, brokers.settings, issuer, make)
+    brokers, make = verdict.brokers, partial(_make_decision, verdict, answers)
+    decided = (verdict.move, verdict.reason.value, limiting, seconds_to_full)
+    return want_factor(*decided, brokers.now_ms, brokers.settings, make, is_asked_for=bool(answers))
 
 
-def _make_decision(
-    verdict: ClusterVerdict,
-    last: LastPublished[VolumeKey] | None,
-    issuer: Issuer,
-    answers: Mapping[str, str],
-    sequence: int,
-    *marks: str,
-) -> ThrottleFactor:
-    brokers, settings, full = verdict.brokers, verdict.brokers.settings, None
+def _make_decision(verdict: ClusterVerdict, answers: Mapping[str, str], header: Mapping[str, Any]) -> ThrottleFactor:
+    brokers, full = verdict.brokers, None
     if verdict.soonest_full is not None:
         volume, seconds = verdict.soonest_full
         confidence = round(volume.state.fill_confidence or 0.0, 2)
         full = SoonestFull(broker=volume.key[0], log_dir=volume.key[1], seconds=seconds, confidence=confidence)
     filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
     return ThrottleFactor(
-        **issuer.header(issuer.cluster, sequence, brokers.now, marks=marks),
+        **header,
         verdict=verdict.move.verdict,
         reason=verdict.reason,
-        explanation=explain(verdict, issuer, answers.values()),
+        explanation=explain(verdict, header["cluster"], answers.values()),
         evidence=(*answers, *_collect_evidence(verdict))[:EVIDENCE_LIMIT],
         numbers=_collect_numbers(verdict) | list_usage(filled_by),
         factor=verdict.move.gate.factor,
-        previous_factor=last.factor if last else None,
+        previous_factor=verdict.previous_factor,
         raw_factor=verdict.raw.factor,
         limiting=_describe_limiting(verdict.decisive, brokers) if verdict.decisive else None,
         volumes=VolumeCounts(**_count(volumes), never_read=volumes[Freshness.NEVER_READ]),
@@ -195,7 +188,6 @@ def _make_decision(
         soonest_full=full,
         filled_by=filled_by,
         cluster_id=brokers.known.cluster_id,
-        valid_until=repeat_schedule(settings).ends_at(brokers.now),
     )
 
 

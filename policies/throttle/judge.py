@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
 from itertools import chain
+from math import inf
 from operator import attrgetter
-from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.alerts import Condition
-from policies.free_space.alerts import AlertKey
 from policies.free_space.gate import FactorVerdict, Gate, GateMove, HoldReason, first_move, move
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, find_expiries, seconds_left
-from policies.throttle.alerts import FILLS_SOON, find_broker_conditions
+from policies.free_space.volumes import Freshness, find_expiries, is_overdue, seconds_left
 from policies.throttle.decisions import ThrottleReason
 from policies.throttle.facts import BrokerFacts, VolumeVerdict, facts, judge_volumes
 from policies.throttle.settings import ThrottleSettings
@@ -37,29 +34,26 @@ from policies.units import millis_of, to_millis
 
 # The verdict on each broker, and what a cluster's verdict needs from all of them.
 #
-# A broker's verdict is a pure function of its state, the settings, the volumes that stop the cluster and the alerts
-# that fire. It changes by time alone only at instants that are known beforehand. So a step takes over each verdict of
+# A broker's verdict is a pure function of its state, the settings and the volumes that stop the cluster. It changes by
+# time alone only at instants that are known beforehand. So a step takes over each verdict of
 # the step before whose inputs are the same and whose next such instant has not come; the result is the same as
 # without it.
-
-Key = TypeVar("Key")
 
 order_by_tightness: Callable[[VolumeVerdict], tuple[float, int, VolumeKey]] = attrgetter("tightness")
 
 Ranked = tuple[float, VolumeKey, VolumeVerdict]
 """A volume after its rank; of equal ranks the volume's key decides, so two verdicts are never compared."""
 
-_NONE: frozenset[Any] = frozenset()
+_NONE: frozenset[VolumeKey] = frozenset()
 MOST_VOLUMES = 1000
 """The most volumes that are kept of one broker, departed ones included: as many as a reading may name."""
 
 
 class BrokerVerdict(Struct, frozen=True, gc=False):
-    """One broker at one moment: its facts, the verdicts on its volumes and its alert conditions."""
+    """One broker at one moment: its facts, and the verdicts on its volumes."""
 
     facts: BrokerFacts
     stopped_by: frozenset[VolumeKey]
-    firing: frozenset[AlertKey]
     judged_ms: int
     volumes: tuple[VolumeVerdict, ...]
     """The volumes that count, the tightest first."""
@@ -69,31 +63,27 @@ class BrokerVerdict(Struct, frozen=True, gc=False):
     """Departed volumes that limited the cluster until now."""
     kept: BrokerState | None
     """The broker's state without volumes that are forgotten; None if the broker itself is."""
-    conditions: tuple[Condition, ...]
+    is_notable: bool
+    """Whether the condition of an alert may begin to hold: nothing else is asked about most brokers."""
     soonest_full: Ranked | None
     """The volume that is full first, by that instant."""
     fullest: Ranked | None
     """The freshly read volume with the least share free, by that share."""
     next_ms: int | None
     """When time alone changes this verdict."""
-    is_momentary: bool
-    """Whether the sentence of an alert states a time that changes with each instant: the time left, or an age."""
 
-    def holds(
-        self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey], firing: frozenset[AlertKey]
-    ) -> bool:
+    def holds(self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey]) -> bool:
         """Return whether judging the broker again with these inputs would give the same verdict."""
-        if self.is_momentary or now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
+        if now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
             return False
         # Structs compare by identity first; a state that was decoded again is equal, but not the same.
-        return self.facts.state == state and self.stopped_by == stopped_by and self.firing == firing
+        return self.facts.state == state and self.stopped_by == stopped_by
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerVerdicts:
     """The verdicts on all brokers of a cluster at one moment."""
 
-    cluster: str
     now: datetime
     now_ms: int
     settings: ThrottleSettings
@@ -105,8 +95,6 @@ class BrokerVerdicts:
     """The volumes that allow less than 1.0."""
     ended: Sequence[ForgottenVolume]
     """Departed volumes that limited the cluster until now."""
-    conditions: Sequence[Condition]
-    """The alert conditions of all brokers."""
     next_ms: int | None
     """When time alone changes the verdict on a broker."""
 
@@ -157,46 +145,42 @@ class BrokerVerdicts:
 
 
 def judge_brokers(
-    cluster: str,
     known: KafkaClusterState,
     settings: ThrottleSettings,
     now: datetime,
     *,
     stopped_by: Iterable[VolumeKey] = (),
-    firing: Iterable[tuple[int, AlertKey]] = (),
     before: Mapping[int, BrokerVerdict] | None = None,
 ) -> BrokerVerdicts:
     """Judge each broker of a cluster.
 
     Args:
         stopped_by: the volumes that keep the cluster stopped.
-        firing: the alerts whose condition held at the last step, each with the number of the broker it is about.
         before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
     """
     before, now_ms = before or {}, to_millis(now)
-    stopping, fires = _group_by_broker((key[0], key) for key in stopped_by), _group_by_broker(firing)
+    stopping: dict[int, frozenset[VolumeKey]] = {}
+    for key in stopped_by:
+        stopping[key[0]] = stopping.get(key[0], _NONE) | {key}
     kept: list[BrokerState] = []
     verdicts: dict[int, BrokerVerdict] = {}
     limiting: list[VolumeVerdict] = []
     ended: list[ForgottenVolume] = []
-    conditions: list[Condition] = []
     next_ms: int | None = None
     for state in known.brokers:  # one pass: of a fleet's brokers, hardly anything is in the processor's cache
         number = state.broker
-        verdict, stops, fired = before.get(number), stopping.get(number, _NONE), fires.get(number, _NONE)
-        if verdict is None or not verdict.holds(state, now_ms, stops, fired):
-            verdict = _judge(cluster, settings, state, now_ms, stops, fired)
+        verdict, stops = before.get(number), stopping.get(number, _NONE)
+        if verdict is None or not verdict.holds(state, now_ms, stops):
+            verdict = _judge(settings, state, now_ms, stops)
         ended += verdict.ended
         if verdict.kept is None:
             continue
         kept.append(verdict.kept)
         verdicts[number] = verdict
         limiting += verdict.limiting
-        conditions += verdict.conditions
         if verdict.next_ms is not None and (next_ms is None or verdict.next_ms < next_ms):
             next_ms = verdict.next_ms
     return BrokerVerdicts(
-        cluster=cluster,
         now=now,
         now_ms=now_ms,
         settings=settings,
@@ -204,25 +188,12 @@ def judge_brokers(
         brokers=verdicts,
         limiting=limiting,
         ended=ended,
-        conditions=conditions,
         next_ms=next_ms,
     )
 
 
-def _group_by_broker(pairs: Iterable[tuple[int, Key]]) -> dict[int, frozenset[Key]]:
-    grouped: dict[int, set[Key]] = {}
-    for number, key in pairs:
-        grouped.setdefault(number, set()).add(key)
-    return {number: frozenset(keys) for number, keys in grouped.items()}
-
-
 def _judge(
-    cluster: str,
-    settings: ThrottleSettings,
-    state: BrokerState,
-    now_ms: int,
-    stopped_by: frozenset[VolumeKey],
-    firing: frozenset[AlertKey],
+    settings: ThrottleSettings, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey]
 ) -> BrokerVerdict:
     broker = facts(state, now_ms, millis_of(settings.validity))
     counting, ended = judge_volumes(broker, now_ms, settings, stopped_by)
@@ -232,25 +203,30 @@ def _judge(
         counting = [v for v in counting if v.key in kept]
     if len(kept) < len(broker.volumes):
         state = replace(state, volumes=tuple(v.state for v in broker.volumes if v.key in kept))
-    conditions = tuple(find_broker_conditions(cluster, broker, counting, now_ms, settings, firing))
-    is_momentary = any(c.alert == FILLS_SOON or state.usage is not None for c in conditions)
     fresh = [v for v in counting if v.freshness is Freshness.FRESH]
     volumes = tuple(sorted(counting, key=order_by_tightness))
     return BrokerVerdict(
         facts=broker,
         stopped_by=stopped_by,
-        firing=firing,
         judged_ms=now_ms,
         volumes=volumes,
         limiting=tuple(v for v in volumes if v.factor < 1.0),
         ended=tuple(ended),
         kept=None if state.left_ms is not None and not state.volumes else state,
-        conditions=conditions,
+        is_notable=_is_notable(broker, counting, now_ms, settings),
         soonest_full=min(((v.full_ms, v.key, v) for v in counting if v.full_ms is not None), default=None),
         fullest=min(((v.state.usable_bytes / max(v.state.total_bytes, 1), v.key, v) for v in fresh), default=None),
         next_ms=min((ms for ms in _list_expiries(broker, counting, settings) if ms > now_ms), default=None),
-        is_momentary=is_momentary,
     )
+
+
+def _is_notable(
+    broker: BrokerFacts, counting: Iterable[VolumeVerdict], now_ms: int, settings: ThrottleSettings
+) -> bool:
+    soon_ms = now_ms + millis_of(settings.time_to_full_alert)
+    is_any_tight = any(v.hit is not LimitHit.NONE or (v.full_ms or inf) < soon_ms for v in counting)
+    is_any_unread = broker.is_unread or any(is_overdue(volume, now_ms) for volume in broker.volumes)
+    return is_any_tight or is_any_unread or bool(broker.state.errors)
 
 
 def _find_least(volumes: Iterable[Ranked | None]) -> VolumeVerdict | None:
@@ -301,6 +277,8 @@ class ClusterVerdict:
     """The volume that is full first and in how many seconds; None if none is known to fill."""
     forgotten: tuple[ForgottenVolume, ...]
     """Departed volumes to be named: for as long after their end as they were held before it."""
+    previous_factor: float | None
+    """None before the first decision."""
 
     @property
     def is_nothing_known(self) -> bool:
@@ -321,7 +299,7 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     """Judge a cluster.
 
     Args:
-        before: the state before this step, with the gate, the last decision and the forgotten volumes.
+        before: the state before this step, with the gate, the limiting volume and the forgotten ones.
     """
     raw = _judge_raw(brokers, before)
     moved, decisive = _move(brokers, raw, before), raw.decisive
@@ -338,13 +316,14 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
         decisive=decisive,
         soonest_full=None if soonest is None or seconds is None else (soonest, seconds),
         forgotten=_update_forgotten(brokers, before.forgotten),
+        previous_factor=before.gate.factor if before.gate is not None else None,
     )
 
 
 def _judge_raw(brokers: BrokerVerdicts, before: ThrottleState) -> RawFactor:
     if not brokers.has_read():
         return _judge_without_volumes(brokers, before.started_ms)
-    decisive = _find_tightest(brokers, before.last_published.limiting if before.last_published else None)
+    decisive = _find_tightest(brokers, before.limiting)
     if decisive is not None:
         return RawFactor(decisive.factor, _find_reason(decisive), decisive)
     if not brokers.has(Freshness.FRESH):
@@ -389,14 +368,14 @@ def _find_tightest(brokers: BrokerVerdicts, named: VolumeKey | None) -> VolumeVe
 def _move(brokers: BrokerVerdicts, raw: RawFactor, before: ThrottleState) -> GateMove[VolumeKey]:
     settings = brokers.settings
     at_hard = {volume.key for volume in brokers.limiting if volume.hit is LimitHit.HARD}
-    if before.last_published is not None:
+    if before.gate is not None:
         stopped_by = set(before.gate.stopped_by)
         counting = brokers.pick_volumes(stopped_by)
         recovered = stopped_by - {v.key for v in counting.values() if v.is_within_margin(settings)}
         return move(before.gate, raw.factor, at_hard, recovered, brokers.now, settings)
     if raw.reason is ThrottleReason.INITIAL:
         return GateMove(Gate(raw.factor), FactorVerdict.INITIAL)
-    return first_move(before.gate, raw.factor, at_hard, brokers.now)
+    return first_move(Gate(settings.start_factor), raw.factor, at_hard, brokers.now)
 
 
 def _update_forgotten(brokers: BrokerVerdicts, before: Sequence[ForgottenVolume]) -> tuple[ForgottenVolume, ...]:

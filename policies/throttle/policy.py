@@ -6,30 +6,19 @@ Rules: docs/design/throttle.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from weakref import ref
 
-from msgspec.structs import replace
-
-from policies.alerts import Sender, review
-from policies.free_space.alerts import MOST_ALERTS, follow_actuator, follow_growth_before
-from policies.free_space.gate import Gate
-from policies.free_space.publication import LastPublished, repeat_schedule
+from policies.book import Step
+from policies.free_space.alerts import follow_actuator, follow_growth_before
 from policies.observations import Observation
-from policies.policy import Step, find_wake_at
-from policies.throttle.alerts import (
-    find_cluster_conditions,
-    find_effect_conditions,
-    find_effect_ends,
-    follow_volumes,
-    is_in_force,
-    list_firing,
-)
-from policies.throttle.emit import emit
+from policies.throttle.alerts import find_conditions, find_effect_conditions, find_end, follow_volumes, is_in_force
+from policies.throttle.emit import want
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import ThrottleState, VolumeKey, keep_within_bounds
+from policies.throttle.state import ThrottleState, keep_within_bounds
 from policies.units import millis_of, to_millis
 
 NAME = "throttle"
@@ -44,47 +33,31 @@ class ThrottlePolicy:
         self._cluster = cluster
         self._settings = settings
         self._validity_ms = millis_of(settings.validity)
-        self._sender = Sender.build(NAME, cluster, settings)
         self._verdicts: Mapping[int, BrokerVerdict] = {}
         """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
         self._last: ref[ThrottleState] | None = None
 
     def begin(self, now: datetime) -> ThrottleState:
         """Return the state of a cluster that was never stepped."""
-        return ThrottleState(to_millis(now), Gate(self._settings.start_factor))
+        return ThrottleState(to_millis(now))
 
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ThrottleState]:
-        """Fold the observations, judge brokers and cluster, and publish a decision that has changed."""
+        """Fold the observations, judge brokers and cluster, and state the factor and the conditions that hold now."""
         before = state or self.begin(now)
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, known_before = fold(before.cluster, kept), before.cluster
-        if known_before.cluster_id not in (None, known.cluster_id):  # adopted: of the one before only alerts are known
-            before = replace(self.begin(now), alerts=before.alerts)
-        brokers = judge_brokers(
-            self._cluster,
-            known,
-            self._settings,
-            now,
-            stopped_by=before.gate.stopped_by,
-            firing=list_firing(before.alerts.entries),
-            before=self._verdicts,
-        )
+        if known_before.cluster_id not in (None, known.cluster_id):  # adopted: nothing is known of the one before
+            before = self.begin(now)
+        stopped_by = before.gate.stopped_by if before.gate is not None else ()
+        brokers = judge_brokers(known, self._settings, now, stopped_by=stopped_by, before=self._verdicts)
         verdict = judge_cluster(brokers, before)
         answers = {
             seen.id: describe_result(seen.reading, known_before, brokers.known)
             for seen in kept
             if isinstance(seen.reading, ThrottleCommand)
         }
-        emitted = emit(verdict, before.last_published, self._sender.issuer, answers)
-        of_cluster = find_cluster_conditions(
-            self._cluster,
-            brokers.known,
-            verdict.forgotten,
-            is_nothing_known=verdict.is_nothing_known,
-            unread=brokers.unread(),
-        )
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         limiting = verdict.limiting()
         growths_before = follow_growth_before(before.growths_before, limiting.values(), is_slowed=is_in_force(quotas))
@@ -92,24 +65,27 @@ class ThrottlePolicy:
         of_quotas = find_effect_conditions(
             self._cluster, effect, quotas, growths, growths_before, brokers.find_usage, brokers.now_ms
         )
-        conditions = (*brokers.conditions, *of_cluster, *of_quotas)
-        ends = find_effect_ends(before.alerts.entries, quotas, self._settings.validity)
-        book, alerts, review_at = review(before.alerts, conditions, now, self._sender, most=MOST_ALERTS, ends=ends)
+        conditions, held = find_conditions(self._cluster, verdict, before.held)
         after = ThrottleState(
             started_ms=before.started_ms,
             gate=verdict.move.gate,
             cluster=brokers.known,
-            last_published=emitted.last,
-            alerts=book,
+            limiting=verdict.decisive.key if verdict.decisive is not None else None,
+            held=held,
             forgotten=verdict.forgotten,
             effect=effect,
             growths=growths,
             growths_before=growths_before,
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
-        decisions = (*((emitted.decision,) if emitted.decision else ()), *alerts)
-        wake_at = find_wake_at(_due_ms(verdict, after, emitted.last), review_at, brokers.now_ms)
-        return Step(after, decisions, wake_at, (emitted.note,) if emitted.note else (), refused)
+        return Step(
+            after,
+            {(self._cluster,): want(verdict, answers)},
+            (*conditions, *of_quotas),
+            _due_ms(verdict, after),
+            refused,
+            partial(find_end, quotas, self._settings.validity),
+        )
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
         """A copy in another process starts without verdicts."""
@@ -120,10 +96,9 @@ class ThrottlePolicy:
         self._verdicts = {}
 
 
-def _due_ms(verdict: ClusterVerdict, after: ThrottleState, published: LastPublished[VolumeKey]) -> Iterator[int]:
+def _due_ms(verdict: ClusterVerdict, after: ThrottleState) -> Iterator[int]:
     """When time alone may change something (milliseconds since the epoch); some may be past."""
     settings = verdict.brokers.settings
-    yield repeat_schedule(settings).due_ms(published.at_ms, published.repeat_at_ms)
     yield after.started_ms + millis_of(settings.validity)
     yield from (forgotten.forgotten_ms + millis_of(settings.departed_hold) for forgotten in verdict.forgotten)
     yield from (ms for ms in (verdict.move.rises_at_ms, verdict.brokers.next_ms) if ms is not None)

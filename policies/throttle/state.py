@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from policies.alerts import AlertBook
-from policies.free_space.alerts import EffectState, GrowthBefore, VolumeGrowth, describe_measured
+from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth, describe_measured
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
-from policies.free_space.publication import LastPublished
 from policies.free_space.volumes import NEVER, ServerReading, VolumeBounds, VolumeState, find_excess, seconds_left
 from policies.observations import Observation, sort_observations
 from policies.throttle.readings import LogDirs, TopicUsage, VolumeUsage
@@ -117,10 +115,13 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
     started_ms: InstantMs
-    gate: Gate[VolumeKey]
+    gate: Gate[VolumeKey] | None = None
+    """None before the first decision."""
     cluster: KafkaClusterState = KafkaClusterState()
-    last_published: LastPublished[VolumeKey] | None = None
-    alerts: AlertBook = AlertBook()
+    limiting: VolumeKey | None = None
+    """The volume that decided, among others with the same factor."""
+    held: tuple[HeldAlert[VolumeKey], ...] = ()
+    """The alerts about volumes whose condition holds, in order."""
     forgotten: tuple[ForgottenVolume, ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()

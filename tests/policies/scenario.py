@@ -6,9 +6,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from policies.book import Published
 from policies.decisions import AlertStatus
 from policies.observations import Observation, Outcome
-from policies.policy import Step
 from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
@@ -84,7 +84,7 @@ class Run(VirtualRun[ThrottleState]):
         self.settings = settings
         self.notes: list[ThrottleFactor] = []
 
-    def step(self, observations: Sequence[Observation], now: datetime) -> Step[ThrottleState]:
+    def step(self, observations: Sequence[Observation], now: datetime) -> Published[ThrottleState]:
         step = super().step(observations, now)
         assert step.wake_at is not None
         self.notes.extend(n for n in step.notes if isinstance(n, ThrottleFactor))
@@ -102,6 +102,7 @@ class Run(VirtualRun[ThrottleState]):
     def factor(self) -> float:
         """The factor in force now."""
         assert self.state is not None
+        assert self.state.gate is not None
         return self.state.gate.factor
 
     def factor_at(self, seconds: float) -> float:

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.commands.root import app
-from policies.alerts import HOST_ALERT_KINDS
 from policies.decisions import Alert, Decision
 from policies.observations import ActuatorEvent, Reading
-from policies.policy import AlertKind, PolicyKind, ReportKind
+from policies.policy import HOST_ALERT_KINDS, AlertKind, PolicyKind, ReportKind
 from policies.registry import ENTRY_POINTS, POLICIES, alert_kind, registered
 from policies.settings import PolicySettings
 from policies.throttle.decisions import ThrottleFactor

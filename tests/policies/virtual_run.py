@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+import msgspec
+
+from policies.alerts import Sender
+from policies.book import Book, Published, Step, publish
 from policies.decisions import Alert, Decision
 from policies.observations import Observation
-from policies.policy import Policy, Step
+from policies.policy import Policy
 
 State = TypeVar("State")
 
@@ -21,13 +25,41 @@ def second_of(decision: Decision) -> float:
     return (decision.decided_at - START).total_seconds()
 
 
+class Kept(NamedTuple):
+    """What the host keeps of a key."""
+
+    state: Any
+    book: Book = Book()
+
+    def stored(self) -> "Kept":
+        """The same after a trip through the store."""
+        state, book = (msgspec.msgpack.decode(msgspec.msgpack.encode(each), type=type(each)) for each in self)
+        return Kept(state, book)
+
+
+NEVER_STEPPED = Kept(None)
+
+
+def step_hosted(
+    policy: Policy[State], kept: Kept, observations: Sequence[Observation], now: datetime
+) -> tuple[Kept, Published[State]]:
+    """Step a policy, and publish its levels as the host does."""
+    step = policy.step(kept.state, observations, now)
+    if not isinstance(step, Step):
+        return Kept(step.state), step
+    known: Any = policy
+    book, published = publish(kept.book, step, now, Sender.build(policy.name, known._cluster, known._settings))
+    return Kept(published.state, book), published
+
+
 class VirtualRun(Generic[State]):
     """Steps a policy, and stores its state, steps and decisions."""
 
     def __init__(self, policy: Policy[State], state: State | None = None) -> None:
         self.policy = policy
         self.state = state
-        self.steps: list[tuple[datetime, Step[State]]] = []
+        self.book = Book()
+        self.steps: list[tuple[datetime, Published[State]]] = []
         self.wake_at: datetime | None = None
         self.published: list[Decision] = []
 
@@ -52,8 +84,8 @@ class VirtualRun(Generic[State]):
         self._wake_until(at(seconds) + timedelta(milliseconds=1))
         return self
 
-    def step(self, observations: Sequence[Observation], now: datetime) -> Step[State]:
-        step = self.policy.step(self.state, observations, now)
+    def step(self, observations: Sequence[Observation], now: datetime) -> Published[State]:
+        (_, self.book), step = step_hosted(self.policy, Kept(self.state, self.book), observations, now)
         assert step.wake_at is None or step.wake_at > now
         self.state, self.wake_at = step.state, step.wake_at
         self.steps.append((now, step))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.book import Step
 from policies.decisions import Alert
 from policies.observations import Observation
-from policies.policy import Step
 from policies.registry import POLICIES
 from policies.throttle import state
 from policies.throttle.policy import ThrottlePolicy

@@ -18,6 +18,7 @@ from policies.wire import ObservedRecord
 from streaming.host import PolicyHost
 from tests.golden import read_reference
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, throttle
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 from tests.streaming.test_operator import COURSE, SETTINGS, STANDING, TIMERS, UNBROKEN
 from tests.streaming.transitions import Transitions
 from tests.system.undisturbed import Batch as Planned
@@ -57,15 +58,14 @@ def test_what_is_known_depends_on_the_readings_and_not_on_how_they_were_cut(
 
 def settled(observed: Sequence[Observation], cuts: set[int]) -> float:
     """The factor in force when, after these batches, nothing has changed for five minutes."""
-    policy, state, in_force = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), None, 1.0
+    policy, kept, in_force = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), NEVER_STEPPED, 1.0
     bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(observed)), len(observed)})
     batches = [list(observed[start:end]) for start, end in itertools.pairwise(bounds)]
     last = {o.reading.broker: o.reading for o in observed if isinstance(o.reading, LogDirs)}
     for seconds in range(len(observed) * 5, len(observed) * 5 + 300, 10):
         batches.append([Observation(f"{seconds}-{b}", at(seconds), reading) for b, reading in last.items()])
     for batch in batches:
-        step = policy.step(state, batch, max(o.at for o in batch))
-        state = step.state
+        kept, step = step_hosted(policy, kept, batch, max(o.at for o in batch))
         for decision in step.decisions:
             if isinstance(decision, ThrottleFactor):
                 in_force = decision.factor

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.book import Book, Published
 from policies.decisions import Alert, Decision
 from policies.observations import Observation
-from policies.policy import PolicyKind, Step
+from policies.policy import PolicyKind
 from policies.registry import POLICIES, decision_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
@@ -20,6 +21,7 @@ from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
 from streaming.host import PolicyHost, outputs
 from streaming.key_state import KeyState, UnreadableStateError, decode, decompress, encode
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
+from tests.policies.virtual_run import Kept, step_hosted
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
 
@@ -53,10 +55,10 @@ class CountPolicy:
     def begin(self, now: datetime) -> CountV3:
         return CountV3(self.cluster, 0.0)
 
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
         before = state or self.begin(now)
         after = CountV3(before.name, before.pairs + len(observations) / 2, to_millis(now))
-        return Step(after, (), now + timedelta(seconds=5) if observations else None)
+        return Published(after, (), now + timedelta(seconds=5) if observations else None)
 
 
 TOY = PolicyKind(
@@ -100,7 +102,8 @@ def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
     first, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     second, following, _, _ = HOST.step("throttle", CLUSTER, decode(encode(first)), [log_dirs(9, 3, 2 * GB)], at(9))
     kind = POLICIES["throttle"]
-    unbroken = kind.build(CLUSTER, throttle(SOFT_AND_HARD)).step(step.state, [log_dirs(9, 3, 2 * GB)], at(9))
+    policy, kept = kind.build(CLUSTER, throttle(SOFT_AND_HARD)), Kept(step.state, first.book)
+    _, unbroken = step_hosted(policy, kept, [log_dirs(9, 3, 2 * GB)], at(9))
     assert following == unbroken
     assert msgspec.msgpack.decode(second.state, type=kind.state) == unbroken.state
 
@@ -250,7 +253,7 @@ class FragilePolicy(CountPolicy):
 
     broken = False
 
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
         if self.broken or any(getattr(o.reading, "broker", 0) == 13 for o in observations):
             raise ValueError("unlucky")
         return super().step(state, observations, now)
@@ -303,7 +306,7 @@ def test_a_policy_that_fails_at_first_begins_anew_once_it_does_not(monkeypatch: 
 def test_what_an_earlier_version_remembered_is_read() -> None:
     first, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     before_failures = msgspec.msgpack.encode(msgspec.msgpack.decode(decompress(encode(first)))[:5])
-    assert decode(before_failures) == first
+    assert decode(before_failures) == msgspec.structs.replace(first, book=Book())
 
 
 def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +319,7 @@ def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 class VerbosePolicy(CountPolicy):
     """Decides what no topic takes on every reading of broker 13."""
 
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
         step = super().step(state, observations, now)
         if not any(getattr(o.reading, "broker", 0) == 13 for o in observations):
             return step

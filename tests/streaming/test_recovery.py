@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from policies.alerts import CONFIRM_MS, POLICY_FAILED
+from policies.alerts import CONFIRM_MS
+from policies.book import Step
 from policies.decisions import Alert
+from policies.policy import POLICY_FAILED
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from streaming.host import PolicyHost
@@ -97,7 +99,10 @@ def test_an_alert_about_the_policy_itself_ends_too() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_policy_begins_with_a_state_that_can_take_alerts_over(policy: str) -> None:
+    """Or the host keeps its book."""
     kind = POLICIES[policy]
-    state = kind.build("c", kind.settings()).begin(at(0))
-    assert state.alerts.recover(()) == state.alerts
+    built = kind.build("c", kind.settings())
+    state = built.begin(at(0))
+    if not isinstance(built.step(None, (), at(0)), Step):
+        assert state.alerts.recover(()) == state.alerts
     assert isinstance(state, kind.state)

@@ -32,7 +32,7 @@ from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.collection import PollMetrics
 from connectors.pulsar.rest import PulsarAdmin
 from deploy import cli
-from policies.bookie_disks import BookieDisksPolicy, BookieDisksState, BookieThrottle, alerts
+from policies.bookie_disks import BookieDisksPolicy, BookieThrottle, alerts
 from policies.bookie_disks.alerts import WITHOUT_EFFECT
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
@@ -40,6 +40,7 @@ from policies.decisions import Alert, AlertStatus, Mode, Severity
 from policies.free_space.publication import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 from tests.system.disks import Intruder, small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_load import PulsarLoad, pulsar_clients
@@ -212,7 +213,7 @@ class Headgate:
         self.worker = worker
         self.worst_used = 0.0
         self.policy = BookieDisksPolicy("messaging", settings(**block))
-        self.state: BookieDisksState | None = None
+        self.kept = NEVER_STEPPED
         self.last: BookieThrottle | None = None
         self.limits: list[PublishState] = []
         """The actuator's readings that the policy has not seen yet."""
@@ -230,8 +231,7 @@ class Headgate:
         seen = [Observation(f"{r.bookie}-{now.timestamp()}", now, r) for r in self.pulsar.readings]
         seen += [Observation(f"limits-{n}-{now.timestamp()}", now, each) for n, each in enumerate(self.limits)]
         self.limits.clear()
-        step = self.policy.step(self.state, seen, now)
-        self.state = step.state
+        self.kept, step = step_hosted(self.policy, self.kept, seen, now)
         for decision in step.decisions:
             if isinstance(decision, Alert):
                 self.alerts[decision.alert] = decision

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from policies.alerts import HOST_ALERT_KINDS
 from policies.decisions import Severity
+from policies.policy import HOST_ALERT_KINDS
 from policies.registry import POLICIES
 from tools.reference.shapes import code, table
 

@@ -15,7 +15,7 @@ from connectors.exporter.page.history import INTERVAL_SECONDS, WINDOWS, History
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.views import LoopSnapshot
-from policies.alerts import LOOP
+from policies.policy import LOOP
 
 API = "/api/v1"
 _FRESH_SECONDS = 1.0

@@ -18,10 +18,10 @@ from policies.pauses import PolicyPause
 from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import BrokerMember, QuotaApplication, VolumeReading
-from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event, observation_event
 from streaming.key_state import LastHeartbeat, emit_heartbeat
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 PREFIX = "headgate"
@@ -109,7 +109,7 @@ class Loop:
         self.now = START
         self.records: list[Record] = []
         self.decisions: list[Decision] = []
-        self.state: ThrottleState | None = None
+        self.kept = NEVER_STEPPED
         self._policy = ThrottlePolicy(cluster, self.settings)
         self._read = 0
 
@@ -122,8 +122,7 @@ class Loop:
             self._read += 1
             observations.append(Observation(f"o{self._read}", self.now, reading))
             batch.append(observed(reading, self.now, id=f"o{self._read}"))
-        step = self._policy.step(self.state, observations, self.now)
-        self.state = step.state
+        self.kept, step = step_hosted(self._policy, self.kept, observations, self.now)
         self.decisions.extend(step.decisions)
         batch.extend(decided(decision) for decision in step.decisions)
         self.records.extend(batch)

@@ -44,6 +44,7 @@ from tests.connectors.exporter.loop import (
     series,
 )
 from tests.examples import combined
+from tests.policies.virtual_run import NEVER_STEPPED
 
 VALIDITY_SECONDS = 300
 HEARTBEAT_SECONDS = 60
@@ -455,9 +456,9 @@ def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> 
             loop.step(LogDirs(cluster="payments", broker=broker, outcome=Outcome.ERROR), after=after)
         else:
             loop.step(log_dirs(free, broker=broker), after=after)
-        assert loop.state is not None
+        assert loop.kept.state is not None
         now = from_millis(to_millis(loop.now))
-        volumes = judge_brokers("payments", loop.state.cluster, loop.settings, now).volumes()
+        volumes = judge_brokers(loop.kept.state.cluster, loop.settings, now).volumes()
         read = (v for v in volumes if v.freshness is not Freshness.NEVER_READ)
         by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in read}
         usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
@@ -471,7 +472,7 @@ def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
     loop = Loop(min_hold="0s")
     loop.step(log_dirs(900))
     loop.step(log_dirs(400), after=60)
-    loop.state = None
+    loop.kept = NEVER_STEPPED
     (anew,) = [d for d in loop.step(log_dirs(900), after=1) if isinstance(d, ThrottleFactor)]
     assert anew.factor == 1.0
     assert loop.series("headgate_throttle_factor") == {("payments",): 1.0}

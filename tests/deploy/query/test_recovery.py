@@ -7,21 +7,16 @@ import pytest
 
 from connectors.kafka.tail import Record
 from deploy.query.recovery import find_open_alerts, find_pauses
-from policies.decisions import Alert, AlertStatus, Issuer, Mode
+from policies.decisions import AlertStatus, Issuer, Mode
 from policies.pauses import PauseCommand, PolicyPause
 from policies.recovery import OpenAlerts
-from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
 from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.cases import for_each
-from tests.policies.scenario import GB, HARD, at, log_dirs, throttle
+from tests.policies.scenario import GB, HARD, Run, log_dirs, throttle
 
-ALERTS = [
-    each
-    for each in ThrottlePolicy("payments", throttle(HARD)).step(None, [log_dirs(0, 3, GB // 2)], at(0)).decisions
-    if isinstance(each, Alert)
-]
+ALERTS = Run(throttle(HARD)).see(log_dirs(0, 3, GB // 2)).alerts
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 MONTH_END = NOON + 29 * DAY

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from policies.book import Published
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.policy import BookieDisksPolicy
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, PublishState
@@ -10,7 +11,6 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksState
 from policies.decisions import Alert
 from policies.observations import Observation, Outcome
-from policies.policy import Step
 from tests.policies.virtual_run import VirtualRun, at, second_of
 
 CLUSTER = "c1"
@@ -80,7 +80,7 @@ class Run(VirtualRun[BookieDisksState]):
         super().__init__(BookieDisksPolicy(CLUSTER, settings), state)
         self.notes: list[BookieThrottle] = []
 
-    def step(self, observations: Sequence[Observation], now: Any) -> Step[BookieDisksState]:
+    def step(self, observations: Sequence[Observation], now: Any) -> Published[BookieDisksState]:
         step = super().step(observations, now)
         self.notes.extend(n for n in step.notes if isinstance(n, BookieThrottle))
         return step

@@ -2,8 +2,9 @@
 
 import pytest
 
+from policies.book import Published
 from policies.bookie_disks import state
-from policies.policy import Step
+from policies.bookie_disks.state import BookieDisksState
 from tests.policies.bookie_disks.scenario import Run, disks, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 from tests.policies.virtual_run import at
@@ -17,7 +18,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(settings(hard={"available_bytes_below": "5GB"}))
 
 
-def bookies_of(step: Step) -> list[str]:  # type: ignore[type-arg]  # the state's type does not matter here
+def bookies_of(step: Published[BookieDisksState]) -> list[str]:
     return [bookie.bookie for bookie in step.state.cluster.bookies]
 
 

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from policies.book import find_wake_at
 from policies.observations import Observation
-from policies.policy import find_wake_at
 from policies.sessions.timers import due_ms
 from tests.cases import for_each
 from tests.policies.sessions.course import at, health, owned, session, tree, unregistered

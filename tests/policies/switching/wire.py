@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from policies.book import Published
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.policy import Step
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord
 from policies.switching.events import (
@@ -169,10 +169,10 @@ class WireWorld(World):
             self.step(*(self.observation(r) for r in readings_of(event, self.now_ms)))
         return self.said[before:]
 
-    def step(self, *observations: Observation) -> Step[SwitchingState]:
+    def step(self, *observations: Observation) -> Published[SwitchingState]:
         now = from_millis(self.now_ms)
         self.inputs.append((now, observations))
-        step: Step[SwitchingState] = self.host.step(self.hosted, observations, now)
+        step: Published[SwitchingState] = self.host.step(self.hosted, observations, now)
         assert step.wake_at is None or step.wake_at > now
         self.hosted = self.state = step.state
         self.wake_at = step.wake_at

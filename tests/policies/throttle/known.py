@@ -10,7 +10,7 @@ from policies.throttle.fold import fold
 from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, VolumeKey
-from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
+from tests.policies.scenario import GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 
 A, B = "/data/a", "/data/b"
 SETTINGS = throttle(SOFT_AND_HARD, fallback_factor=0.5)
@@ -24,7 +24,7 @@ def folded(*batches: Sequence[Observation]) -> KafkaClusterState:
 
 
 def judged_at(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> BrokerVerdicts:
-    return judge_brokers(CLUSTER, known, settings, at(seconds))
+    return judge_brokers(known, settings, at(seconds))
 
 
 def counting(

@@ -100,6 +100,7 @@ def test_an_adopted_cluster_begins_without_a_state() -> None:
     run = replaced().feed([adopt(600, "new")])
     assert run.said("cluster-replaced")[-1] == (600, "resolved", "critical")
     assert run.state is not None
+    assert run.state.gate is not None
     assert (run.state.cluster.brokers, run.state.gate.stopped_by, run.last.cluster_id) == ((), (), "new")
     assert "the Kafka cluster new is adopted, as alice@host asked" in run.last.explanation
     assert (run.last.evidence, run.last.previous_factor) == (("adopt@600",), None)

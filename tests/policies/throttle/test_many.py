@@ -33,8 +33,7 @@ def test_thousands_of_full_volumes_are_stopped_for_at_once_and_told_of_in_turns(
         run.step((), at(second))
     over = [alert for alert in alerts(run) if alert.status.value == "resolved"]
     assert len({alert.subject for alert in over}) == len(over) == 3 * DIRS
-    assert run.state is not None
-    assert not run.state.alerts.entries
+    assert not run.book.alerts.entries
 
 
 def test_a_broker_whose_dirs_take_ever_new_names_fills_no_memory() -> None:

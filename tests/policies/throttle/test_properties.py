@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.book import Published
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
 from policies.free_space.volumes import Freshness
 from policies.observations import Observation, Outcome
-from policies.policy import Step
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.facts import VolumeVerdict
 from policies.throttle.judge import judge_brokers
@@ -37,6 +37,7 @@ from tests.policies.scenario import (
     members,
     throttle,
 )
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 Batch = tuple[int, tuple[Observation, ...]]
 """(second of the step, what it sees)"""
@@ -105,7 +106,7 @@ class Recorded(Run):
         super().__init__(settings)
         self.inputs: list[tuple[datetime, tuple[Observation, ...]]] = []
 
-    def step(self, observations: Sequence[Observation], now: datetime) -> Step[ThrottleState]:
+    def step(self, observations: Sequence[Observation], now: datetime) -> Published[ThrottleState]:
         self.inputs.append((now, tuple(observations)))
         return super().step(observations, now)
 
@@ -154,16 +155,15 @@ def test_any_state_may_meet_any_later_observations(
     course: list[Batch], block: dict[str, Any], data: st.DataObject
 ) -> None:
     """Steps of one run, with the observations of any of its batches, late, early and again."""
-    policy, state = ThrottlePolicy(CLUSTER, throttle(block)), None
+    policy, kept = ThrottlePolicy(CLUSTER, throttle(block)), NEVER_STEPPED
     everything = [o for _, seen in course for o in seen]
     now = at(0)
     for seconds in data.draw(st.lists(st.integers(0, 4000), min_size=1, max_size=6)):
         now += timedelta(seconds=seconds)
         seen = data.draw(st.lists(st.sampled_from(everything), max_size=5)) if everything else []
-        step = policy.step(state, seen, now)
+        kept, step = step_hosted(policy, kept, seen, now)
         assert step.wake_at is not None
         assert step.wake_at > now
-        state = step.state
 
 
 numbers = st.sampled_from([-1, 0, 1, 2**31, 2**63 - 2, 2**63 - 1])
@@ -231,7 +231,7 @@ def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[
 
 
 def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
-    return tuple(judge_brokers(CLUSTER, state.cluster, settings, now).volumes())
+    return tuple(judge_brokers(state.cluster, settings, now).volumes())
 
 
 fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)
@@ -295,6 +295,7 @@ def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
         held = departed
         raw = min((v.factor for v in volumes), default=run.settings.fallback)
         was_read = any(v.freshness is not Freshness.NEVER_READ for v in volumes)
+        assert step.state.gate is not None
         found.append((step.state.gate.factor, raw, was_read))
     return found
 

@@ -15,17 +15,13 @@ from policies.throttle.state import ThrottleState
 from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.test_properties import Batch, courses, run_of, settings_blocks
-
-
-def stored(state: ThrottleState | None) -> ThrottleState:
-    """The state after a trip through the store."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=ThrottleState)
+from tests.policies.virtual_run import NEVER_STEPPED, Kept, step_hosted
 
 
 @given(courses, settings_blocks)
 def test_every_reachable_state_round_trips(course: list[Batch], block: dict[str, object]) -> None:
     for _, step in run_of(course, throttle(block)).steps:
-        assert stored(step.state) == step.state
+        assert Kept(step.state).stored() == Kept(step.state)
 
 
 @given(courses, settings_blocks)
@@ -33,12 +29,12 @@ def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
     course: list[Batch], block: dict[str, object]
 ) -> None:
     plain = run_of(course, throttle(block))
-    policy, state = ThrottlePolicy(CLUSTER, throttle(block)), None
+    policy, kept = ThrottlePolicy(CLUSTER, throttle(block)), NEVER_STEPPED
     for (now, observations), (_, warm) in zip(plain.inputs, plain.steps, strict=True):
-        step = policy.step(state, observations, now)
+        kept, step = step_hosted(policy, kept, observations, now)
         assert (step.decisions, step.notes, step.wake_at) == (warm.decisions, warm.notes, warm.wake_at)
-        state = stored(step.state)
-    assert state == plain.state
+        kept = kept.stored()
+    assert kept == Kept(plain.state, plain.book)
 
 
 @pytest.mark.parametrize("preset", [None, "strimzi"])
@@ -49,12 +45,12 @@ def test_a_reading_that_comes_after_a_later_membership_ages_by_its_own_time(pres
     counted = [(d.decided_at, d.brokers.counted) for d in run.decisions]
     assert counted[-1][1] == 0
     assert all(count == 0 for when, count in counted if when >= at(320))
-    state = None
+    kept = NEVER_STEPPED
     for now, step in run.steps:
-        seen = [members(100, 1, 2)] if state is None else [log_dirs(20, 1, {})] if now == at(100) else []
-        again = ThrottlePolicy(CLUSTER, settings).step(state, seen, now)
+        seen = [members(100, 1, 2)] if kept is NEVER_STEPPED else [log_dirs(20, 1, {})] if now == at(100) else []
+        kept, again = step_hosted(ThrottlePolicy(CLUSTER, settings), kept, seen, now)
         assert (again.decisions, again.wake_at) == (step.decisions, step.wake_at)
-        state = stored(again.state)
+        kept = kept.stored()
 
 
 @given(courses, settings_blocks, st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=50, max_size=50))
@@ -63,15 +59,15 @@ def test_processes_that_take_turns_decide_as_one_does(
 ) -> None:
     """Each goes on from what it knew when it was last asked; some steps are lost and repeated, here or elsewhere."""
     plain = run_of(course, throttle(block))
-    processes, state = [ThrottlePolicy(CLUSTER, throttle(block)) for _ in range(3)], None
+    processes, kept = [ThrottlePolicy(CLUSTER, throttle(block)) for _ in range(3)], NEVER_STEPPED
     for (now, observations), (_, alone), (turn, is_lost) in zip(plain.inputs, plain.steps, cycle(turns), strict=False):
         if is_lost:
-            processes[turn].step(state, observations, now)
-        step = processes[turn if now.second % 2 else 0].step(state, observations, now)
+            processes[turn].step(kept.state, observations, now)
+        kept, step = step_hosted(processes[turn if now.second % 2 else 0], kept, observations, now)
         assert (step.decisions, step.notes, step.wake_at) == (alone.decisions, alone.notes, alone.wake_at)
         assert msgspec.msgpack.encode(step.state) == msgspec.msgpack.encode(alone.state)
-        state = stored(step.state)
-    assert state == plain.state
+        kept = kept.stored()
+    assert kept == Kept(plain.state, plain.book)
 
 
 def test_verdicts_are_kept_no_longer_than_the_state_they_belong_to() -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from connectors.exporter.page import render
 from connectors.exporter.page.render import SHOWN_CLUSTERS
-from policies.alerts import LOOP
 from policies.observations import Outcome, ReportResult
+from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.throttle.readings import ReplicaSizes, TopicUsage, VolumeUsage
 from tests.connectors.exporter.loop import members, paused, quota, reported

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.observations import Observation
 from policies.throttle.judge import judge_brokers
 from policies.units import to_millis
-from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
+from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.policies.throttle.known import SETTINGS, A, batches, counting, folded, freshness, judged_at
 
 
@@ -70,8 +70,8 @@ def test_a_verdict_that_is_taken_over_is_the_one_that_would_be_made(
 ) -> None:
     known = folded(batch)
     before, later = judged_at(known, seconds), at(max(0, seconds + more))
-    taken_over = judge_brokers(CLUSTER, known, SETTINGS, later, before=before.brokers)
-    alone = judge_brokers(CLUSTER, known, SETTINGS, later)
+    taken_over = judge_brokers(known, SETTINGS, later, before=before.brokers)
+    alone = judge_brokers(known, SETTINGS, later)
     assert [replace(b, judged_ms=0) for b in taken_over.brokers.values()] == [
         replace(b, judged_ms=0) for b in alone.brokers.values()
     ]

@@ -1,25 +1,36 @@
-"""The verdict on the facts."""
+"""The verdict on a cluster, as of now."""
 
-from policies.units import millis_of
+from datetime import datetime
+from typing import NamedTuple
+
+from policies.units import millis_of, to_millis
 
 from .decisions import ReplicationReason, ReplicationVerdict
-from .facts import ReplicationFacts
 from .settings import ReplicationSettings
+from .state import LastReading, ReplicationState
 
-Judgement = tuple[ReplicationVerdict, ReplicationReason]
+
+class Judgement(NamedTuple):
+    """The verdict, and the facts that decided."""
+
+    verdict: ReplicationVerdict
+    reason: ReplicationReason
+    is_over: bool
+    """Whether too many are under-replicated, by the last good reading."""
+    well_since_ms: int | None
 
 
-def judge(facts: ReplicationFacts, settings: ReplicationSettings) -> Judgement:
+def judge(
+    reading: LastReading | None, before: ReplicationState, settings: ReplicationSettings, now: datetime
+) -> Judgement:
     """What is not known counts as degraded; what was degraded is ok only after the hold."""
-    if not facts.is_fresh:
-        return ReplicationVerdict.DEGRADED, ReplicationReason.UNREAD
-    if facts.is_over:
-        return ReplicationVerdict.DEGRADED, ReplicationReason.UNDER_REPLICATED
-    if facts.was_degraded and facts.now_ms < ok_at_ms(facts, settings):
-        return ReplicationVerdict.DEGRADED, ReplicationReason.HOLD
-    return ReplicationVerdict.OK, ReplicationReason.REPLICATED
-
-
-def ok_at_ms(facts: ReplicationFacts, settings: ReplicationSettings) -> int:
-    """When the hold ends; 0 while nothing is well."""
-    return 0 if facts.well_since_ms is None else facts.well_since_ms + millis_of(settings.hold)
+    now_ms = to_millis(now)
+    is_over = reading is not None and reading.under_replicated > settings.degraded_above
+    if reading is None or now_ms >= reading.at_ms + millis_of(settings.validity):
+        return Judgement(ReplicationVerdict.DEGRADED, ReplicationReason.UNREAD, is_over, None)
+    if is_over:
+        return Judgement(ReplicationVerdict.DEGRADED, ReplicationReason.UNDER_REPLICATED, is_over, None)
+    well_since_ms = before.well_since_ms or now_ms
+    if before.is_degraded and now_ms < well_since_ms + millis_of(settings.hold):
+        return Judgement(ReplicationVerdict.DEGRADED, ReplicationReason.HOLD, is_over, well_since_ms)
+    return Judgement(ReplicationVerdict.OK, ReplicationReason.REPLICATED, is_over, well_since_ms)

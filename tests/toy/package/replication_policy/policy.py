@@ -1,22 +1,24 @@
 """The replication policy: a cluster is degraded as long as too many of its partitions are under-replicated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
 
-from policies.alerts import Sender, review
+from policies.alerts import Condition
+from policies.book import Step, Wanted
+from policies.decisions import RepeatSchedule, Severity
 from policies.observations import Observation
-from policies.policy import Step
-from policies.units import from_millis, millis_of, to_millis
+from policies.units import millis_of
 
-from .alerts import conditions
-from .emit import emit, repeat_schedule
-from .facts import ReplicationFacts, facts_as_of
+from .decisions import ReplicationDecision, ReplicationVerdict
 from .fold import fold
-from .judge import judge, ok_at_ms
+from .judge import Judgement, judge
 from .settings import ReplicationSettings
-from .state import ReplicationState
+from .state import LastReading, ReplicationState
 
 NAME = "replication"
+UNDER_REPLICATED = "partitions-under-replicated"
 
 
 class ReplicationPolicy:
@@ -27,7 +29,6 @@ class ReplicationPolicy:
     def __init__(self, cluster: str, settings: ReplicationSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.build(NAME, cluster, settings)
 
     def begin(self, now: datetime) -> ReplicationState:
         """Return the state of a cluster that was never stepped."""
@@ -36,20 +37,38 @@ class ReplicationPolicy:
     def step(
         self, state: ReplicationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ReplicationState]:
-        """Fold, facts, judge, emit, alerts."""
+        """Fold the readings, judge, and state what is wanted and what a person should know."""
         before = state or self.begin(now)
-        facts = facts_as_of(now, fold(before.reading, observations), before, self._settings)
-        judgement = judge(facts, self._settings)
-        last, decisions = emit(judgement, facts, before.last_published, now, self._sender.issuer, self._settings)
-        book, alerts, review_at = review(before.alerts, conditions(self._cluster, facts), now, self._sender)
-        after = ReplicationState(facts.reading, facts.well_since_ms, last, book)
-        wake_at = self._wake_at(facts, last.at_ms, review_at)
-        return Step(after, (*decisions, *alerts), wake_at)
+        reading = fold(before.reading, observations)
+        judged = judge(reading, before, self._settings, now)
+        after = ReplicationState(reading, judged.well_since_ms, judged.verdict is ReplicationVerdict.DEGRADED)
+        # Two heartbeats may be late before it expires.
+        schedule = RepeatSchedule(self._settings.heartbeat, valid_for=3)
+        wanted = Wanted(f"{judged.verdict}|{judged.reason}", schedule, partial(_make_decision, judged, reading))
+        return Step(after, {(self._cluster,): wanted}, self._find_conditions(judged, reading), self._due_ms(after))
 
-    def _wake_at(self, facts: ReplicationFacts, published_ms: int, review_at: datetime | None) -> datetime:
-        due_ms = [repeat_schedule(self._settings).due_ms(published_ms), ok_at_ms(facts, self._settings)]
-        if facts.reading is not None:
-            due_ms.append(facts.reading.at_ms + millis_of(self._settings.validity))
-        if review_at is not None:
-            due_ms.append(to_millis(review_at))
-        return from_millis(min(ms for ms in due_ms if ms > facts.now_ms))
+    def _find_conditions(self, judged: Judgement, reading: LastReading | None) -> Iterator[Condition]:
+        """Silence ends no alert, for the last good reading goes on counting here."""
+        if judged.is_over and reading is not None:
+            summary = f"{reading.under_replicated} partitions of {self._cluster} are under-replicated"
+            labels, reason = {"cluster": self._cluster}, "under_replicated"
+            yield Condition(UNDER_REPLICATED, self._cluster, Severity.WARNING, reason, summary, labels, (reading.id,))
+
+    def _due_ms(self, after: ReplicationState) -> Iterator[int]:
+        """When time alone may change the verdict."""
+        if after.well_since_ms is not None:
+            yield after.well_since_ms + millis_of(self._settings.hold)
+        if after.reading is not None:
+            yield after.reading.at_ms + millis_of(self._settings.validity)
+
+
+def _make_decision(judged: Judgement, reading: LastReading | None, header: Mapping[str, Any]) -> ReplicationDecision:
+    count = reading.under_replicated if reading else None
+    return ReplicationDecision(
+        **header,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        explanation=f"{header['cluster']} is {judged.verdict}: {judged.reason.meaning} Under-replicated: {count}.",
+        evidence=(reading.id,) if reading else (),
+        under_replicated=count,
+    )

@@ -3,9 +3,8 @@
 from policies.decisions import Severity
 from policies.policy import AlertKind, PolicyKind
 
-from .alerts import UNDER_REPLICATED
 from .decisions import ReplicationDecision
-from .policy import NAME, ReplicationPolicy
+from .policy import NAME, UNDER_REPLICATED, ReplicationPolicy
 from .readings import UnderReplicated
 from .settings import ReplicationSettings
 from .state import ReplicationState

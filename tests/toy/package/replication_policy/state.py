@@ -2,7 +2,6 @@
 
 from msgspec import Struct
 
-from policies.alerts import AlertBook
 from policies.units import InstantMs
 
 
@@ -14,19 +13,9 @@ class LastReading(Struct, array_like=True, frozen=True):
     under_replicated: int
 
 
-class LastPublishedReplication(Struct, array_like=True, frozen=True):
-    """The last published decision, as far as the next one depends on it."""
-
-    sequence: int
-    at_ms: InstantMs
-    verdict: str
-    reason: str
-
-
 class ReplicationState(Struct, array_like=True, frozen=True):
     """Everything remembered."""
 
     reading: LastReading | None = None
     well_since_ms: InstantMs | None = None
-    last_published: LastPublishedReplication | None = None
-    alerts: AlertBook = AlertBook()
+    is_degraded: bool = False

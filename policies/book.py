@@ -1,0 +1,174 @@
+"""The book of one policy and cluster: what was published last about each subject, and its open alerts. Pure.
+
+Collectors publish levels, and so do policies: a step states which decision each subject should have now, and which
+conditions a person should know now. `publish` alone compares them with the book, numbers decisions, repeats them before
+they expire, notes verdicts that change nothing, ends subjects, and fires, repeats and resolves alerts. Only the step,
+the book and `now` decide, so a repeated batch publishes the same records.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from policies.alerts import AlertBook, Condition, Sender, review
+from policies.decisions import Decision, Issuer, RepeatSchedule, next_sequence
+from policies.units import InstantMs, from_millis, to_millis
+
+State = TypeVar("State")
+Subject = tuple[str, ...]
+"""Identifies a decision among all of its policy and cluster; its last part is `Decision.subject`."""
+
+MOST_ALERTS = 500
+"""The most alerts that one step publishes: a cluster with thousands of full volumes must not delay the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The decision that should be in force about one subject now."""
+
+    content: str
+    """A change of it is published at once; so is a change of the mode."""
+    schedule: RepeatSchedule
+    make: Callable[[Mapping[str, Any]], Decision]
+    """Makes the decision, with its sentence, from its common fields (`Issuer.header` and `valid_until`): called only if
+    it is published or noted."""
+    note: str = ""
+    """A verdict that changes nothing, such as a hold: noted for the audit when it first appears with this content."""
+    told_ms: int | None = None
+    """An instant that the decision tells, and that changes with each reading."""
+    is_misleading: Callable[[int | None], bool] = lambda _: False
+    """Whether the instant that was told last is so wrong by now that the decision is published again."""
+    is_asked_for: bool = False
+    """Whether it answers a command, so that it is published even if nothing changed."""
+    is_last: bool = False
+    """Whether the subject ends: the decision is published once, and holds until there is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[State]):
+    """The result of one step of a policy: levels, which `publish` compares with the book."""
+
+    state: State
+    wanted: Mapping[Subject, Wanted] = field(default_factory=dict)
+    """What is wanted of all subjects, in the order in which it is published. Others are forgotten."""
+    conditions: Iterable[Condition] = ()
+    """Everything that a person should know now."""
+    due_ms: Iterable[int] = ()
+    """When time alone may change something (milliseconds since the epoch); some may have passed."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
+    brokers`. The host writes dead letters and raises an alert."""
+    end: Callable[[tuple[str, str]], str | None] = lambda _: None
+    """Of an alert (name, subject): why it ends though no reading shows that its condition is over; None: it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published(Generic[State]):
+    """What one step publishes."""
+
+    state: State
+    decisions: tuple[Decision, ...]
+    """Published to the decided topics and to the audit topic."""
+    wake_at: datetime | None
+    """Step again at this time, even without observations; None: only when observations come."""
+    notes: tuple[Decision, ...] = field(default=())
+    """New verdicts that change nothing (such as a hold): published to the audit topic only."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """As in `Step`."""
+
+
+class PublishedDecision(Struct, array_like=True, frozen=True, gc=False):
+    """The last decision about one subject, as far as the next one depends on it."""
+
+    subject: Subject
+    sequence: int
+    content: str
+    at_ms: InstantMs
+    repeat_at_ms: InstantMs
+    """The latest time of its repeat; other settings never postpone it."""
+    noted: tuple[str, ...] = ()
+    """Verdicts in the audit topic since the content last changed."""
+    told_ms: InstantMs | None = None
+
+
+class Book(Struct, array_like=True, frozen=True):
+    """All that is kept of what was published."""
+
+    decisions: tuple[PublishedDecision, ...] = ()
+    alerts: AlertBook = AlertBook()
+
+    def begin_again(self, now_ms: int) -> "Book":
+        """After the clock was set back: the sequences go on, and each decision is published again."""
+        return Book(tuple(replace(each, content="", at_ms=min(each.at_ms, now_ms)) for each in self.decisions))
+
+
+def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tuple[Book, Published[State]]:
+    """Compare the levels of a step with the book; return the next book, and what to publish."""
+    now_ms, known = to_millis(now), {each.subject: each for each in book.decisions}
+    entries: list[PublishedDecision] = []
+    decisions: list[Decision] = []
+    notes: list[Decision] = []
+    due_ms = [*step.due_ms]
+    for subject, wanted in step.wanted.items():
+        before = known.get(subject)
+        if wanted.is_last and before is None:
+            continue
+        entry = _next_entry(before, subject, wanted, now_ms, sender.issuer)
+        if entry is not before:
+            is_note = before is not None and entry.sequence == before.sequence
+            made = wanted.make(_make_header(entry, wanted, now, sender.issuer, is_note=is_note))
+            (notes if is_note else decisions).append(made)
+        if not wanted.is_last:
+            entries.append(entry)
+            due_ms.append(wanted.schedule.due_ms(entry.at_ms, entry.repeat_at_ms))
+    alerts, raised, review_at = review(book.alerts, step.conditions, now, sender, most=MOST_ALERTS, end=step.end)
+    wake_at = find_wake_at(due_ms, review_at, now_ms)
+    published = Published(step.state, (*decisions, *raised), wake_at, tuple(notes), step.refused)
+    return Book(tuple(entries), alerts), published
+
+
+def _next_entry(
+    before: PublishedDecision | None, subject: Subject, wanted: Wanted, now_ms: int, issuer: Issuer
+) -> PublishedDecision:
+    """Return the entry after this step: the same one if nothing is published, under the same number if it is a note."""
+    content = f"{wanted.content}|{issuer.stance}"
+    noted: tuple[str, ...] = ()
+    if before is not None and before.content == content:
+        noted, due_ms = before.noted, wanted.schedule.due_ms(before.at_ms, before.repeat_at_ms)
+        if not (wanted.is_asked_for or now_ms >= due_ms or wanted.is_misleading(before.told_ms)):
+            is_known = not wanted.note or wanted.note in noted
+            return before if is_known else replace(before, noted=(*noted, wanted.note))
+    return PublishedDecision(
+        subject=subject,
+        sequence=next_sequence(before.sequence if before else 0, now_ms, is_first=before is None),
+        content=content,
+        at_ms=now_ms,
+        repeat_at_ms=wanted.schedule.due_ms(now_ms),
+        noted=tuple(sorted({*noted, wanted.note} - {""})),
+        told_ms=wanted.told_ms,
+    )
+
+
+def _make_header(
+    entry: PublishedDecision, wanted: Wanted, now: datetime, issuer: Issuer, *, is_note: bool
+) -> Mapping[str, Any]:
+    marks = ("noted", wanted.note) if is_note else ()
+    header = issuer.header(entry.subject[-1], entry.sequence, now, about=entry.subject, marks=marks)
+    return {**header, "valid_until": None if wanted.is_last else wanted.schedule.ends_at(now)}
+
+
+def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:
+    """Return the first instant after this step at which time alone may change something; None if there is none.
+
+    Args:
+        due_ms: such instants, in milliseconds since the epoch; some may have passed.
+        review_at: when an alert is due.
+    """
+    later = [ms for ms in due_ms if ms > now_ms]
+    if review_at is not None and (review_ms := to_millis(review_at)) > now_ms:
+        later.append(review_ms)
+    return from_millis(min(later)) if later else None
