@@ -52,8 +52,11 @@ class RedactedBlock(BaseModel):
         """Return the files that the fields name."""
         return {name: getattr(self, name) for name in type(self).model_fields if name.endswith("_file")}
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield contradictions between fields: a field, and the remedy in one sentence. Files are checked before."""
+    def problems(self) -> Iterator[tuple[str | tuple[str, ...], str]]:
+        """Yield contradictions between fields: a field or path, and the remedy in one sentence.
+
+        Files are checked before.
+        """
         return iter(())
 
     @model_validator(mode="wrap")
@@ -65,7 +68,10 @@ class RedactedBlock(BaseModel):
             details = [_hidden(e["type"], e["loc"], e["msg"]) for e in error.errors(include_url=False)]
         else:
             problems = (*_file_problems(block), *block.problems())
-            details = [_hidden("value_error", (field,), message) for field, message in problems]
+            details = [
+                _hidden("value_error", (place,) if isinstance(place, str) else place, message)
+                for place, message in problems
+            ]
             if not details:
                 return block
         raise ValidationError.from_exception_data(cls.__name__, details, hide_input=True) from None

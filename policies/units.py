@@ -248,6 +248,14 @@ def agreeing(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
 
 
+def _property_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool | int | float) else value
+
+
+AS_TEXT = BeforeValidator(_property_text, json_schema_input_type=str | float | bool)
+"""Reads numbers and truth values as texts, as the properties of Java programs and of librdkafka are written."""
+
+
 # Makes text from elsewhere safe to print: names may contain terminal control sequences.
 
 # C0 except tab and line feed, DEL, C1 (0x9b begins an escape sequence), and the characters that turn the direction of

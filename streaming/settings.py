@@ -2,17 +2,25 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 
-from policies.units import ClosedEnum, Duration, PositiveDuration, UserError, parse_duration
+from policies.units import AS_TEXT, ClosedEnum, Duration, PositiveDuration, UserError, parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import (
@@ -193,6 +201,24 @@ PROPERTIES_WITH_SETTING = MappingProxyType(
 )
 """Spark properties that have a setting of their own."""
 
+FIXED_KAFKA_PROPERTIES = frozenset(
+    """
+    bootstrap.servers group.id auto.offset.reset enable.auto.commit isolation.level interceptor.classes acks
+    fetch.max.wait.ms key.deserializer value.deserializer key.serializer value.serializer enable.idempotence
+    transactional.id max.request.size
+    """.split()  # noqa: SIM905 - fewer lines
+)
+"""Properties of the query's Kafka client that users cannot set: the query or Spark's connector sets them."""
+
+
+def _require_passable(name: str) -> str:
+    if name in FIXED_KAFKA_PROPERTIES:
+        raise ValueError("is set by the query, whose decisions rest on it: leave it out")
+    return name
+
+
+_JavaProperty = Annotated[str, AfterValidator(_require_passable)]
+
 _SECRET = re.compile(r"(?i)(secret|password|token|secret\.key)$")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _SERVER = r"(?:\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}"
@@ -223,9 +249,14 @@ class StreamSettings(BaseModel):
         description="The Spark master: `local[2]`, `spark://host:7077`, `yarn` or `k8s://https://host:6443` "
         "(docs/spark-cluster.md). In one process the query needs no more than two cores.",
     )
-    spark: dict[str, str] = Field(
+    spark: dict[str, Annotated[str, AS_TEXT]] = Field(
         default_factory=dict,
         description="Further Spark properties by name, such as the executors' Python and their number.",
+    )
+    kafka: dict[_JavaProperty, Annotated[SecretStr, AS_TEXT]] = Field(
+        default_factory=dict,
+        description="Further properties of the query's Kafka client, by the Java client's names; they override what "
+        "`kafka` gives it (docs/managed-kafka.md).",
     )
     checkpoint_is_shared: bool = Field(
         default=False,
@@ -273,13 +304,6 @@ class StreamSettings(BaseModel):
                 "several of a standalone cluster as spark://host1:7077,host2:7077"
             )
         return master
-
-    @field_validator("spark", mode="before")
-    @classmethod
-    def _write_as_text(cls, properties: Any) -> Any:
-        if not isinstance(properties, Mapping):
-            return properties
-        return {name: _text(value) for name, value in properties.items()}
 
     @field_validator("spark")
     @classmethod
@@ -339,10 +363,6 @@ def _is_loopback_host(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
 
 def _find_mistake(name: str, value: str, master: str) -> str | None:

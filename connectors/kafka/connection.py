@@ -4,124 +4,24 @@ The loop's own cluster and every watched cluster use the same model. confluent-k
 and quotas) and Spark (the query) each get an equivalent configuration.
 """
 
-import base64
 import binascii
 import logging
 import re
-import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
 import structlog
 from confluent_kafka import KafkaError, KafkaException
-from kafka.errors import SaslAuthenticationFailedError
-from kafka.net.sasl.oauth import AbstractTokenProvider
-from msgspec import Struct
 from pydantic import Field, SecretStr
 
-from connectors.foreign_json import read_json
-from connectors.http.client import bounded_client
 from connectors.http.tls import Tls
+from connectors.kafka import properties as client_properties
+from connectors.kafka.tokens import ClientCredentials, ProvidedTokens, TokenSource, load_provider
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.units import UserError
-
-# OAuth 2 tokens for kafka-python, by the client credentials grant; the other clients fetch their own.
-
-TOKEN_TIMEOUT_SECONDS = 5.0
-_MAX_ANSWER_BYTES = 1024 * 1024
-_RENEW_AT_SHARE = 0.8
-_DEFAULT_LIFE_SECONDS = 300.0
-_LONGEST_LIFE_SECONDS = 86_400.0
-
-
-class _Answer(Struct):
-    access_token: str = ""
-    expires_in: float | str | None = None
-
-
-class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """Fetches a token, and a new one after four fifths of its lifetime.
-
-    kafka-python requests the token on its only input-output thread, where a slow endpoint would delay all connections.
-    So call `renew_if_due` from another thread before connections are made.
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        client_id: str,
-        client_secret: str,
-        scope: str | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._endpoint = endpoint
-        self._scope = scope
-        # RFC 6749, 2.3.1: both are form-encoded before they are joined.
-        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-        self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._token = ""
-        self._renew_at = -1.0
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(endpoint={self._endpoint!r})"
-
-    def token(self) -> str:
-        """Return a valid token.
-
-        Raises:
-            SaslAuthenticationFailedError: the endpoint refuses, does not answer, or its answer has no token.
-        """
-        self.renew_if_due()
-        return self._token
-
-    def renew_if_due(self) -> None:
-        """Fetch a token if there is none, or if it expires soon. Raises as `token` does."""
-        with self._lock:
-            if self._clock() < self._renew_at:
-                return
-            answer = self._fetch()
-            life_seconds = _life_seconds(answer)
-            self._token = answer.access_token
-            self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
-
-    def _fetch(self) -> _Answer:
-        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        headers = {"Authorization": self._authorization, "Accept": "application/json"}
-        try:
-            # A new client each time: tokens are few, and certificates change.
-            with bounded_client(
-                Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
-            ) as client:
-                response = client.post(self._endpoint, data=form, headers=headers)
-            if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
-                raise _failed(f"the token endpoint answers {response.status_code}")
-            answer = read_json(response.content, _Answer)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
-        if not answer.access_token:
-            raise _failed("the token endpoint answers no access_token")
-        return answer
-
-
-def _life_seconds(answer: _Answer) -> float:
-    try:
-        life_seconds = float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
-    except ValueError:
-        raise _failed("the token endpoint answers an expires_in that is no number") from None
-    return min(max(0.0, life_seconds), _LONGEST_LIFE_SECONDS)
-
-
-def _failed(why: str) -> SaslAuthenticationFailedError:
-    return SaslAuthenticationFailedError(f"OAUTHBEARER: {why}")
-
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
@@ -140,6 +40,9 @@ class SaslMechanism(StrEnum):
     OAUTHBEARER = "OAUTHBEARER"
 
 
+_BY_PASSWORD = (SaslMechanism.PLAIN, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512)
+
+
 class Sasl(RedactedBlock):
     """The client's identity: a user with a password, or an OAuth 2 client with its secret."""
 
@@ -154,6 +57,12 @@ class Sasl(RedactedBlock):
         default=None, pattern=r"^https?://[^\s@]+$", description="OAUTHBEARER only: the URL that issues its tokens."
     )
     scope: str | None = Field(default=None, min_length=1, description="OAUTHBEARER only: the scope of its tokens.")
+    token_provider: str | None = Field(
+        default=None,
+        pattern=r"^[\w.]+:\w+$",
+        description="OAUTHBEARER only, instead of a client: `module:attribute` of a function that returns tokens "
+        "(docs/managed-kafka.md).",
+    )
 
     @property
     def is_oauth(self) -> bool:
@@ -163,14 +72,21 @@ class Sasl(RedactedBlock):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield fields that the mechanism needs and that are missing, and fields that it does not use."""
         of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
-        needed, foreign = (of_client, of_user) if self.is_oauth else (of_user, (*of_client, "scope"))
+        provider = self.token_provider if self.is_oauth else None
+        needed: tuple[str, ...] = of_client if self.is_oauth else of_user
+        if provider is not None:
+            needed = ("token_provider",)
+            yield from _provider_mistake(provider)
+        used = {*needed, "scope"} if needed is of_client else {*needed}
+        foreign = [each for each in (*of_user, *of_client, "scope", "token_provider") if each not in used]
         for field in needed:
             if not self._is_given(field):
                 or_file = f" (or {field}_file)" if f"{field}_file" in type(self).model_fields else ""
                 yield field, f"mechanism {self.mechanism} needs it{or_file}"
         for field in foreign:
             if self._is_given(field):
-                yield field, f"has no meaning with mechanism {self.mechanism}: leave it out"
+                beside = "token_provider" if provider else f"mechanism {self.mechanism}"
+                yield field, f"has no meaning with {beside}: leave it out"
         for field in ("username", "password"):
             if "\0" in (_plain(getattr(self, field)) or ""):
                 yield field, "must not contain a NUL character"
@@ -197,41 +113,81 @@ class KafkaConnection(RedactedBlock):
     bootstrap_servers: str = Field(description="`host:port`, comma separated: some of the brokers, two or three.")
     tls: Tls | None = Field(default=None, description="Present: the connection is encrypted.")
     sasl: Sasl | None = Field(default=None, description="Present: the client authenticates with SASL.")
+    properties: client_properties.Properties = Field(
+        default_factory=dict,
+        description="Further client properties by librdkafka's names, such as `client.dns.lookup` "
+        "(docs/managed-kafka.md).",
+    )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield malformed addresses."""
+    def problems(self) -> Iterator[tuple[str | tuple[str, ...], str]]:
+        """Yield malformed addresses, and properties that cannot be passed on."""
         for number, server in enumerate(self.servers(), 1):
             match = _SERVER.fullmatch(server)
             if match is None or not 0 < int(match["port"]) < 65536:
                 yield "bootstrap_servers", f"its entry {number} is not host:port, such as kafka-1.example.org:9092"
+        for name, mistake in client_properties.mistakes(
+            self.properties, self.security_protocol, has_tls=self.tls is not None, has_sasl=self.sasl is not None
+        ):
+            yield ("properties", name) if name else "properties", mistake
 
     def servers(self) -> list[str]:
         """Return the bootstrap servers as a list."""
         return [server.strip() for server in self.bootstrap_servers.split(",")]
 
+    def login(self) -> Sasl | None:
+        """Return the client's identity, of the block `sasl` or of the properties for a user with a password."""
+        given = client_properties.for_all(self.properties)
+        mechanism, user, password = (given.get(f"sasl.{name}") for name in ("mechanism", "username", "password"))
+        if self.sasl is not None or not (user and password) or mechanism not in _BY_PASSWORD:
+            return self.sasl
+        return Sasl.model_construct(mechanism=SaslMechanism(mechanism), username=user, password=SecretStr(password))
+
+    @property
+    def username(self) -> str | None:
+        """The user's name at Kafka; None without a login, or with one whose name the settings do not have."""
+        login = self.login()
+        return None if login is None else login.username
+
     @property
     def security_protocol(self) -> str:
         """Kafka's name for the combination of encryption and authentication."""
+        given = client_properties.for_all(self.properties)
         transport = "PLAINTEXT" if self.tls is None else "SSL"
-        return transport if self.sasl is None else f"SASL_{transport}"
+        has_login = self.sasl is not None or "sasl.mechanism" in given
+        return given.get("security.protocol", f"SASL_{transport}" if has_login else transport).upper()
+
+    @property
+    def needs_java_login(self) -> bool:
+        """Whether the Java client needs a login of its own, because none follows from these settings."""
+        login = self.login()
+        return self.security_protocol.startswith("SASL") and (login is None or login.token_provider is not None)
+
+    @property
+    def encryption(self) -> Tls | None:
+        """The TLS settings; None if the connection is not encrypted."""
+        return self.tls or (Tls() if self.security_protocol.endswith("SSL") else None)
 
     def for_confluent(self) -> dict[str, Any]:
         """Return properties for librdkafka, which confluent-kafka uses."""
-        return {**self._common(), **self._tls_for_confluent(), **self._sasl_for_confluent()}
+        passed = client_properties.for_confluent(self.properties)
+        return {**passed, **self._common(), **self._tls_for_confluent(), **self._sasl_for_confluent()}
 
     def for_kafka_python(self) -> dict[str, Any]:
         """Return keyword arguments for the clients of kafka-python."""
+        tls = self.encryption
         return {
             "bootstrap_servers": self.servers(),
             "security_protocol": self.security_protocol,
             # kafka-python's own context would ask for the password of an encrypted key on the terminal.
-            **({} if self.tls is None else {"ssl_context": self.tls.ssl_context()}),
+            **({} if tls is None else {"ssl_context": tls.ssl_context()}),
             **self._sasl_for_kafka_python(),
+            **client_properties.for_kafka_python(self.properties),
         }
 
     def for_spark(self) -> dict[str, str]:
         """Return properties for the Java client 3.9; Spark's source and sink take them with the prefix `kafka.`."""
-        return {**self._common(), **self._tls_for_java(), **self._sasl_for_java()}
+        passed = client_properties.for_java(self.properties)
+        return {**passed, **self._common(), **self._tls_for_java(), **self._sasl_for_java()}
 
     def _common(self) -> dict[str, str]:
         return {"bootstrap.servers": ",".join(self.servers()), "security.protocol": self.security_protocol}
@@ -249,34 +205,40 @@ class KafkaConnection(RedactedBlock):
             }
         )
 
-    def _sasl_for_confluent(self) -> dict[str, str]:
-        if self.sasl is None:
+    def _sasl_for_confluent(self) -> dict[str, Any]:
+        sasl = self.login()
+        if sasl is None:
             return {}
-        if not self.sasl.is_oauth:
-            user = {"sasl.username": self.sasl.username, "sasl.password": self.sasl.user_password()}
-            return _present({"sasl.mechanism": self.sasl.mechanism, **user})
+        if not sasl.is_oauth:
+            user = {"sasl.username": sasl.username, "sasl.password": sasl.user_password()}
+            return _present({"sasl.mechanism": sasl.mechanism, **user})
+        if sasl.token_provider is not None:
+            return {"sasl.mechanism": sasl.mechanism.value, "oauth_cb": self._tokens(sasl)}
         return _present(
             {
-                "sasl.mechanism": self.sasl.mechanism,
+                "sasl.mechanism": sasl.mechanism,
                 "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": self.sasl.client_id,
-                "sasl.oauthbearer.client.secret": self.sasl.oauth_secret(),
-                "sasl.oauthbearer.token.endpoint.url": self.sasl.token_endpoint,
-                "sasl.oauthbearer.scope": self.sasl.scope,
+                "sasl.oauthbearer.client.id": sasl.client_id,
+                "sasl.oauthbearer.client.secret": sasl.oauth_secret(),
+                "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint,
+                "sasl.oauthbearer.scope": sasl.scope,
             }
         )
 
     def _sasl_for_kafka_python(self) -> dict[str, Any]:
-        if self.sasl is None:
+        sasl = self.login()
+        if sasl is None:
             return {}
-        mechanism = {"sasl_mechanism": self.sasl.mechanism.value}
-        if not self.sasl.is_oauth:
-            user = {"sasl_plain_username": self.sasl.username, "sasl_plain_password": self.sasl.user_password()}
-            return {**mechanism, **user}
-        tokens = ClientCredentials(
-            self.sasl.token_endpoint or "", self.sasl.client_id or "", self.sasl.oauth_secret(), self.sasl.scope
-        )
-        return {**mechanism, "sasl_oauth_token_provider": tokens}
+        mechanism = {"sasl_mechanism": sasl.mechanism.value}
+        if not sasl.is_oauth:
+            return {**mechanism, "sasl_plain_username": sasl.username, "sasl_plain_password": sasl.user_password()}
+        return {**mechanism, "sasl_oauth_token_provider": self._tokens(sasl)}
+
+    def _tokens(self, sasl: Sasl) -> TokenSource:
+        if sasl.token_provider is not None:
+            config = client_properties.for_all(self.properties).get("sasl.oauthbearer.config", "")
+            return ProvidedTokens(sasl.token_provider, config)
+        return ClientCredentials(sasl.token_endpoint or "", sasl.client_id or "", sasl.oauth_secret(), sasl.scope)
 
     def _tls_for_java(self) -> dict[str, str]:
         if self.tls is None:
@@ -298,14 +260,16 @@ class KafkaConnection(RedactedBlock):
         return options
 
     def _sasl_for_java(self) -> dict[str, str]:
-        if self.sasl is None:
+        sasl = self.login()
+        if sasl is None:
             return {}
-        sasl = self.sasl
         mechanism = {"sasl.mechanism": sasl.mechanism.value}
         if not sasl.is_oauth:
             module = "plain.PlainLoginModule" if sasl.mechanism is SaslMechanism.PLAIN else "scram.ScramLoginModule"
             jaas = _jaas(module, username=sasl.username, password=sasl.user_password())
             return {**mechanism, "sasl.jaas.config": jaas}
+        if sasl.token_provider is not None:
+            return mechanism  # Java cannot call it: `stream.kafka` names the login
         module = "oauthbearer.OAuthBearerLoginModule"
         jaas = _jaas(module, clientId=sasl.client_id, clientSecret=sasl.oauth_secret(), scope=sasl.scope)
         return {
@@ -314,6 +278,13 @@ class KafkaConnection(RedactedBlock):
             "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint or "",
             "sasl.login.callback.handler.class": f"{_JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
         }
+
+
+def _provider_mistake(provider: str) -> Iterator[tuple[str, str]]:
+    try:
+        load_provider(provider)
+    except ValueError as error:
+        yield "token_provider", str(error)
 
 
 def _plain(value: str | SecretStr | None) -> str | None:

@@ -128,7 +128,7 @@ class _Admin:
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         self._servers = ",".join(connection.servers())
-        self._is_secured = connection.tls is not None or connection.sasl is not None
+        self._is_secured = connection.security_protocol != "PLAINTEXT"
         self._timeout_seconds = timeout_seconds
         self._last_error: KafkaError | None = None
         self.cluster_id: str | None = None

@@ -114,7 +114,7 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
         yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
         loop = context.loop
-        line = None if loop is None else exclude_own(quotas, None if loop.sasl is None else loop.sasl.username)
+        line = None if loop is None else exclude_own(quotas, loop.username)
         if loop is not None and line is not None:
             yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
 

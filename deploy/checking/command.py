@@ -15,6 +15,7 @@ from ruamel.yaml.nodes import Node, ScalarNode
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
+from connectors.kafka.properties import SECRET_NAME
 from connectors.pulsar.rest import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of
 from connectors.zookeeper.session import ZooKeeperConnection
@@ -105,6 +106,11 @@ def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
                 yield SettingsWarning(
                     here, f"contains a variable, which is not expanded here: set {_variable_hint(here)} instead"
                 )
+            elif is_property(here) and SECRET_NAME.search(key.value):
+                variable = variable_for(here[:-1])
+                yield SettingsWarning(
+                    here, f'is a secret in this file: set {variable} to JSON such as {{"{key.value}": …}} instead'
+                )
             elif key.value in _SECRETS and value.value and model_at(Settings, here[:-1]) is not None:
                 yield SettingsWarning(
                     here,
@@ -113,6 +119,11 @@ def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
                 )
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
                 yield SettingsWarning(here, f"is empty and therefore off{_empty_block_hint(here)}")
+
+
+def is_property(place: tuple[str, ...]) -> bool:
+    """Whether a client's property belongs at a place, which has its name as it is."""
+    return len(place) > 1 and (place[-2] == "properties" or place[-3:-1] == ("stream", "kafka"))
 
 
 def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]:
@@ -202,7 +213,7 @@ def _own_client_warnings(settings: Settings) -> Iterator[SettingsWarning]:
         quotas = cluster.setting(QuotaSettings)
         if own is None or cluster.kafka is None or quotas is None or own.bootstrap_servers is None:
             continue
-        line = exclude_own(quotas, None if own.sasl is None else own.sasl.username)
+        line = exclude_own(quotas, own.username)
         if line is not None and not set(own.servers()).isdisjoint(cluster.kafka.servers()):
             what = "slows Headgate down, too, whose topics are on the same Kafka: use another one, or set"
             yield SettingsWarning(("clusters", name, "quotas"), f"{what} {line}")
@@ -212,9 +223,10 @@ def _clear_password_warnings(settings: Settings) -> Iterator[SettingsWarning]:
     named: dict[tuple[str, ...], KafkaConnection | None] = {("kafka",): settings.kafka}
     named |= {("clusters", name, "kafka"): each.kafka for name, each in settings.clusters.items()}
     for place, kafka in named.items():
-        sasl = None if kafka is None or kafka.tls is not None else kafka.sasl
-        if sasl is not None and sasl.mechanism is SaslMechanism.PLAIN:
-            yield SettingsWarning((*place, "sasl"), "sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512")
+        sasl = None if kafka is None or kafka.encryption is not None else kafka.login()
+        if kafka is not None and sasl is not None and sasl.mechanism is SaslMechanism.PLAIN:
+            block = "properties" if kafka.sasl is None else "sasl"
+            yield SettingsWarning((*place, block), "sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512")
 
 
 def _variable_hint(here: tuple[str, ...]) -> str:

@@ -294,8 +294,8 @@ def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -
 
 
 def _wiring(settings: Settings) -> Wiring:
-    kafka = settings.loop_kafka()
-    return Wiring(kafka.for_spark(), settings.topics.prefix, settings.checkpoint().uri)
+    own = {name: value.get_secret_value() for name, value in settings.stream.kafka.items()}
+    return Wiring({**settings.loop_kafka().for_spark(), **own}, settings.topics.prefix, settings.checkpoint().uri)
 
 
 def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:

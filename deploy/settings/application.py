@@ -36,7 +36,7 @@ from deploy.settings.folders import user_folder
 from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors
-from policies.units import UserError
+from policies.units import ClosedEnum, UserError
 from streaming.host import PolicyHost
 from streaming.settings import CheckpointPlace, StreamSettings, is_loopback, is_on_this_machine
 
@@ -113,6 +113,35 @@ class HttpSettings(SettingsBlock):
         """Return the URL, given the port in use."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.access and self.access.cert_file else 'http'}://{host}:{port}"
+
+
+# The settings of the log.
+
+
+class LogLevel(ClosedEnum):
+    """The least severe lines that a part logs while it runs."""
+
+    DEBUG = "debug", "Details, too, as with `-v`."
+    INFO = "info", "What a part does."
+    WARNING = "warning", "What may need a person."
+    ERROR = "error", "What failed."
+
+
+class LogFormat(ClosedEnum):
+    """How each line of the log is written."""
+
+    AUTO = "auto", "As text on a terminal, as JSON elsewhere."
+    TEXT = "text", "As text."
+    JSON = "json", "As JSON."
+
+
+class LogSettings(SettingsBlock):
+    """The log of the parts that run. Commands with an answer log problems only."""
+
+    level: LogLevel = Field(default=LogLevel.INFO, description="The least severe lines; `-v` is `debug`.")
+    format: LogFormat = Field(
+        default=LogFormat.AUTO, description="One event a line: `text`, `json`, or `auto`: JSON, on a terminal text."
+    )
 
 
 # The settings of one watched cluster: its connections, and the settings that each policy adds.
@@ -249,6 +278,7 @@ class Settings(BaseSettings):
     stream: StreamSettings = Field(default_factory=StreamSettings)
     shares: PartitionSettings = Field(default_factory=PartitionSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
     alertmanager: AlertmanagerSettings | None = Field(
         default=None, description="The process with the exporter sends alerts to Alertmanager."
     )
@@ -274,6 +304,17 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} cannot be reached by executors of "
                 f"{self.stream.master}: name addresses that they can reach"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_login_of_query(self) -> Self:
+        """The Java client of the query gets its login from `stream.kafka` where it cannot follow from `kafka`."""
+        needs_own = self.kafka is not None and self.kafka.needs_java_login
+        if needs_own and "sasl.jaas.config" not in self.stream.kafka:
+            raise ValueError(
+                "stream.kafka: the query's Java client cannot derive its login from `kafka`: set sasl.jaas.config, "
+                "and sasl.login.callback.handler.class for tokens (docs/managed-kafka.md)"
             )
         return self
 

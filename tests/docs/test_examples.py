@@ -21,8 +21,8 @@ from tests.docs.blocks import ROOT, Block, blocks
 from tests.system.test_try_it import PLAYS
 
 SHELL = [block for block in blocks() if block.is_shell]
-NOT_HERE = "cannot be read: No such file or directory"
-"""Of a certificate or a password that a reader has, and this machine has not."""
+NOT_HERE = ("cannot be read: No such file or directory", "No module named", "recompile librdkafka")
+"""Of a certificate, a module or a build that a reader has, and this machine has not."""
 
 
 def commands(name: str) -> list[Any]:
@@ -110,7 +110,7 @@ def test_settings_are_good(block: Block, tmp_path: Path) -> None:
     try:
         load_settings(file)
     except UserError as error:
-        mistakes = [each for each in str(error).splitlines() if not each.endswith(NOT_HERE)]
+        mistakes = [each for each in str(error).splitlines() if not any(part in each for part in NOT_HERE)]
     assert mistakes == []
 
 

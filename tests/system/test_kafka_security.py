@@ -66,15 +66,17 @@ CHECKOUT = Path(__file__).parents[2]
 """A user whose passwords, and those of others like it, are looked for everywhere."""
 CANARIES = {name: f"canary-of-{name}-5d1e" for name in ("kafka", "refused", "zookeeper", "pulsar")}
 FIRST_PORT = 19_700
+SECURITY = "org.apache.kafka.common.security"
 
 
 @dataclass
 class Secured:
-    """A broker with listeners for SASL over TLS and for TLS with client certificates, and what it takes to use them."""
+    """A broker with listeners for SASL, with and without TLS, and for TLS with client certificates."""
 
     folder: Path
     sasl_port: int
     tls_port: int
+    clear_port: int
     plain_servers: str
     pid: int
 
@@ -86,6 +88,20 @@ class Secured:
             "bootstrap_servers": f"{LOOPBACK}:{self.sasl_port}",
             "tls": {"ca_file": self.file("ca.pem")},
             "sasl": {"mechanism": mechanism, "username": username, **(fields or {"password": PASSWORD})},
+        }
+
+    def by_properties(self, username: str = "alice") -> dict[str, Any]:
+        user = {"sasl.mechanism": "PLAIN", "sasl.username": username, "sasl.password": PASSWORD}
+        return {
+            "bootstrap_servers": f"{LOOPBACK}:{self.clear_port}",
+            "properties": {"security.protocol": "SASL_PLAINTEXT", **user},
+        }
+
+    def by_tokens(self, username: str = "alice") -> dict[str, Any]:
+        return {
+            "bootstrap_servers": f"{LOOPBACK}:{self.clear_port}",
+            "sasl": {"mechanism": "OAUTHBEARER", "token_provider": "tests.system.unsecured_tokens:provide"},
+            "properties": {"sasl.oauthbearer.config": username},
         }
 
     def mutual_tls(self) -> dict[str, Any]:
@@ -111,20 +127,29 @@ def make_certificates(folder: Path) -> None:
     (folder / "server-both.pem").write_text(both)
 
 
-def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -> dict[str, str | int]:
+def token_login(user: str) -> str:
+    """The login of Kafka's own Java classes by unsecured tokens."""
+    return f'{SECURITY}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{user}";'
+
+
+def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int, clear: int) -> dict[str, str | int]:
     listeners = f"PLAINTEXT://{{0}}:{plain},CONTROLLER://{{0}}:{controller},SASL_SSL://{{0}}:{sasl},SSL://{{0}}:{tls}"
+    listeners += f",CLEAR://{{0}}:{clear}"
     in_jaas = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
     users = f'user_alice="{in_jaas}" user_{NO_RIGHTS}="{in_jaas}" user_{CANARY}="{CANARIES["kafka"]}"'
     login = f"PlainLoginModule required {users};"
-    security = "org.apache.kafka.common.security"
     return {
         "listeners": listeners.format(LOOPBACK),
         "advertised.listeners": listeners.format(LOOPBACK),
         "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,"
+        "CLEAR:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{security}.plain.{login}",
-        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{security}.scram.ScramLoginModule required;",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{SECURITY}.plain.{login}",
+        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": f"{SECURITY}.scram.ScramLoginModule required;",
+        "listener.name.clear.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "listener.name.clear.plain.sasl.jaas.config": f"{SECURITY}.plain.{login}",
+        "listener.name.clear.oauthbearer.sasl.jaas.config": token_login("broker"),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "server-both.pem"),
         "ssl.truststore.type": "PEM",
@@ -139,16 +164,16 @@ def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int) -
 def broker(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     make_certificates(folder)
-    plain, controller, sasl, tls = range(FIRST_PORT, FIRST_PORT + 4)
+    plain, controller, sasl, tls, clear = range(FIRST_PORT, FIRST_PORT + 5)
     with EmbeddedKafka(
         folder / "kafka",
         kafka_jars,
         ports=[plain],
-        server_properties=properties(folder, plain, controller, sasl, tls),
+        server_properties=properties(folder, plain, controller, sasl, tls, clear),
         heap_mebibytes=96,
     ) as kafka:
         add_scram_user(kafka.bootstrap_servers, "scarlet")
-        yield Secured(folder, sasl, tls, kafka.bootstrap_servers, kafka.pids[1])
+        yield Secured(folder, sasl, tls, clear, kafka.bootstrap_servers, kafka.pids[1])
 
 
 def add_scram_user(servers: str, user: str) -> None:
@@ -187,7 +212,11 @@ CONNECTIONS: dict[str, Callable[[Secured], dict[str, Any]]] = {
     "PLAIN": lambda broker: broker.sasl(),
     "SCRAM": lambda broker: broker.sasl("scarlet", "SCRAM-SHA-256"),
     "client certificate": lambda broker: broker.mutual_tls(),
+    "properties": lambda broker: broker.by_properties(),
+    "tokens": lambda broker: broker.by_tokens(),
 }
+JAVA = {"tokens": {"sasl.jaas.config": token_login("alice")}}
+"""The setting `stream.kafka` of these."""
 
 ALL_READ = [("c", Outcome.OK), ("c/1", Outcome.OK)]
 
@@ -241,7 +270,8 @@ def test_the_java_client_of_spark_is_let_in(broker: Secured, tmp_path: Path) -> 
     files = []
     for kind, settings in CONNECTIONS.items():
         files.append(str(tmp_path / f"{kind}.properties"))
-        Path(files[-1]).write_text(java_properties(KafkaConnection(**settings(broker)).for_spark()), encoding="utf-8")
+        options = {**KafkaConnection(**settings(broker)).for_spark(), **JAVA.get(kind, {})}
+        Path(files[-1]).write_text(java_properties(options), encoding="utf-8")
     said: list[str] = []
     classpath = ":".join(map(str, [*clients, *logging]))
     code = run_java(["-cp", classpath, str(tmp_path / "Probe.java"), *files], on_line=said.append)
@@ -567,14 +597,25 @@ def test_each_part_may_write_its_own_topics_and_no_others(broker: Secured) -> No
         eventually(f"the rights of {part}", partial(has_exactly, broker, names, expected))
 
 
-@pytest.mark.parametrize("part", ["collect", pytest.param("decide", marks=pytest.mark.long)])
-def test_a_part_with_its_own_rights_does_its_work(broker: Secured, tmp_path: Path, free_port: int, part: str) -> None:
-    prefix = f"work-{part}"
+@pytest.mark.parametrize(
+    ("part", "login"),
+    [
+        ("collect", Secured.sasl),
+        pytest.param("decide", Secured.by_properties, marks=pytest.mark.long),
+        ("decide", Secured.by_tokens),
+    ],
+    ids=["collect", "decide, by properties", "decide, by tokens"],
+)
+def test_a_part_with_its_own_rights_does_its_work(
+    broker: Secured, tmp_path: Path, free_port: int, part: str, login: Callable[[Secured, str], dict[str, Any]]
+) -> None:
+    prefix = f"work-{part}-{login.__name__}"
     create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), TopicSettings(prefix=prefix))
     grant(broker, "collect-throttle" if part == "collect" else part, prefix)
     file = write_settings(
         tmp_path / "headgate.yaml",
-        kafka=plain(broker.sasl(NO_RIGHTS)),
+        kafka=plain(login(broker, NO_RIGHTS)),
+        stream={"kafka": {"sasl.jaas.config": token_login(NO_RIGHTS)} if login is Secured.by_tokens else {}},
         topics={"prefix": prefix},
         data_dir=str(tmp_path / "data"),
         http={"port": free_port},

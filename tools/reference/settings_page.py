@@ -76,7 +76,11 @@ _EXAMPLE: dict[str, Any] = {
             "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
         },
     },
-    "stream": {"checkpoint_dir": "/var/lib/headgate/checkpoint", "spark": {"spark.executor.memory": "1g"}},
+    "stream": {
+        "checkpoint_dir": "/var/lib/headgate/checkpoint",
+        "spark": {"spark.executor.memory": "1g"},
+        "kafka": {"metadata.max.age.ms": "60000"},
+    },
     "topics": {"replication_factor": 3},
     "alertmanager": {"urls": ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]},
 }

@@ -3,13 +3,20 @@
 import shutil
 import ssl
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from kafka.errors import SaslAuthenticationFailedError
 from pydantic import BaseModel, ValidationError
 
+from connectors.kafka import publisher, tail
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.properties import REFUSED
+from connectors.partitions.membership import Membership
+from connectors.partitions.settings import PartitionSettings
 from policies.units import UserError
 
 SECRET = "hunter2-never-shown"
@@ -172,6 +179,125 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
 }
 
 
+USER = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET}
+KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "broker", "sasl.kerberos.kinit.cmd": "kinit -R"}
+TUNED = {"client.dns.lookup": "use_all_dns_ips", "connections.max.idle.ms": 70_000, "socket.nagle.disable": True}
+
+PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "a user by properties alone": (
+        {"properties": {"security.protocol": "sasl_plaintext", **USER}},
+        {"security.protocol": "SASL_PLAINTEXT", **USER},
+        MAPPINGS["plain"][2],
+        MAPPINGS["plain"][3],
+    ),
+    "a user by properties, over tls": (
+        {"tls": {}, "properties": USER},
+        {"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "https", **USER},
+        {**MAPPINGS["plain"][2], "security_protocol": "SASL_SSL"},
+        {
+            **MAPPINGS["plain"][3],
+            "security.protocol": "SASL_SSL",
+            "ssl.endpoint.identification.algorithm": "https",
+        },
+    ),
+    "names that a client does not have, and numbers": (
+        {"properties": {**TUNED, "request_timeout_ms": "5000", "connections_max_idle_ms": "60000"}},
+        {
+            "security.protocol": "PLAINTEXT",
+            "client.dns.lookup": "use_all_dns_ips",
+            "connections.max.idle.ms": "70000",
+            "socket.nagle.disable": "true",
+        },
+        {
+            "security_protocol": "PLAINTEXT",
+            "client_dns_lookup": "use_all_dns_ips",
+            "connections_max_idle_ms": 60_000,
+            "request_timeout_ms": 5000,
+        },
+        {
+            "security.protocol": "PLAINTEXT",
+            "client.dns.lookup": "use_all_dns_ips",
+            "connections.max.idle.ms": "70000",
+            "socket.nagle.disable": "true",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PASSED)
+def test_each_client_gets_the_properties_that_it_has(case: str) -> None:
+    blocks, confluent, kafka_python, spark = PASSED[case]
+    given = connection(**blocks)
+    assert given.for_confluent() == {"bootstrap.servers": BOTH, **confluent}
+    assert given.for_spark() == {"bootstrap.servers": BOTH, **spark}
+    options = given.for_kafka_python()
+    assert options.pop("ssl_context", None) is not None or "tls" not in blocks
+    assert options == {"bootstrap_servers": BOTH.split(","), **kafka_python}
+    assert given.needs_java_login is False
+    assert SECRET not in f"{given!r} {given.model_dump_json()}"
+
+
+def test_kerberos_reaches_all_clients_where_librdkafka_is_built_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.kafka.properties._refusal", lambda _: None)  # the wheel has no libsasl2
+    given = connection(properties={"security.protocol": "SASL_PLAINTEXT", **KERBEROS})
+    assert given.for_confluent() == {"bootstrap.servers": BOTH, "security.protocol": "SASL_PLAINTEXT", **KERBEROS}
+    assert given.for_kafka_python() == {
+        "bootstrap_servers": BOTH.split(","),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_service_name": "broker",
+    }
+    assert given.for_spark() == {
+        "bootstrap.servers": BOTH,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "broker",
+    }
+    assert given.needs_java_login
+
+
+def provide(config: str) -> tuple[str, float]:
+    """As a user's function does; the text is a part of the token, and a lifetime of no number a mistake."""
+    return f"token of {config}", float(config.partition("=")[2] or "inf")
+
+
+PROVIDED = {"mechanism": "OAUTHBEARER", "token_provider": f"{__name__}:provide"}
+
+
+def test_a_users_function_gives_both_clients_their_tokens() -> None:
+    given = connection(sasl=PROVIDED, properties={"sasl.oauthbearer.config": "ends=4102444800"})
+    options = given.for_confluent()
+    provider = options.pop("oauth_cb")
+    assert options == {
+        "bootstrap.servers": BOTH,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.config": "ends=4102444800",
+    }
+    assert provider("ignored") == ("token of ends=4102444800", 4102444800.0)
+    assert given.for_kafka_python()["sasl_oauth_token_provider"].token() == "token of ends=4102444800"
+    assert given.needs_java_login
+    failing = connection(sasl=PROVIDED, properties={"sasl.oauthbearer.config": f"ends={SECRET}"})
+    with pytest.raises(SaslAuthenticationFailedError, match=r"no token from \S+:provide \(ValueError\)") as raised:
+        failing.for_kafka_python()["sasl_oauth_token_provider"].token()
+    assert SECRET not in str(raised.value)
+
+
+def own_options() -> Iterator[str]:
+    """The names of the options that each of our clients of librdkafka sets."""
+    yield from (*publisher._options("x", 1.0), *tail._options("x"))
+    settings = PartitionSettings.model_validate({"instance": "i"})
+    membership = SimpleNamespace(
+        _settings=settings, _group=SimpleNamespace(name="g", member="m"), _handle_commit=None, _note=None
+    )
+    yield from Membership._options(cast("Membership", membership))
+
+
+def test_what_our_clients_set_cannot_be_a_property() -> None:
+    callbacks = {"on_commit", "error_cb"}
+    assert set(own_options()) - callbacks - REFUSED.keys() == set()
+
+
 def with_paths(value: Any, files: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: with_paths(inner, files) for key, inner in value.items()}
@@ -258,6 +384,77 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "a user with oauth": ({"sasl": {**OAUTH, "password": SECRET}}, "sasl.password", "leave it out"),
     "oauth without endpoint": ({"sasl": {**OAUTH, "token_endpoint": None}}, "sasl.token_endpoint", "needs it"),
     "an endpoint that is none": ({"sasl": {**OAUTH, "token_endpoint": "ftp://x"}}, "sasl.token_endpoint", "match"),
+    "a provider and a client": (
+        {"sasl": {**OAUTH, "token_provider": f"{__name__}:provide"}},
+        "sasl.client_id",
+        "no meaning with token_provider",
+    ),
+    "a provider that is not there": (
+        {"sasl": {**PROVIDED, "token_provider": "no.such:function"}},
+        "sasl.token_provider",
+        "No module named 'no'",
+    ),
+    "a provider that is no function": (
+        {"sasl": {**PROVIDED, "token_provider": f"{__name__}:SECRET"}},
+        "sasl.token_provider",
+        "is no function",
+    ),
+    "an unknown property": (
+        {"properties": {"foo.bar": SECRET}},
+        "properties.foo.bar",
+        'No such configuration property: "foo.bar"; for the query\'s Java client set it in stream.kafka',
+    ),
+    "an unknown property of kafka-python": (
+        {"properties": {"sasl_kerberos_nam": SECRET}},
+        "properties.sasl_kerberos_nam",
+        "no property of kafka-python",
+    ),
+    "a property of Java's": (
+        {"properties": {"sasl.jaas.config": SECRET}},
+        "properties.sasl.jaas.config",
+        "stream.kafka",
+    ),
+    "a property that Headgate sets": ({"properties": {"acks": "0"}}, "properties.acks", "is set by Headgate"),
+    "a property with a setting": (
+        {"properties": {"ssl.ca.location": "x"}},
+        "properties.ssl.ca.location",
+        "tls.ca_file",
+    ),
+    "a property beside its block": (
+        {"sasl": PLAIN, "properties": {"sasl.password": SECRET}},
+        "properties.sasl.password",
+        "leave one of both out",
+    ),
+    "a protocol beside its block": (
+        {"tls": {}, "properties": {"security.protocol": "SASL_SSL"}},
+        "properties.security.protocol",
+        "follows from tls and sasl",
+    ),
+    "a value that librdkafka refuses": (
+        {"properties": {"socket.keepalive.enable": "perhaps"}},
+        "properties.socket.keepalive.enable",
+        "true or false",
+    ),
+    "a value that kafka-python refuses": (
+        {"properties": {"request_timeout_ms": "5s"}},
+        "properties.request_timeout_ms",
+        "as its default, 30000",
+    ),
+    "tokens by properties": (
+        {"properties": {"sasl.mechanism": "OAUTHBEARER"}},
+        "properties.sasl.mechanism",
+        "set the block sasl",
+    ),
+    "a user without a password": (
+        {"properties": {"sasl.mechanism": "PLAIN", "sasl.username": "u"}},
+        "properties",
+        "sasl.username and sasl.password must be set",
+    ),
+    "a mechanism that librdkafka was built without": (
+        {"properties": {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}},
+        "properties",
+        "recompile librdkafka with libsasl2",
+    ),
     "unknown mechanism": ({"sasl": {**PLAIN, "mechanism": "GSSAPI"}}, "sasl.mechanism", "SCRAM-SHA-256"),
     "a NUL": ({"sasl": {**PLAIN, "username": "u\0"}}, "sasl.username", "NUL"),
     "a number for a password": ({"sasl": {**PLAIN, "password": 4711471147114711}}, "sasl.password", "valid string"),

@@ -126,6 +126,14 @@ DOUBTS = [
         "kafka: {bootstrap_servers: 'k:1', sasl: {mechanism: PLAIN, username: u, password: p}}",
         "1: kafka.sasl: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
     ),
+    (
+        "kafka: {bootstrap_servers: 'k:1', properties: {sasl.mechanism: PLAIN, sasl.username: u, sasl.password: p}}",
+        "1: kafka.properties: sends the password unencrypted: set tls: {}, or use SCRAM-SHA-512",
+    ),
+    (
+        "kafka: {bootstrap_servers: 'k:1', tls: {}, properties: {ssl.keystore.password: p}}",
+        "1: kafka.properties.ssl.keystore.password: is a secret in this file: set HEADGATE_KAFKA__PROPERTIES to JSON",
+    ),
 ]
 
 
@@ -207,7 +215,9 @@ def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str,
 
 
 EFFECTIVE = f"""\
-kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: SCRAM-SHA-512, username: u, password: {SECRET}}}}}
+kafka: {{bootstrap_servers: 'k:1', sasl: {{mechanism: SCRAM-SHA-512, username: u, password: {SECRET}}},
+  properties: {{client.rack: {SECRET}}}}}
+stream: {{kafka: {{ssl.keystore.password: {SECRET}}}}}
 clusters:
   payments:
     kafka: {{bootstrap_servers: 'k:2'}}

@@ -99,6 +99,20 @@ WRONG = [
     (KAFKA + "sasl: {mechanism: plain, username: u, password: p}}", "did you mean PLAIN?"),
     (KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}", "kafka.sasl.password: input should be a"),
     (KAFKA + "sasl: {mechanism: PLAIN, username: u, password: 12345678}}", ": put it in quotes"),
+    (
+        "kafka:\n  bootstrap_servers: k:1\n  properties:\n    client.rack: a\n    client.rak: a",
+        ':5: kafka.properties.client.rak: librdkafka: No such configuration property: "client.rak"',
+    ),
+    ("stream:\n  kafka:\n    group.id: x", ":3: stream.kafka.group.id: is set by the query"),
+    (
+        KAFKA + "properties: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: SCRAM}}",
+        "Unsupported SASL mechanism: SCRAM",
+    ),
+    (
+        KAFKA + "sasl: {mechanism: OAUTHBEARER, token_provider: 'time:time'}}",
+        "stream.kafka: the query's Java client cannot derive its login from `kafka`: set sasl.jaas.config",
+    ),
+    ("log: {level: warn}", "input should be 'debug', 'info', 'warning' or 'error'; did you mean warning?"),
     (KAFKA + "sasl: {mechanism: PLAIN, username: u}}", "kafka.sasl.password: mechanism PLAIN needs it (or pass"),
     ("alertmanager: {urls: 'http://a:1'}", "write it as [first, second], even with one entry"),
     ("data_dir: [a]", ":1: data_dir: is no path: write one in quotes"),

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 from kafka.errors import SaslAuthenticationFailedError
 
-from connectors.kafka.connection import ClientCredentials
+from connectors.kafka.tokens import ClientCredentials
 
 SECRET = "s3cret/+:"
 

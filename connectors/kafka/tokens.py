@@ -1,0 +1,160 @@
+"""OAuth 2 tokens: by the client credentials grant for kafka-python, and by a user's own function for all clients."""
+
+import base64
+import importlib
+import threading
+import time
+import urllib.parse
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from msgspec import Struct
+
+from connectors.foreign_json import read_json
+from connectors.http.client import bounded_client
+from connectors.http.tls import Tls
+from connectors.redaction import remember_secret
+
+TOKEN_TIMEOUT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 1024 * 1024
+_RENEW_AT_SHARE = 0.8
+_DEFAULT_LIFE_SECONDS = 300.0
+_LONGEST_LIFE_SECONDS = 86_400.0
+
+
+class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Keeps a token, and fetches a new one after four fifths of its lifetime.
+
+    kafka-python requests the token on its only input-output thread, where a slow source would delay all connections.
+    So call `renew_if_due` from another thread before connections are made.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = -1.0
+
+    def token(self) -> str:
+        """Return a valid token.
+
+        Raises:
+            SaslAuthenticationFailedError: the source refuses, does not answer, or its answer has no token.
+        """
+        self.renew_if_due()
+        return self._token
+
+    def renew_if_due(self) -> None:
+        """Fetch a token if there is none, or if it expires soon. Raises as `token` does."""
+        with self._lock:
+            if self._clock() >= self._renew_at:
+                self._token, life_seconds = self._fetch()
+                life_seconds = min(max(0.0, life_seconds), _LONGEST_LIFE_SECONDS)
+                self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
+
+    @abstractmethod
+    def _fetch(self) -> tuple[str, float]:
+        """Return a token and its lifetime in seconds."""
+
+
+class _Answer(Struct):
+    access_token: str = ""
+    expires_in: float | str | None = None
+
+
+class ClientCredentials(TokenSource):
+    """Fetches tokens from an endpoint, by the client credentials grant."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        client_id: str,
+        client_secret: str,
+        scope: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
+        self._endpoint = endpoint
+        self._scope = scope
+        # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+        self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(endpoint={self._endpoint!r})"
+
+    def _fetch(self) -> tuple[str, float]:
+        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
+        headers = {"Authorization": self._authorization, "Accept": "application/json"}
+        try:
+            # A new client each time: tokens are few, and certificates change.
+            with bounded_client(
+                Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
+            ) as client:
+                response = client.post(self._endpoint, data=form, headers=headers)
+            if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
+                raise _failed(f"the token endpoint answers {response.status_code}")
+            answer = read_json(response.content, _Answer)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
+        if not answer.access_token:
+            raise _failed("the token endpoint answers no access_token")
+        try:
+            return answer.access_token, float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
+        except ValueError:
+            raise _failed("the token endpoint answers an expires_in that is no number") from None
+
+
+class ProvidedTokens(TokenSource):
+    """Tokens of a user's function, which has the shape of confluent-kafka's `oauth_cb`.
+
+    The function gets the text of `sasl.oauthbearer.config`. It returns a token and the time at which the token expires,
+    in seconds since 1970; further items, such as confluent-kafka's principal, are ignored.
+    """
+
+    def __init__(self, place: str, config: str, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._place = place
+        self._config = config
+        self._provide = load_provider(place)
+
+    def __call__(self, _config: str) -> tuple[str, float]:
+        """Return a token and when it expires, as confluent-kafka asks for them."""
+        try:
+            token, expires_at = self._provide(self._config)[:2]
+            remember_secret(token)
+            return token, float(expires_at)
+        except Exception as error:  # the function is the user's
+            raise _failed(f"no token from {self._place} ({type(error).__name__})") from None
+
+    def _fetch(self) -> tuple[str, float]:
+        token, expires_at = self(self._config)
+        return token, expires_at - time.time()
+
+
+def load_provider(place: str) -> Callable[[str], Any]:
+    """Import the function at `module:attribute`.
+
+    Raises:
+        ValueError: it cannot be imported, or is no function.
+    """
+    module, _, attribute = place.partition(":")
+    try:
+        provide = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the module is the user's
+        raise ValueError(
+            f"{place} cannot be imported ({error}): it is module:attribute; install the module beside Headgate, or "
+            "name its folder in PYTHONPATH"
+        ) from None
+    if not callable(provide):
+        raise ValueError(f"{place} is no function")  # noqa: TRY004 - a mistake of the settings
+    return provide  # type: ignore[no-any-return]
+
+
+def _failed(why: str) -> SaslAuthenticationFailedError:
+    return SaslAuthenticationFailedError(f"OAUTHBEARER: {why}")
