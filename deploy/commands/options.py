@@ -1,6 +1,7 @@
 """Command line options that several commands share, so that each has one name, one meaning and one help text."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 # Imports on first use, so that `headgate --help` imports no policy, no client library and no settings.
 
-_logs: list[bool] = []
-"""Not empty after logging has been set up."""
+_logs: list[partial[None]] = []
+"""How logging was set up, in turn."""
 
 
 def load_settings(file: Path | None) -> "Settings":
@@ -26,7 +27,11 @@ def load_settings(file: Path | None) -> "Settings":
     from deploy.settings import file as settings_file
 
     note_settings_file(file)
-    return settings_file.load_settings(file)
+    settings = settings_file.load_settings(file)
+    if _logs[-1].keywords["runs"] and len(_logs) == 1:  # settings of a reload apply when the process starts anew
+        _logs[-1](level=settings.log.level, form=settings.log.format)
+        _logs.append(_logs[-1])
+    return settings
 
 
 def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
@@ -47,8 +52,9 @@ def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool =
     """Call `deploy.processes.logs.set_up_logging`."""
     from deploy.processes import logs
 
-    logs.set_up_logging(verbose=verbose, answers=answers, runs=runs)
-    _logs.append(True)
+    set_up = partial(logs.set_up_logging, verbose=verbose, answers=answers, runs=runs)
+    set_up()
+    _logs[:] = [set_up]
 
 
 def print_sentence(sentence: str) -> None:

@@ -105,24 +105,34 @@ class _WrappingHandler(logging.StreamHandler[TextIO]):
 
 
 def set_up_logging(
-    *, verbose: bool = False, to: TextIO | None = None, answers: bool = False, runs: bool = False
+    *,
+    verbose: bool = False,
+    to: TextIO | None = None,
+    answers: bool = False,
+    runs: bool = False,
+    level: str = "info",
+    form: str = "auto",
 ) -> None:
     """Send structlog's events and the standard library's records the same way.
 
     Args:
+        level: the least severe level of the lines, if not `verbose`.
+        form: a `LogFormat`.
         verbose: log at DEBUG.
         to: a file instead of a standard stream.
         answers: the command prints an answer and ends, so only errors are logged.
         runs: the command runs until it is stopped.
     """
     stream = to or (sys.stdout if runs and not sys.stdout.isatty() else sys.stderr)
-    people = stream.isatty()
-    as_json = structlog.processors.JSONRenderer()
+    people = stream.isatty() and form != "json"
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    render: structlog.typing.Processor = plain if form == "text" else structlog.processors.JSONRenderer()
 
-    def render_json(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
-        return f"{journal_priority(stream, event['level'])}{as_json(logger, method, event)!s}"
+    def render_line(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+        priority = journal_priority(stream, event["level"])
+        return f"{priority}{render(logger, method, event)!s}"
 
-    rendering: structlog.typing.Processor = _render_sentence if people else render_json
+    rendering: structlog.typing.Processor = _render_sentence if people else render_line
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[
@@ -134,9 +144,9 @@ def set_up_logging(
     )
     handler = _WrappingHandler(stream) if people else logging.StreamHandler(stream)
     handler.setFormatter(formatter)
-    logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO, force=True)
-    for name, level in {**_QUIET, **(_TOLD_AT_THE_END if answers else {})}.items():
-        logging.getLogger(name).setLevel(level)
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else level.upper(), force=True)
+    for name, least in {**_QUIET, **(_TOLD_AT_THE_END if answers else {})}.items():
+        logging.getLogger(name).setLevel(least)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

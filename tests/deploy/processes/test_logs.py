@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from connectors.kafka.refused import RefusedRecordLog
 from connectors.redaction import secret
+from deploy.commands import options
 from deploy.commands.terminal import show_progress
 from deploy.processes.logs import set_up_logging
 from tests.deploy.commands.test_terminal import SLOWED
@@ -80,6 +81,28 @@ def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys
     logging.getLogger("kafka.conn").error("SASL PLAIN secret")
     logging.getLogger("headgate.librdkafka").warning("a broker is down")
     assert lines(capsys) == []
+
+
+def test_the_settings_name_level_and_format_of_a_part_that_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "headgate.yaml"
+    for verbose, runs in ((False, True), (True, True), (False, False)):
+        monkeypatch.setattr(options, "_logs", [])
+        options.set_up_logging(verbose=verbose, runs=runs)
+        file.write_text("log: {level: warning, format: text}\n")
+        options.load_settings(file)
+        file.write_text("log: {level: error, format: json}\n")
+        options.load_settings(file)  # as for a reload, which has not been accepted yet
+        structlog.get_logger("ours").info("nothing happened")
+        structlog.get_logger("ours").warning("it failed", cluster="c1\n")
+        said = "".join(capsys.readouterr())
+        assert ("nothing happened" in said) == (verbose or not runs)
+        *_, line = said.splitlines()
+        if runs:
+            assert re.fullmatch(r"20\d\d-\S+Z \[warning *\] it failed +cluster=c1\\n", line), line
+        else:
+            assert json.loads(line)["cluster"] == "c1\\n"
 
 
 SECRET = "hunter2-never-shown"
