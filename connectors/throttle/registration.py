@@ -113,10 +113,10 @@ def _probes(context: ProbeContext) -> Iterator[Probe]:
     if kafka is not None and quotas is not None:
         yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
-        loop = context.loop
-        line = None if loop is None else exclude_own(quotas, loop.username)
-        if loop is not None and line is not None:
-            yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
+    loop = context.loop
+    if kafka is not None and loop is not None:
+        line = None if quotas is None else exclude_own(quotas, loop.username)
+        yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
 
 
 def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
@@ -168,8 +168,12 @@ _WITHOUT_ID = {
 }
 
 
-def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str) -> ProbeResult:
-    """Check that a stop does not slow down Headgate itself, whose records may be on the same Kafka."""
+def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str | None) -> ProbeResult:
+    """Check that a stop does not slow down Headgate itself, whose records may be on the same Kafka.
+
+    Args:
+        line: excludes Headgate's user from a stop that would slow it down; None: no stop does.
+    """
     ids = []
     for connection in (kafka, loop):
         try:
@@ -178,10 +182,15 @@ def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str) ->
                 ids.append(client.cluster_id)
         except FAILURES as error:
             return ProbeResult(outcome_of(error), detail_of(error))
-    if ids[0] is not None and ids[0] == ids[1]:
-        detail = "the loop's topics are on this Kafka, too, so a stop slows Headgate down and delays its own end"
-        return ProbeResult(Outcome.ERROR, detail, (f"another Kafka for the loop, or clusters.<name>.quotas: {line}",))
-    return ProbeResult(Outcome.OK, "the loop's topics are on another Kafka")
+    if ids[0] is None or ids[0] != ids[1]:
+        return ProbeResult(Outcome.OK, "the loop's topics are on another Kafka")
+    detail = "the loop's topics are on this Kafka, too, so "
+    if line is None:
+        return ProbeResult(
+            Outcome.OK, f"{detail}a disk that is full there stops the loop: move them once you have tried it"
+        )
+    remedy = f"another Kafka for the loop, or clusters.<name>.quotas: {line}"
+    return ProbeResult(Outcome.ERROR, f"{detail}a stop slows Headgate down and delays its own end", (remedy,))
 
 
 def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:

@@ -207,14 +207,22 @@ def _duplicate_cluster_warnings(settings: Settings) -> Iterator[SettingsWarning]
 
 
 def _own_client_warnings(settings: Settings) -> Iterator[SettingsWarning]:
-    """Yield warnings about quotas that slow Headgate's own clients down: a stop could delay its own end."""
+    """Yield warnings about a loop on a Kafka that it guards: its topics fill the disks, and a stop may slow it down."""
     own = settings.kafka
     for name, cluster in settings.clusters.items():
-        quotas = cluster.setting(QuotaSettings)
-        if own is None or cluster.kafka is None or quotas is None or own.bootstrap_servers is None:
+        if own is None or cluster.kafka is None or set(own.servers()).isdisjoint(cluster.kafka.servers()):
             continue
-        line = exclude_own(quotas, own.username)
-        if line is not None and not set(own.servers()).isdisjoint(cluster.kafka.servers()):
+        copies = (
+            "" if settings.topics.replication_factor else ", with topics.replication_factor: 3 if it has the brokers"
+        )
+        yield SettingsWarning(
+            ("kafka", "bootstrap_servers"),
+            f"is the watched {name}: Headgate's topics stand on the disks that it guards, and a full one stops it; to "
+            f"try it that will do{copies}",
+        )
+        quotas = cluster.setting(QuotaSettings)
+        line = None if quotas is None else exclude_own(quotas, own.username)
+        if line is not None:
             what = "slows Headgate down, too, whose topics are on the same Kafka: use another one, or set"
             yield SettingsWarning(("clusters", name, "quotas"), f"{what} {line}")
 

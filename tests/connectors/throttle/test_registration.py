@@ -91,7 +91,7 @@ SHARED = (Outcome.ERROR, ("another Kafka for the loop, or clusters.<name>.quotas
         pytest.param([], "one", [SHARED], id="the loop's topics are on the watched Kafka"),
         pytest.param([], "other", [(Outcome.OK, ())], id="they are on another one"),
         pytest.param([], None, [(Outcome.OK, ())], id="a broker that tells no id"),
-        pytest.param(["hg"], "one", [], id="Headgate's user is excluded"),
+        pytest.param(["hg"], "one", [(Outcome.OK, ())], id="Headgate's user is excluded"),
     ],
 )
 def test_the_doctor_names_a_stop_that_slows_headgate_itself(
@@ -110,7 +110,11 @@ def test_the_doctor_names_a_stop_that_slows_headgate_itself(
     )
     context = ProbeContext("a", cast("Any", cluster), ThrottleSettings(), cast("Any", None), loop)
     probes = [each for each in registration.CONNECTORS.probes(context) if each.asks == "own clients"]
-    assert [(each.ask().outcome, each.ask().remedies) for each in probes] == found
+    results = [each.ask() for each in probes]
+    assert [(each.outcome, each.remedies) for each in results] == found
+    assert [each.detail.startswith("the loop's topics are on this Kafka, too") for each in results] == [
+        loop_id == "one"
+    ]
 
 
 RELEASED = {

@@ -87,6 +87,11 @@ DOUBTS = [
         "exclude: [hg]",
     ),
     (
+        f"kafka: {{bootstrap_servers: 'l:1,k:1'}}\n{WATCHED}{LIMITED}",
+        "1: kafka.bootstrap_servers: is the watched payments: Headgate's topics stand on the disks that it guards, and "
+        "a full one stops it; to try it that will do, with topics.replication_factor: 3 if it has the brokers",
+    ),
+    (
         DISKS + "policies: {bookie_disks: {hard: {available_ratio_below: 0.10}}}",
         "2: policies.bookie_disks.hard: 10% free is not above 10%, where a bookie suspends compaction by default",
     ),
