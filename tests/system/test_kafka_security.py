@@ -261,7 +261,8 @@ def java_properties(options: dict[str, str]) -> str:
 def test_the_java_client_of_spark_is_let_in(broker: Secured, tmp_path: Path) -> None:
     try:
         clients = [jar for jar in ensure_jars("spark", default_cache_dir()) if jar.name.startswith("kafka-clients")]
-        logging = [jar for jar in ensure_jars("kafka", default_cache_dir()) if jar.name.startswith("slf4j-api")]
+        others = ("slf4j-api", "jackson-")
+        needed = [jar for jar in ensure_jars("kafka", default_cache_dir()) if jar.name.startswith(others)]
     except UserError as error:
         pytest.skip(str(error))
     if shutil.which("javac") is None:
@@ -273,7 +274,7 @@ def test_the_java_client_of_spark_is_let_in(broker: Secured, tmp_path: Path) -> 
         options = {**KafkaConnection(**settings(broker)).for_spark(), **JAVA.get(kind, {})}
         Path(files[-1]).write_text(java_properties(options), encoding="utf-8")
     said: list[str] = []
-    classpath = ":".join(map(str, [*clients, *logging]))
+    classpath = ":".join(map(str, [*clients, *needed]))
     code = run_java(["-cp", classpath, str(tmp_path / "Probe.java"), *files], on_line=said.append)
     assert code == 0, "\n".join(said)
     assert said.count("brokers 1") == len(CONNECTIONS), "\n".join(said)
