@@ -78,21 +78,13 @@ ALERTS = (
     AlertKind(
         UNCONFIRMED := "bookies-unconfirmed",
         (Severity.WARNING,),
-        "Most bookies, members of a group, or namespaces were missing from one reading. The one before counts until "
-        "a second reading confirms it.",
+        "Most bookies, members of a group, or namespaces are missing from a reading or unknown, or readings have "
+        "contradicted each other for `member_missing_after`. The last confirmed state counts, and nothing is "
+        "quarantined.",
         _DOCTOR,
-        "Look whether the bookies are really gone, or come and go. If they are gone, the next readings confirm it; "
-        "if not, look for an address or a ZooKeeper that is not the cluster's.",
-        "Further readings have confirmed the new set, or show the old one.",
-    ),
-    AlertKind(
-        DISAGREE := "collectors-disagree",
-        (Severity.WARNING,),
-        "Two collectors publish readings of one cluster that contradict each other. What was confirmed last counts.",
-        _DOCTOR,
-        "Compare the addresses of the two named collectors: one of them reads another cluster, or a stale server. "
-        "Stop that one. What was confirmed last counts meanwhile.",
-        "The collectors have not contradicted each other for `validity`.",
+        "Look whether the named bookies are really gone, or come and go. If they are gone, the next readings confirm "
+        "it. If not, one collector reads another cluster, or a stale server: compare their addresses, and stop it.",
+        "Two readings in a row, `confirm_after` apart, agree.",
     ),
     AlertKind(
         NO_GROUPS := "no-bookie-groups",

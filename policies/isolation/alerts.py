@@ -4,20 +4,18 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from heapq import merge, nsmallest
 from itertools import islice
 from typing import NamedTuple
 
 from policies.alerts import Condition, gather
-from policies.confirmation import MOST_CHANGES
+from policies.confirmation import Doubt
 from policies.decisions import Mode, Severity
 from policies.isolation.alert_kinds import (
     ABOUT_BOOKIES,
     ABOUT_NAMESPACES,
-    DISAGREE,
     HEADROOM,
     IDLE,
     INFEASIBLE,
@@ -32,7 +30,7 @@ from policies.isolation.alert_kinds import (
     UNREAD,
     IsolationAlertContext,
 )
-from policies.isolation.decisions import PlacementVerdict
+from policies.isolation.decisions import QUARANTINE_GROUP, PlacementVerdict
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import PlacementJudgement
 from policies.isolation.messages import (
@@ -44,18 +42,16 @@ from policies.isolation.messages import (
     name_groups,
 )
 from policies.isolation.state import (
-    ALL_OTHERS,
     NEVER,
-    VANISHED,
+    NODE,
     BookieClusterState,
     BookieState,
     Presence,
     QuarantineOrder,
-    affinity_namespace,
-    split_group_member,
+    is_cookie,
 )
 from policies.observations import name_failure
-from policies.units import counted, counted_with, format_duration, millis_of
+from policies.units import counted, counted_with, format_duration, format_second, from_millis, millis_of
 
 # Alerts about bookies: in no group, gone, joined, or not quarantined as decided.
 
@@ -67,13 +63,11 @@ _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 def bookie_conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     """Return all conditions about bookies that hold now; the readings of registrations and groups must be fresh."""
     facts = context.facts
-    asking = [judged for judged in context.judgement.for_alerts if judged.affinity.is_isolating]
-    # A critical alert does not end because of one reading, which may be of another cluster.
-    membership = facts.for_alerts.membership if asking else facts.membership
-    if facts.known.racks_status.read_ms == NEVER or membership.has_groups:
+    if facts.known.racks_status.read_ms == NEVER or facts.membership.has_groups:
         yield from context.gather(UNASSIGNED, _check_unassigned(context))
         yield from context.gather(IDLE, _check_idle(context))
     elif facts.known.bookies:
+        asking = (judged for judged in context.judgement.placements if judged.affinity.is_isolating)
         yield _report_no_groups(context, [name for judged in asking for name in judged.namespaces])
     yield from context.gather(MISSING, _check_missing(context))
     yield from context.gather(JOINED, _check_joined(context))
@@ -88,7 +82,7 @@ def bookies_due_ms(context: IsolationAlertContext) -> Iterator[int]:
     for bookie in context.facts.notable:
         if bookie.assigned is False:
             yield bookie.since_ms + grace_ms
-        elif bookie.assigned and (missing_ms := _missing_since(bookie)) is not None:
+        elif bookie.assigned and (missing_ms := _missing_since(context.facts, bookie)) is not None:
             yield missing_ms + missing_after_ms
         if bookie.joined_in_place_ms is not None:
             yield bookie.joined_in_place_ms + missing_after_ms
@@ -114,17 +108,15 @@ def _report_no_groups(context: IsolationAlertContext, names: list[str]) -> Condi
 
 
 def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
-    facts, open_alerts = context.facts, context.book.keys()
-    oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
-    is_gathered = (UNASSIGNED, facts.cluster) in open_alerts
-    unassigned = [b for b in facts.notable if b.presence is Presence.WRITABLE and b.assigned is False]
+    facts = context.facts
+    grace_ms = millis_of(facts.settings.grace)
+    unassigned = [b for b in facts.notable if b.takes_data and b.assigned is False]
     if not unassigned:
         return
     severity, exposed, labels = _find_exposed(context)
-    doubtful = facts.doubtful_bookies()
     for bookie in unassigned:
-        is_open = is_gathered or (UNASSIGNED, f"{facts.cluster}/{bookie.bookie}") in open_alerts
-        if not is_open and (bookie.missing_ms is not None or bookie.since_ms > oldest_ms):
+        # While readings lack a bookie, its time without a group does not grow.
+        if bookie.since_ms + grace_ms > facts.missing.get(bookie.bookie, facts.now_ms):
             continue
         subject = f"bookie {bookie.bookie} of {facts.cluster}"
         if bookie.bookie in facts.quarantined:
@@ -134,9 +126,6 @@ def _check_unassigned(context: IsolationAlertContext) -> Iterator[Condition]:
             summary = f"{subject} takes data and is in no group"
             if bookie.bookie in facts.portless:
                 summary += f"; {explain_portless(bookie.bookie)}"
-            if bookie.bookie in doubtful:
-                yield _report_bookie(context, UNASSIGNED, Severity.WARNING, "unassigned", bookie.bookie, summary)
-                continue
             summary += exposed
             yield _report_bookie(context, UNASSIGNED, severity, "unassigned", bookie.bookie, summary, labels)
 
@@ -146,7 +135,7 @@ def _find_exposed(context: IsolationAlertContext) -> tuple[Severity, str, dict[s
 
     The rules do not distinguish bookies in no group, so the answer is the same for each of them.
     """
-    isolating = (j for j in context.judgement.for_alerts if j.affinity.is_isolating)
+    isolating = (j for j in context.judgement.placements if j.affinity.is_isolating)
     exposed = [j for j in isolating if j.placed.takes_unassigned and j.placed.feasible]
     count = sum(len(j.namespaces) for j in exposed)
     if not count:
@@ -171,7 +160,7 @@ def _check_idle(context: IsolationAlertContext) -> Iterator[Condition]:
 def _check_missing(context: IsolationAlertContext) -> Iterator[Condition]:
     facts, after = context.facts, context.facts.settings.member_missing_after
     oldest_ms = facts.now_ms - millis_of(after)
-    assigned = ((b, _missing_since(b)) for b in facts.notable if b.assigned)
+    assigned = ((b, _missing_since(facts, b)) for b in facts.notable if b.assigned)
     missing = [bookie for bookie, since_ms in assigned if since_ms is not None and since_ms <= oldest_ms]
     for bookie, groups in _add_groups(context, missing):
         place = f"bookie {bookie.bookie} of {facts.cluster} is in {name_groups(groups)}"
@@ -210,17 +199,17 @@ def _add_groups(context: IsolationAlertContext, bookies: list[BookieState]) -> I
     yield from ((bookie, found[bookie.bookie]) for bookie in bookies)
 
 
-def _missing_since(bookie: BookieState) -> int | None:
+def _missing_since(facts: IsolationFacts, bookie: BookieState) -> int | None:
     """When (milliseconds since the epoch) its registration was first missing; None if it is registered."""
-    return bookie.since_ms if bookie.presence is Presence.OFFLINE else bookie.missing_ms
+    return bookie.since_ms if bookie.presence is Presence.OFFLINE else facts.missing.get(bookie.bookie)
 
 
 def check_starved(context: IsolationAlertContext) -> Iterator[Condition]:
     """Quarantined bookies with which a namespace could place its data: as many as the namespace lacks."""
-    membership = context.facts.for_alerts.membership
+    membership = context.facts.membership
     quarantined = sorted(membership.quarantined() & membership.writable - membership.assigned())
     starved: dict[str, str] = {}
-    for judged in context.judgement.for_alerts:
+    for judged in context.judgement.placements:
         missing = judged.ensemble_size - judged.placed.count
         if judged.placed.takes_unassigned and 0 < missing <= len(quarantined):
             starved = dict.fromkeys(quarantined[:missing], judged.namespaces[0]) | starved
@@ -266,37 +255,29 @@ class _ReadingKind(NamedTuple):
     things: str
     noun: str
     """One of them."""
-    list_keys: Callable[[BookieClusterState], frozenset[str]]
-    """Returns the confirmed entries while a reading waits, by the keys of its pending differences."""
-    name_of: Callable[[str], str]
-    """Returns the bookie or namespace of a key."""
+    list_believed: Callable[[BookieClusterState], Mapping[str, str]]
 
 
 _READINGS: Mapping[str, _ReadingKind] = {
-    "bookies": _ReadingKind("the registered bookies", "registered bookie", BookieClusterState.registered, str),
-    "racks": _ReadingKind(
-        "the bookie groups", "member", BookieClusterState.group_members, lambda key: split_group_member(key)[1]
-    ),
-    "affinity": _ReadingKind(
-        "the affinities of namespaces", "namespace", BookieClusterState.affinities, affinity_namespace
-    ),
+    "bookies": _ReadingKind("the registered bookies", "registered bookie", BookieClusterState.registrations),
+    "racks": _ReadingKind("the bookie groups", "grouped bookie", BookieClusterState.memberships),
+    "affinity": _ReadingKind("the affinities of namespaces", "namespace", BookieClusterState.affinities),
 }
 _SUCCESSORS = {
-    UNCONFIRMED: (UNREAD, DISAGREE),
+    UNCONFIRMED: (UNREAD,),
     HEADROOM: (INFEASIBLE, LEAK),
     UNASSIGNED: (IDLE, NO_GROUPS),
     IDLE: (UNASSIGNED, NO_GROUPS),
 }
 """The alerts that report the same thing after it has become worse, or other."""
-_OF_CLUSTER = frozenset({UNREAD, DISAGREE, NO_GROUPS})
+_OF_CLUSTER = frozenset({UNREAD, NO_GROUPS})
 """Alerts about a cluster as a whole, never about one of its bookies or namespaces."""
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
     """All conditions that hold now."""
     yield from _check_readings(context)
-    yield from _check_vanished(context)
-    yield from _check_disputed(context)
+    yield from _check_doubts(context)
     unknown: frozenset[str] = frozenset()
     if context.facts.has_fresh_registrations:
         yield from bookie_conditions(context)
@@ -330,11 +311,9 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield context.started_ms + validity_ms
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
-    disputes = context.facts.known.disputes()
-    for _, pending in disputes:
-        if pending.disputed_ms != NEVER:
-            yield pending.disputed_ms + validity_ms
-        yield from (ms + validity_ms for _, times, ms in pending.changes if times > MOST_CHANGES)
+    lasting_ms = millis_of(context.facts.settings.member_missing_after)
+    each = (doubt for doubts in context.facts.known.doubts.values() for doubt in doubts)
+    yield from {doubt.since_ms + lasting_ms for doubt in each if doubt.is_contradicted()}
     yield from bookies_due_ms(context)
 
 
@@ -349,8 +328,7 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     if not unread:
         return
     why = {name: name_failure(status.outcome) for name, status in unread.items()}
-    words = {VANISHED: "not confirmed"}
-    which = " and ".join(f"{_READINGS[name].things} ({words.get(why[name], why[name])})" for name in unread)
+    which = " and ".join(f"{_READINGS[name].things} ({why[name]})" for name in unread)
     yield context.condition(
         UNREAD,
         Severity.WARNING,
@@ -362,96 +340,62 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     )
 
 
-def _check_vanished(context: IsolationAlertContext) -> Iterator[Condition]:
-    """One condition for the cluster while readings with contradictions, or without most entries, wait."""
+def _check_doubts(context: IsolationAlertContext) -> Iterator[Condition]:
+    """One condition for the cluster while most of a reading is doubted, or readings keep contradicting each other."""
     facts, known = context.facts, context.facts.known
-    if unstable := list(_find_unstable(facts)):
-        yield context.condition(
-            UNCONFIRMED,
-            Severity.WARNING,
-            "unstable",
-            f"by the readings of {facts.cluster}, {' and '.join(what for what, _ in unstable)}: each further change "
-            f"counts when the readings have shown it for {format_duration(facts.settings.confirm_after)}",
-            evidence=tuple(tried_id for _, tried_id in unstable),
-        )
+    lasting_ms = facts.now_ms - millis_of(facts.settings.member_missing_after)
+    odd = {kind: list(_find_odd(known, kind)) for kind in known.doubts}
+    found = {
+        kind: doubts
+        for kind, doubts in odd.items()
+        if _are_most(known, kind, doubts) or any(d.is_contradicted() and d.since_ms <= lasting_ms for d in doubts)
+    }
+    if not found:
         return
-    since_ms = (known.vanished_ms, known.groups_vanished_ms, known.affinity_vanished_ms)
-    waiting = [kind for kind, ms in zip(_READINGS, since_ms, strict=True) if ms is not None]
-    if vanished := [_describe_vanished(known, kind) for kind in waiting if kind not in facts.disputed]:
-        yield context.condition(
-            UNCONFIRMED,
-            Severity.WARNING,
-            VANISHED,
-            f"by the last reading of {facts.cluster} {'; '.join(what for what, _ in vanished)}: that counts when "
-            f"another reading, {format_duration(facts.settings.confirm_after)} later, confirms it",
-            evidence=tuple(tried_id for _, tried_id in vanished),
-        )
+    since = format_second(from_millis(min(doubt.since_ms for doubts in found.values() for doubt in doubts)))
+    yield context.condition(
+        UNCONFIRMED,
+        Severity.WARNING,
+        "unconfirmed",
+        f"since {since} readings of {facts.cluster} contradict what was confirmed about "
+        f"{' and '.join(_describe_doubts(kind, doubts) for kind, doubts in found.items())}: that counts until two "
+        f"readings in a row, {format_duration(facts.settings.confirm_after)} apart, agree",
+        labels={"readings": ",".join(found)},
+        evidence=tuple(known.statuses[kind].tried_id for kind in found),
+    )
 
 
-def _describe_vanished(known: BookieClusterState, kind: str) -> tuple[str, str]:
-    """Describe the reading that waits, and return its id, too."""
-    status, new = known.statuses[kind], len(known.pending[kind].new)
-    if known.pending[kind].is_empty and status.read_ms != NEVER:
-        return f"most of {_READINGS[kind].things} are back after a reading without them", status.tried_id
-    if status.read_ms == NEVER:
-        return f"there is no node with {_READINGS[kind].things}", status.tried_id
-    strangers = f", and {counted(new, 'unknown one')} came" if new else ""
-    return f"{_count_left(known, kind)} left{strangers}", status.tried_id
+def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
+    """Yield the doubts about bookies or namespaces, but for changes and new members that nothing contradicts."""
+    believed = _READINGS[kind].list_believed(known) if known.doubts[kind] else {}
+    for doubt in known.doubts[kind]:
+        is_odd = doubt.is_contradicted() or doubt.shown is None or doubt.name not in believed
+        is_named = doubt.name == NODE or not is_cookie(doubt.name)
+        if is_odd and is_named and (doubt.name or kind == "affinity"):
+            yield doubt
 
 
-def _find_unstable(facts: IsolationFacts) -> Iterator[tuple[str, str]]:
-    """Yield the things that come and go from reading to reading, in words, with the id of the last reading."""
-    for kind, pending in facts.known.disputes():
-        keys = pending.unstable_names(facts.now_ms, millis_of(facts.settings.validity))
-        if keys and kind not in facts.disputed:
-            names = sorted({_READINGS[kind].name_of(key) for key in keys})
-            listed = list_names(names, len(names))
-            yield (
-                f"{_READINGS[kind].things} have changed again and again ({listed})",
-                facts.known.statuses[kind].tried_id,
-            )
+def _are_most(known: BookieClusterState, kind: str, doubts: Sequence[Doubt]) -> bool:
+    """Whether most bookies, members of a group, or namespaces are doubted; the quarantine group may be emptied."""
+    names = {doubt.name for doubt in doubts}
+    believed = [name for name in _READINGS[kind].list_believed(known) if not is_cookie(name)] if names else []
+    groups = [members for group, members in known.groups or () if kind == "racks" and group != QUARANTINE_GROUP]
+    if groups:
+        return any(2 * len(names.intersection(members)) > len(members) for members in groups)
+    return NODE in names or 2 * len(names) > len(believed) > 0
 
 
-def _count_left(known: BookieClusterState, kind: str) -> str:
-    """Count the confirmed entries that the last reading still has: ``1 of 3 members of its group vip is``."""
-    _, noun, list_keys, name_of = _READINGS[kind]
-    pending, confirmed = known.pending[kind], list_keys(known)
-    # A bookie that moved to another group, and a namespace with another affinity, is not missing.
-    listed = set(map(name_of, confirmed - pending.missing_names() | pending.new_names()))
-    missing = frozenset(key for key in pending.missing_names() if name_of(key) not in listed)
-    where = ""
-    if kind == "racks":  # count only the groups that lost more than half of their members
-        size, lost = (Counter(split_group_member(key)[0] for key in keys) for keys in (confirmed, missing))
-        halved = sorted(group for group in lost if 2 * lost[group] > size[group])
-        confirmed = frozenset(key for key in confirmed if split_group_member(key)[0] in halved)
-        where = " of its groups" if len(halved) == len(size) else f" of its {name_groups(halved)}"
-    names = set(map(name_of, confirmed)) - {ALL_OTHERS}
-    left_count = len(names.difference(map(name_of, missing)))
-    is_are = "is" if 1 in (left_count, len(names)) else "are"
-    return f"{left_count} of {counted(len(names), noun)}{where} {is_are}"
-
-
-def _check_disputed(context: IsolationAlertContext) -> Iterator[Condition]:
-    """One condition for the cluster while two collectors publish readings that contradict each other."""
-    facts = context.facts
-    for kind, sources in list(facts.disputed.items())[:1]:
-        names = " and ".join(sources)
-        which = " and ".join(_READINGS[each].things for each in facts.disputed)
-        yield context.condition(
-            DISAGREE,
-            Severity.WARNING,
-            "contradiction",
-            f"the collectors {names} disagree about {which} of {facts.cluster}: what was confirmed last counts until "
-            f"they have agreed for {format_duration(facts.settings.validity)}",
-            labels={"sources": ",".join(sources), "readings": ",".join(facts.disputed)},
-            evidence=(facts.known.statuses[kind].tried_id,),
-        )
+def _describe_doubts(kind: str, doubts: Sequence[Doubt]) -> str:
+    names = [doubt.name or "namespaces without affinity" for doubt in doubts]
+    if NODE in names:
+        return f"{_READINGS[kind].things}, which have no node"
+    return f"{counted(len(doubts), _READINGS[kind].noun)} ({list_names(names, len(doubts))})"
 
 
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
     cluster = context.facts.cluster
     by_alert: dict[str, list[tuple[str, PlacementJudgement]]] = {}
-    for judged in context.judgement.for_alerts:
+    for judged in context.judgement.placements:
         for alert in _find_alerts(judged):
             by_alert.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
     for alert, namespaces in by_alert.items():

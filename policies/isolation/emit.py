@@ -264,7 +264,7 @@ def _update_orders(
     last_on_many = before.get("")
     if many:
         after[""] = _update_order_on_many(last_on_many, many, facts)
-    elif last_on_many is not None and (facts.settings.quarantine is Quarantine.OFF or facts.is_fresh):
+    elif last_on_many is not None and (facts.settings.quarantine is Quarantine.OFF or facts.is_settled):
         is_off = facts.settings.quarantine is Quarantine.OFF
         reason = QuarantineReason.SWITCHED_OFF if is_off else QuarantineReason.FEWER
         lifted.append(_lift(after.pop(""), reason, facts))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.bookie_readings import BookieAffinity
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
-from policies.isolation.facts import IsolationFacts, Picture
+from policies.isolation.facts import IsolationFacts
 from policies.isolation.fold import collect_alike
 from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, first_names, place
 from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
@@ -219,8 +219,8 @@ def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, Placem
 #
 # Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. The
 # needs grow when bookies leave and shrink when they come back, so it suffices that a greater need still counts for
-# `settle` after its end, and that a bookie joined that long ago before others may be taken in its favour. A need that
-# only one reading lacks (a group's new member, a missing namespace) has not ended before a second reading agrees.
+# `settle` after its end, and that a bookie joined that long ago before others may be taken in its favour. Nothing is
+# ordered while a reading is doubted, nor has a need ended that a doubted reading lacks.
 
 _LAST = 2**63
 _EVERY_BOOKIE = _LAST
@@ -284,18 +284,17 @@ def judge_quarantines(
     valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
     taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
     oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
-    doubtful = facts.doubtful_bookies()
     due = [
         b
         for b in facts.notable
         if b.assigned is False
         and b.takes_data
-        and (b.bookie in remaining or (b.since_ms <= oldest_ms and b.bookie not in doubtful and not facts.disputed))
+        and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
     ]
     if not due:
         return
     guard = _Guard(facts, needed, needs.greatest, _find_settled(facts, needs), frozenset(ordered))
-    is_waiting = bool(facts.disputed) or any(_find_absent(facts))
+    is_waiting = any(_find_absent(facts))
     zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
     joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
     for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, zxids[b.bookie], joined_ms[b.bookie], b.bookie)):
@@ -307,7 +306,7 @@ def judge_quarantines(
         forbidden, starved = guard.check(name, taken)
         if forbidden is not None:
             yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
-        elif not (is_waiting or name in doubtful):
+        elif not is_waiting and facts.may_order(name):
             taken |= {name}
             yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
 
@@ -356,8 +355,8 @@ def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
     """Yield the members of groups that may come back: their cookie exists, and they left within the last `settle`."""
     oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
     for bookie in facts.notable:
-        left_ms = bookie.since_ms if bookie.presence is Presence.OFFLINE else bookie.missing_ms
-        if bookie.assigned and bookie.has_cookie and left_ms is not None and left_ms > oldest_ms:
+        is_away = bookie.presence is Presence.OFFLINE and bookie.has_cookie
+        if bookie.assigned and is_away and bookie.since_ms > oldest_ms:
             yield bookie
 
 
@@ -387,7 +386,7 @@ def find_starved(needs: Sequence[QuarantineNeed], left: int) -> str | None:
 def update_needs(before: QuarantineNeeds, needed: Sequence[QuarantineNeed], facts: IsolationFacts) -> QuarantineNeeds:
     """Return the needs after this step: a greater one counts until `settle` after its end.
 
-    It also counts until a second reading has confirmed everything that showed its end.
+    It also counts while the readings that showed its end are doubted.
     """
     if facts.settings.quarantine is Quarantine.OFF:
         return QuarantineNeeds()
@@ -397,8 +396,8 @@ def update_needs(before: QuarantineNeeds, needed: Sequence[QuarantineNeed], fact
     past = before.past
     if before.present.count > present.count:
         past = (*past, replace(before.present, ended_ms=facts.now_ms))
-    unconfirmed_ms = (ms for _, each in facts.known.disputes() for _, ms in (*each.missing, *each.new))
-    from_ms = min((facts.now_ms - millis_of(facts.settings.settle) + 1, *unconfirmed_ms))
+    doubted_ms = (doubt.since_ms for doubts in facts.known.doubts.values() for doubt in doubts)
+    from_ms = min((facts.now_ms - millis_of(facts.settings.settle) + 1, *doubted_ms))
     past = tuple(need for need in past if need.count > present.count and need.ended_ms >= from_ms)
     after = QuarantineNeeds(facts.now_ms if before.since_ms == NEVER else before.since_ms, present, past)
     return before if after == before else after
@@ -410,7 +409,7 @@ def quarantine_due_ms(facts: IsolationFacts, needs: QuarantineNeeds) -> Iterator
         return
     settle_ms = millis_of(facts.settings.settle)
     yield from (need.ended_ms + settle_ms for need in needs.past)
-    yield from ((b.missing_ms or b.since_ms) + settle_ms for b in _find_absent(facts))
+    yield from (b.since_ms + settle_ms for b in _find_absent(facts))
     if needs.greatest.count:
         yield from (b.since_ms + settle_ms for b in facts.notable if b.assigned is False and b.takes_data)
 
@@ -424,8 +423,6 @@ class IsolationJudgement:
 
     placements: tuple[PlacementJudgement, ...]
     """The verdicts on namespaces with an affinity."""
-    for_alerts: tuple[PlacementJudgement, ...]
-    """The same by `facts.for_alerts`."""
     without_affinity: PlacementJudgement
     ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
     """The quarantine orders that end now, and why."""
@@ -444,17 +441,20 @@ def find_starved_now(
 
     The cluster must have a group.
     """
-    placements = _judge_namespaces(Picture(membership, collect_alike(affinity, ())), (), settings)
+    placements = _judge_namespaces(membership, collect_alike(affinity, ()), (), settings)
     left = len(membership.unassigned.members - {bookie})
     return find_starved(collect_needs(placements, has_groups=True), left)
 
 
 def _judge_namespaces(
-    picture: Picture, promises: Sequence[GivenPromise], settings: IsolationSettings
+    membership: BookieMembership,
+    cohorts: tuple[Cohort, ...],
+    promises: Sequence[GivenPromise],
+    settings: IsolationSettings,
 ) -> tuple[PlacementJudgement, ...]:
-    broker_groups, cohorts = split_broker_groups(picture.cohorts)
+    broker_groups, cohorts = split_broker_groups(cohorts)
     given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
-    return judge_placements((_WITHOUT_AFFINITY, *cohorts), picture.membership, settings, given, broker_groups)
+    return judge_placements((_WITHOUT_AFFINITY, *cohorts), membership, settings, given, broker_groups)
 
 
 def judge_isolation(
@@ -469,14 +469,11 @@ def judge_isolation(
         orders: the quarantine orders in force before this step.
         needs: the needs before this step.
     """
-    promised = facts.known.promises
-    read = _judge_namespaces(facts.read, promised, settings)
-    is_same = facts.for_alerts is facts.read
-    for_alerts = read if is_same else _judge_namespaces(facts.for_alerts, promised, settings)
+    judged = _judge_namespaces(facts.membership, facts.known.cohorts, facts.known.promises, settings)
     ended = judge_ends(orders, facts)
     ended_bookies = {order.bookie for order, _ in ended}
     remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-    needed = collect_needs(read, has_groups=facts.membership.has_groups)
+    needed = collect_needs(judged, has_groups=facts.membership.has_groups)
     needs = update_needs(needs, needed, facts)
     quarantines = tuple(judge_quarantines(remaining, facts, needed, needs))
-    return IsolationJudgement(read[1:], for_alerts[1:], read[0], ended, remaining, quarantines, needs)
+    return IsolationJudgement(judged[1:], judged[0], ended, remaining, quarantines, needs)

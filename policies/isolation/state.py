@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.alerts import AlertBook
 from policies.bookie_readings import BookieAffinity, BookieRacks
-from policies.confirmation import PendingDifferences
+from policies.confirmation import Doubts
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership
@@ -22,8 +22,6 @@ from policies.units import InstantMs
 
 NEVER = -1
 UNKNOWN_ENSEMBLE = 0
-VANISHED = "vanished"
-"""The outcome of a good reading from which most entries vanished, until a second reading confirms it."""
 
 
 class ReadingStatus(Struct, array_like=True, frozen=True, gc=False):
@@ -58,8 +56,6 @@ class BookieState(Struct, array_like=True, frozen=True, gc=False):
     czxid: int | None = None
     registered_ms: InstantMs | None = None
     """When its last registration was made, or first observed."""
-    missing_ms: InstantMs | None = None
-    """When it was first missing from a reading; None once it is back, or a second reading confirms that it is gone."""
     has_cookie: bool = False
     joined_in_place_ms: InstantMs | None = None
     """When it joined for the first time, if an operator had put it into a group before."""
@@ -71,8 +67,8 @@ class BookieState(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def takes_data(self) -> bool:
-        """Whether it is writable, and was in the last reading."""
-        return self.presence is Presence.WRITABLE and self.missing_ms is None
+        """Whether it is writable."""
+        return self.presence is Presence.WRITABLE
 
 
 class Cohort(Struct, array_like=True, frozen=True, gc=False):
@@ -109,28 +105,16 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     affinity_status: ReadingStatus = ReadingStatus()
     bookies: tuple[BookieState, ...] = ()
     groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+    """None while no groups have been read."""
     cohorts: tuple[Cohort, ...] = ()
-    vanished_ms: InstantMs | None = None
-    """Since when readings of registrations wait for confirmation, because most bookies are missing from them."""
-    groups_vanished_ms: InstantMs | None = None
-    """The same for readings of groups."""
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
-    bookies_pending: PendingDifferences = PendingDifferences()
-    """The registrations, by bookie."""
-    cookies_pending: PendingDifferences = PendingDifferences()
-    """The cookies, by bookie."""
-    groups_pending: PendingDifferences = PendingDifferences()
-    """The memberships of bookies in groups, each by its `group_member_key`."""
-    affinity_pending: PendingDifferences = PendingDifferences()
-    """The namespaces with their affinity, each by its `encode_affinity`."""
-    affinity_vanished_ms: InstantMs | None = None
-    """Since when readings of the affinity wait for confirmation."""
-    unused_3: int = 0
-    modes_pending: PendingDifferences = PendingDifferences()
-    """By bookie: whether it is read-only."""
-    doubtful: tuple[tuple[str, InstantMs], ...] = ()
-    """The last reading that waits for confirmation, by its kind; sorted."""
+    bookies_doubts: Doubts = ()
+    """About `registrations`."""
+    racks_doubts: Doubts = ()
+    """About `memberships`."""
+    affinity_doubts: Doubts = ()
+    """About `affinities`."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -138,26 +122,22 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
         return {"bookies": self.bookies_status, "racks": self.racks_status, "affinity": self.affinity_status}
 
     @property
-    def pending(self) -> Mapping[str, PendingDifferences]:
-        """The pending differences of the three kinds of readings, by name."""
-        return {"bookies": self.bookies_pending, "racks": self.groups_pending, "affinity": self.affinity_pending}
+    def doubts(self) -> Mapping[str, Doubts]:
+        """The doubts about the three kinds of readings, by name."""
+        return {"bookies": self.bookies_doubts, "racks": self.racks_doubts, "affinity": self.affinity_doubts}
 
-    def disputes(self) -> tuple[tuple[str, PendingDifferences], ...]:
-        """Everything that collectors may contradict each other about, by the kind of reading."""
-        return (("bookies", self.modes_pending), *self.pending.items())
+    def registrations(self) -> dict[str, str]:
+        """The mode of each registered bookie, and the `cookie_key` of each bookie with a cookie."""
+        modes = {b.bookie: b.presence.value for b in self.bookies if b.presence is not Presence.OFFLINE}
+        return modes | {cookie_key(b.bookie): "" for b in self.bookies if b.has_cookie}
 
-    def registered(self) -> frozenset[str]:
-        """The bookies that the last believed reading lists."""
-        listed = (b for b in self.bookies if b.presence is not Presence.OFFLINE and b.missing_ms is None)
-        return frozenset(b.bookie for b in listed)
+    def memberships(self) -> dict[str, str]:
+        """The groups of each bookie, as `join_groups` writes them."""
+        return join_groups(self.groups or ())
 
-    def group_members(self) -> frozenset[str]:
-        """The members of all groups, by `group_member_key`."""
-        return frozenset(group_member_key(group, bookie) for group, members in self.groups or () for bookie in members)
-
-    def affinities(self) -> frozenset[str]:
-        """The affinities of all namespaces, by `encode_affinity`."""
-        return frozenset(encode_affinity(cohort, name) for cohort in self.cohorts for name in cohort.namespaces)
+    def affinities(self) -> dict[str, str]:
+        """The affinity of each namespace, encoded."""
+        return encode_affinities(self.cohorts)
 
     def membership(self) -> BookieMembership:
         """The bookies that take new data, and the members of each group."""
@@ -166,37 +146,62 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
 
 
 _SEPARATOR = "\0"
+_NOBODY = ""
+"""Stands for the members of groups that have none: brokers restrict namespaces to such a group, too."""
 
 
-def group_member_key(group: str, bookie: str) -> str:
-    """The name of one membership, as pending differences store it."""
-    return f"{group}{_SEPARATOR}{bookie}"
+NODE = 2 * _SEPARATOR
+"""The doubted member while a node is absent that was never read before."""
 
 
-def split_group_member(key: str) -> tuple[str, str]:
-    """Return the group and the bookie of a membership."""
-    group, _, bookie = key.partition(_SEPARATOR)
-    return group, bookie
+def cookie_key(bookie: str) -> str:
+    """Return the name under which `registrations` has a bookie's cookie."""
+    return f"{_SEPARATOR}{bookie}"
 
 
-def collect_groups(keys: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the members by group."""
+def is_cookie(name: str) -> bool:
+    """Whether a name is that of a cookie, and not of a bookie."""
+    return name.startswith(_SEPARATOR)
+
+
+def join_groups(groups: Iterable[tuple[str, Collection[str]]]) -> dict[str, str]:
+    """Return the groups of each bookie, written as one text; those without members are the groups of `_NOBODY`."""
+    found: dict[str, list[str]] = {}
+    for group, bookies in groups:
+        for bookie in bookies or (_NOBODY,):
+            found.setdefault(bookie, []).append(group)
+    return {bookie: _SEPARATOR.join(sorted(names)) for bookie, names in found.items()}
+
+
+def split_groups(memberships: Mapping[str, str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the members of each group, sorted: the inverse of `join_groups`."""
     found: dict[str, set[str]] = {}
-    for key in keys:
-        group, bookie = split_group_member(key)
-        found.setdefault(group, set()).add(bookie)
-    return {group: frozenset(members) for group, members in found.items()}
+    for bookie, groups in memberships.items():
+        for group in groups.split(_SEPARATOR):
+            found.setdefault(group, set()).add(bookie)
+    return tuple((group, tuple(sorted(found[group] - {_NOBODY}))) for group in sorted(found))
 
 
-def encode_affinity(cohort: Cohort, namespace: str) -> str:
-    """The name of one namespace with its affinity, as pending differences store it."""
-    content = (namespace, (cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size))
-    return msgspec.json.encode(content).decode()
+def encode_affinities(cohorts: Iterable[Cohort]) -> dict[str, str]:
+    """Return the affinity of each namespace, encoded once for each cohort."""
+    found: dict[str, str] = {}
+    for cohort in cohorts:
+        content = (cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size)
+        found |= dict.fromkeys(cohort.namespaces, msgspec.json.encode(content).decode())
+    return found
 
 
-def affinity_namespace(key: str) -> str:
-    """Return the namespace of an encoded affinity."""
-    return _AFFINITY.decode(key)[0]
+def collect_cohorts(affinities: Mapping[str, str]) -> tuple[Cohort, ...]:
+    """Return the cohorts of encoded affinities, by their first namespace: the inverse of `encode_affinities`."""
+    alike: dict[str, list[str]] = {}
+    for name, affinity in affinities.items():
+        alike.setdefault(affinity, []).append(name)
+    cohorts = (Cohort(*_AFFINITY.decode(affinity), tuple(sorted(names))) for affinity, names in alike.items())
+    return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
+
+
+_Affinity = tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None]
+_AFFINITY: msgspec.json.Decoder[_Affinity] = msgspec.json.Decoder(_Affinity)
 
 
 ALL_OTHERS = ""
@@ -210,20 +215,6 @@ def split_broker_groups(cohorts: tuple[Cohort, ...]) -> tuple[AffinityGroups, tu
         return AffinityGroups(frozenset(), frozenset()), cohorts
     named = replace(first, namespaces=first.namespaces[1:])
     return first.affinity, (named, *cohorts[1:]) if named.namespaces else cohorts[1:]
-
-
-def collect_cohorts(keys: Iterable[str]) -> tuple[Cohort, ...]:
-    """Return the cohorts of encoded affinities, by their first namespace."""
-    alike: dict[_Affinity, list[str]] = {}
-    for key in keys:
-        name, affinity = _AFFINITY.decode(key)
-        alike.setdefault(affinity, []).append(name)
-    cohorts = (Cohort(*affinity, tuple(sorted(names))) for affinity, names in alike.items())
-    return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
-
-
-_Affinity = tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None]
-_AFFINITY: msgspec.json.Decoder[tuple[str, _Affinity]] = msgspec.json.Decoder(tuple[str, _Affinity])
 
 
 class PublishedPlacements(Struct, array_like=True, frozen=True, gc=False):

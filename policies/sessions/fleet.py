@@ -15,12 +15,11 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace as update
 
-from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import NAMESPACES, SessionState
 from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
-from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
+from policies.sessions.state import MOST_CHANGES, NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
 _GOOD = ("", Outcome.OK.value)

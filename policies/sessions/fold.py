@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fleet import is_failure, join_roles
@@ -32,6 +31,7 @@ from policies.sessions.readings import (
 from policies.sessions.session_machine import Events, Timeouts, fold_health, fold_report, fold_session, pass_member_time
 from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
 from policies.sessions.state import (
+    MOST_CHANGES,
     NEVER,
     SESSIONS,
     Claim,

@@ -6,12 +6,11 @@ Each reading changes one field of the member's read model. A reading that is old
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.confirmation import MOST_CHANGES
 from policies.observations import Observation, Outcome
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import MemberHealth, Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS, SHORTEST_INTERVAL_MS
-from policies.sessions.state import NEVER, Health, Member, SessionTrack
+from policies.sessions.state import MOST_CHANGES, NEVER, Health, Member, SessionTrack
 
 # The state machine of one member's ZooKeeper session: transitions by observation and by time.
 #

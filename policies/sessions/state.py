@@ -11,7 +11,6 @@ from functools import lru_cache
 from msgspec import Struct
 
 from policies.alerts import AlertBook
-from policies.confirmation import MOST_CHANGES
 from policies.observations import Outcome
 from policies.sessions.decisions import (
     OwnershipReason,
@@ -26,6 +25,8 @@ from policies.sessions.settings import DEFAULT_TIMEOUT_MS, monitor_ms
 from policies.units import InstantMs
 
 NEVER = -1
+MOST_CHANGES = 4
+"""A member that came or went more often than this within `settle` is unstable."""
 SESSIONS = ""
 """The name of the source of all sessions of the cluster."""
 

@@ -108,6 +108,7 @@ def test_a_namespace_shows_its_tier_its_candidates_headroom_and_leak(loop: Loop)
     assert loop.series("headgate_namespace_headroom") == {(CLUSTER, "acme/orders"): 1}
     assert loop.series("headgate_isolation_leak") == {(CLUSTER, "acme/orders"): 0}
     loop.step(bookies("a:1", "new:1"), after=1)
+    loop.step(bookies("a:1", "new:1"), after=10)
     assert loop.series("headgate_namespace_candidates") == {(CLUSTER, "acme/orders", "unassigned"): 2}
     assert loop.series("headgate_isolation_leak") == {(CLUSTER, "acme/orders"): 1}
 

@@ -1,6 +1,6 @@
 """Readings of bookies, groups and affinity at seconds after a fixed start, and a run of the policy over them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -144,6 +144,12 @@ class Run(VirtualRun[IsolationState]):
         """Continue with the same state and other settings."""
         self.settings = isolation(*blocks, **more)
         self.policy = IsolationPolicy(CLUSTER, self.settings)
+        return self
+
+    def twice(self, second: float, *reads: Callable[[float], Observation], apart: float = 10) -> "Run":
+        """See these readings now and once more, so that what they show is confirmed."""
+        for at_second in (second, second + apart):
+            self.see(*(read(at_second) for read in reads))
         return self
 
     def placements(self, namespace: str | None = None) -> list[Placement]:

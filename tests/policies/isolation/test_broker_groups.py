@@ -41,7 +41,7 @@ def test_that_they_are_gone_needs_a_second_reading_and_has_to_settle() -> None:
     run = Run(LONG, ON, grace="0s").see(*read(0, "bk1 bk6 bk7 bk11", "default")).see(*read(20, "bk1 bk6 bk7 bk11", ""))
     assert run.verdicts()[-1][2] == "withhold"
     run.see(*read(30, "bk1 bk6 bk7 bk11", "")).until(200)
-    assert run.verdicts()[-1][:3] == (140, "bk11", "quarantine")
+    assert run.verdicts()[-1][:3] == (150, "bk11", "quarantine")
     assert run.placement("acme/free").verdict == "unconstrained"
 
 

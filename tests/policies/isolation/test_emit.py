@@ -27,8 +27,9 @@ def test_once_carried_out_the_verdict_stays_in_force() -> None:
 
 
 def test_taken_out_of_quarantine_without_another_group_it_is_decided_anew() -> None:
-    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).see(racks(610, GROUPS)).until(669)
-    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (610, "bk11", "quarantine")]
+    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
+    run.twice(610, lambda second: racks(second, GROUPS)).until(669)
+    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (620, "bk11", "quarantine")]
     assert run.said("quarantine-overdue") == []
 
 
@@ -52,7 +53,8 @@ def test_what_was_withheld_ends_when_a_person_puts_it_into_quarantine() -> None:
 
 
 def test_a_bookie_that_comes_back_waits_for_its_grace_again() -> None:
-    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE)).see(bookies(90, f"{BASE} bk11#2")).until(200)
+    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE))
+    run.twice(90, lambda second: bookies(second, f"{BASE} bk11#2")).until(200)
     assert [v[:3] for v in run.verdicts()[1:]] == [(80, "bk11", "lift"), (100, "bk11", "quarantine")]
 
 
@@ -110,10 +112,10 @@ def test_the_sequence_only_grows() -> None:
 
 def test_a_namespace_that_leaves_is_named_a_last_time_and_forgotten() -> None:
     run = Run().see(*everything(0, "bk1 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
-    run.see(affinity(10, {"acme/b": "shared"}))
+    run.twice(10, lambda second: affinity(second, {"acme/b": "shared"}))
     last = run.placement("acme/a")
-    assert (last.verdict, last.reason, last.decided_at) == ("unconstrained", "no_affinity", at(10))
-    run.see(affinity(20, {"acme/b": "shared"})).see(bookies(30, "bk1 bk2"))
+    assert (last.verdict, last.reason, last.decided_at) == ("unconstrained", "no_affinity", at(20))
+    run.see(bookies(30, "bk1 bk2"))
     assert run.placement("acme/a") == last
     assert ("placement-infeasible", "c1/acme/a") not in run.firing()
 
@@ -125,8 +127,9 @@ def test_a_namespace_that_changes_its_groups_without_effect_is_not_news() -> Non
 
 
 def test_the_newest_reading_is_the_first_evidence() -> None:
-    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"})).see(bookies(10, "bk1"))
-    assert run.placement("acme/a").evidence == ("bookies@10", "racks@0", "affinity@0")
+    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
+    run.twice(10, lambda second: bookies(second, "bk1"))
+    assert run.placement("acme/a").evidence == ("bookies@20", "racks@0", "affinity@0")
 
 
 def test_other_settings_are_published() -> None:

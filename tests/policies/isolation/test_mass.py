@@ -47,9 +47,9 @@ def test_it_is_critical_when_isolated_namespaces_can_use_them() -> None:
 
 def test_who_was_named_before_stays_named_by_its_own_alert() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
-    run.see(bookies(61, f"{BASE} bk11 {STRANGERS}")).until(100)
+    run.twice(61, lambda second: bookies(second, f"{BASE} bk11 {STRANGERS}")).until(100)
     assert names_of(run.said("unassigned-bookie")) == [("c1/bk11", "firing"), ("c1", "firing")]
-    run.see(racks(101, GROUPS | {"new": STRANGERS}))
+    run.twice(101, lambda second: racks(second, GROUPS | {"new": STRANGERS}))
     assert names_of(run.said("unassigned-bookie"))[2:] == [("c1", "resolved")]
 
 
@@ -67,7 +67,7 @@ def test_what_comes_one_by_one_is_no_flood_either() -> None:
 
 def test_the_few_that_are_left_are_named_singly() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
-    run.see(racks(61, GROUPS | {"new": STRANGERS.replace("bk100 bk101", "")}))
+    run.twice(61, lambda second: racks(second, GROUPS | {"new": STRANGERS.replace("bk100 bk101", "")}))
     assert names_of(run.said("unassigned-bookie"))[1:] == [
         ("c1", "resolved"), ("c1/bk100", "firing"), ("c1/bk101", "firing"),
     ]  # fmt: skip
@@ -95,15 +95,15 @@ def test_where_the_verdict_stays_a_mass_change_is_one_summary_and_where_it_does_
     run = Run(LONG).see(*everything(0, members, {"default": members}, MANY))
     assert len(run.placements()) == len(MANY)
     before = len(run.published)
-    run.see(bookies(10, "bk1 bk2 bk3"))
+    run.twice(10, lambda second: bookies(second, "bk1 bk2 bk3"))
     [said] = run.published[before:]
     assert isinstance(said, PlacementSummary)
     assert (said.subject, said.namespaces_by_verdict, said.changed_count) == ("c1", {"isolated": 30}, 30)
     assert said.changed == tuple(sorted(MANY)[:10])
     assert said.explanation.startswith("Namespaces of c1: 30 isolated; 30 changed: acme/n00, ")
-    run.see(bookies(20, "bk1 bk2 bk3"))
+    run.see(bookies(25, "bk1 bk2 bk3"))
     assert [d for d in run.published[before + 1 :] if not hasattr(d, "alert")] == []
-    run.see(bookies(30, "bk1 bk2")).see(bookies(40, "bk1 bk2")).see(bookies(50, "bk1"))
+    run.see(bookies(30, "bk1 bk2")).see(bookies(40, "bk1 bk2")).twice(50, lambda second: bookies(second, "bk1"))
     assert len(run.placements()) == 2 * len(MANY)
     assert {run.placement(name).verdict for name in MANY} == {"infeasible"}
 
@@ -149,7 +149,7 @@ def test_as_many_of_them_as_are_assigned_the_next_follow_and_the_last_stand_alon
     run = Run(LONG, ON).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     assigned = " ".join(STRANGERS.split()[:42])
     before = len(run.quarantines())
-    run.see(racks(70, GROUPS | {"new": assigned}))
+    run.twice(70, lambda second: racks(second, GROUPS | {"new": assigned}))
     said = [(d.subject, d.verdict.value, d.reason.value) for d in run.quarantines()[before:]]
     assert ("c1/unassigned-bookies", "lift", "fewer") in said
     assert Counter(verdict for _, verdict, _ in said) == {"lift": 4, "quarantine": 3, "withhold": 5}
@@ -188,6 +188,6 @@ def test_placements_of_many_namespaces_are_spread_over_steps_and_each_is_publish
     assert max(Counter(each.decided_at for each in run.placements()).values()) <= 12
     assert Counter(each.namespace for each in run.placements()) == dict.fromkeys(MANY, 1)
     before = {run.placement(namespace).verdict for namespace in MANY}
-    run.see(*everything(100, f"{BASE} bk9", {**GROUPS, "default": "bk1"}, MANY)).until(200)
+    run.twice(100, lambda second: racks(second, {**GROUPS, "default": "bk1"})).until(200)
     after = {run.placement(namespace).verdict for namespace in MANY}
     assert (len(before), len(after), before & after) == (1, 1, set())

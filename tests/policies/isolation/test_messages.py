@@ -184,17 +184,22 @@ def test_many_in_quarantine_are_said_to_be_there() -> None:
     )
 
 
-def test_a_group_that_vanished_is_named() -> None:
+def test_members_of_a_group_that_vanished_are_named() -> None:
     run = Run(LONG).see(*everything(0, BASE, GROUPS, {})).see(racks(20, {**GROUPS, "default": ""}))
-    assert run.latest("bookies-unconfirmed").summary.startswith(
-        "by the last reading of c1 0 of 2 members of its group default are left: "
+    assert run.latest("bookies-unconfirmed").summary == (
+        "since 2026-11-21T08:00:20Z readings of c1 contradict what was confirmed about 2 grouped bookies (bk1, bk2): "
+        "that counts until two readings in a row, 10s apart, agree"
     )
 
 
 @pytest.mark.parametrize(
     ("then", "alert", "end"),
     [
-        ([bookies(20, BASE, "bk11")], "unassigned-bookie", "has become unassigned-bookie-idle of c1/bk11"),
+        (
+            [bookies(20, BASE, "bk11"), bookies(30, BASE, "bk11")],
+            "unassigned-bookie",
+            "has become unassigned-bookie-idle of c1/bk11",
+        ),
         ([racks(20, {}), racks(30, {})], "unassigned-bookie", "has become no-bookie-groups of c1"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_member_that_stays_frees_the_bookie_when_that_has_settled() -> None:
 
 def test_a_newcomer_is_ordered_at_once_where_nothing_has_changed_for_settle_and_waits_while_a_member_is_away() -> None:
     fleet = Fleet(**FULL, away=[("bk9", 0, 200, "gone")])
-    assert [verdict[:3] for verdict in fleet.run(300)[0].verdicts()] == [(200, "bk9", "quarantine")]
+    assert [verdict[:3] for verdict in fleet.run(300)[0].verdicts()] == [(205, "bk9", "quarantine")]
     fleet = Fleet({"g": "bk1 bk2 bk3"}, {"t/ns": "g"}, away=[("bk9", 0, 200, "gone"), ("bk3", 190, 400, "gone")])
     assert [verdict[:3] for verdict in fleet.run(700)[0].verdicts()] == [(310, "bk9", "quarantine")]
 

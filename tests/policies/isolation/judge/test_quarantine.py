@@ -68,23 +68,23 @@ def test_those_already_in_quarantine_count() -> None:
 
 def test_one_that_was_withheld_follows_when_there_is_room() -> None:
     run = joined("bk11 bk12", max_quarantined=1).until(60)
-    run.see(racks(70, GROUPS | {"default": "bk1 bk2 bk11"}))
+    run.twice(70, lambda second: racks(second, GROUPS | {"default": "bk1 bk2 bk11"}))
     assert [v[1:] for v in run.verdicts()[2:]] == [("bk11", "lift", "assigned"), ("bk12", "quarantine", "unassigned")]
 
 
 def test_a_newcomer_does_not_take_the_place_of_one_on_its_way() -> None:
-    run = joined("bk12", max_quarantined=1).until(60).see(bookies(70, f"{BASE} bk11 bk12")).until(100)
+    run = joined("bk12", max_quarantined=1).until(60).twice(70, lambda second: bookies(second, f"{BASE} bk11 bk12"))
     assert run.verdicts()[1:] == [(80, "bk11", "withhold", "max_quarantined")]
 
 
 def test_one_on_its_way_keeps_its_place_while_it_is_read_only() -> None:
-    run = joined(max_quarantined=1).until(60).see(bookies(70, f"{BASE} bk12", "bk11")).until(100)
+    run = joined(max_quarantined=1).until(60).twice(70, lambda second: bookies(second, f"{BASE} bk12", "bk11"))
     assert run.verdicts()[1:] == [(80, "bk12", "withhold", "max_quarantined")]
 
 
 def test_an_expired_order_on_a_read_only_bookie_keeps_no_place() -> None:
     run = Run(ON, max_quarantined=1).see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
-    for second in (70, 170, 309, 310):
+    for second in (70, 80, 170, 309, 310):
         run.see(bookies(second, f"{BASE} bk12", "bk11"), racks(second, GROUPS), affinity(second, NAMESPACES))
     assert run.verdicts()[1:] == [
         (80, "bk12", "withhold", "max_quarantined"),
@@ -116,13 +116,14 @@ def test_unnamed_namespaces_without_affinity_need_ungrouped_bookies(unaffine: st
 
 
 def test_a_verdict_not_yet_carried_out_is_taken_back_when_it_would_starve_somebody() -> None:
-    run = joined().until(60).see(bookies(70, "bk1 bk6 bk7 bk11"))
-    assert run.verdicts()[-1] == (70, "bk11", "withhold", "would_be_infeasible")
+    run = joined().until(60).twice(70, lambda second: bookies(second, "bk1 bk6 bk7 bk11"))
+    assert run.verdicts()[-1] == (80, "bk11", "withhold", "would_be_infeasible")
 
 
 def test_an_order_that_stands_is_guarded_although_the_grace_is_longer_now() -> None:
-    run = joined().until(60).with_settings(LONG, ON, grace="1h").see(bookies(70, "bk1 bk6 bk7 bk11"))
-    assert run.verdicts()[-1] == (70, "bk11", "withhold", "would_be_infeasible")
+    run = joined().until(60).with_settings(LONG, ON, grace="1h")
+    run.twice(70, lambda second: bookies(second, "bk1 bk6 bk7 bk11"))
+    assert run.verdicts()[-1] == (80, "bk11", "withhold", "would_be_infeasible")
 
 
 @pytest.mark.parametrize("groups", [None, {}], ids=["no znode", "no groups"])
@@ -140,8 +141,8 @@ def test_without_the_affinity_of_namespaces_nothing_is_put_into_quarantine() -> 
 
 def test_it_is_lifted_when_somebody_assigns_the_bookie() -> None:
     run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
-    run.see(racks(30, GROUPS | {"default": "bk1 bk2 bk11"})).until(600)
-    assert run.verdicts()[1:] == [(30, "bk11", "lift", "assigned")]
+    run.twice(30, lambda second: racks(second, GROUPS | {"default": "bk1 bk2 bk11"})).until(600)
+    assert run.verdicts()[1:] == [(40, "bk11", "lift", "assigned")]
 
 
 def test_it_is_lifted_when_the_bookie_is_gone() -> None:
