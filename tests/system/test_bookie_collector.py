@@ -4,7 +4,6 @@ import json
 import logging
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
 from connectors.isolation.collector import WatchedBookies, ZooKeeperBookieCollector
-from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import find_java
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading
@@ -270,18 +268,6 @@ def test_a_join_and_a_change_of_groups_are_seen_long_before_the_next_poll(watch:
             eventually("the group", lambda: watch.last(BookieRacks) == expected)  # noqa: B023
 
 
-@pytest.mark.long  # varies `test_changes_of_any_kind`
-def test_many_changes_at_once_cost_few_readings(watch: Watch, tree: Tree) -> None:
-    with watch.running():
-        eventually("a first reading", lambda: watch.last(BookieRacks))
-        began, before = time.monotonic(), len(watch.of(Bookies))
-        for number in range(200):
-            tree.join(f"bk{number}")
-        eventually("all joins", lambda: len(names(watch.last(Bookies))) == 200)
-        most = (time.monotonic() - began) / 0.1 + 2
-        assert len(watch.of(Bookies)) - before <= most
-
-
 # --- what befalls servers and sessions
 
 
@@ -378,15 +364,6 @@ def test_a_client_whose_thread_died_is_replaced(watch: Watch) -> None:
     assert watch.poll()[0].outcome is Outcome.OK
 
 
-@pytest.mark.long  # varies `test_changes_of_any_kind`
-def test_readers_that_come_and_go_leave_no_thread_behind(zookeeper: ZooKeeper, tree: Tree) -> None:
-    before = set(threading.enumerate())
-    for _ in range(5):
-        with watching(zookeeper.servers + tree.client.chroot) as watch, watch.running():
-            eventually("a reading", lambda: watch.last(BookieAffinity))
-    eventually("all threads ended", lambda: set(threading.enumerate()) <= before)
-
-
 def test_a_chroot_that_does_not_exist_is_an_error_not_an_empty_cluster(zookeeper: ZooKeeper) -> None:
     with watching(f"{zookeeper.servers}/nowhere") as watch:
         readings = [*watch.poll(), watch.poll_affinity()]
@@ -407,12 +384,6 @@ def test_a_name_that_does_not_resolve_is_unreachable() -> None:
         Outcome.UNREACHABLE,
         "no server's name resolves to an address",
     )
-
-
-@pytest.mark.long  # varies `test_changes_of_any_kind`
-def test_of_several_servers_one_that_answers_is_enough(zookeeper: ZooKeeper, tree: Tree) -> None:
-    with watching(f"127.0.0.1:1,{zookeeper.servers}{tree.client.chroot}") as watch:
-        assert watch.poll()[0].outcome is Outcome.OK
 
 
 # --- access
@@ -604,42 +575,3 @@ def test_a_hidden_namespace_makes_the_reading_unauthorized_rather_than_incomplet
 
 
 TENANTS, NAMESPACES = 20, 5000
-
-
-@pytest.mark.long  # varies `test_changes_of_any_kind`
-def test_thousands_of_namespaces_cost_one_request_for_each_node(
-    zookeeper: ZooKeeper, watch: Watch, tree: Tree, record_property: Any
-) -> None:
-    paths = [
-        f"/admin/{kind}/t{number % TENANTS}/ns{number}"
-        for kind in ("local-policies", "policies")
-        for number in range(NAMESPACES)
-    ]
-    for path in sorted({path.rpartition("/")[0] for path in paths}):
-        tree.client.ensure_path(path)
-    data = json.dumps(affinity("a,b") | {"persistence": {"bookkeeperEnsemble": 3}}).encode()
-    for start in range(0, len(paths), 500):
-        made = [tree.client.create_async(path, data) for path in paths[start : start + 500]]
-        for result in made:
-            result.get(timeout=DEADLINE_SECONDS)
-    reading_of_all = AffinityTree()
-
-    def read(what: str) -> tuple[int, BookieAffinity]:
-        until = time.monotonic() + 60
-        reader: Reader = watch.session.reader(lambda: until - time.monotonic())
-        requests = reader.requests
-        began = time.monotonic()
-        reading = reading_of_all.read(reader, "c1")
-        record_property(f"{what}_seconds", round(time.monotonic() - began, 2))
-        print(f"{what}: {time.monotonic() - began:.2f} s, {reader.requests - requests} requests")  # noqa: T201
-        return reader.requests - requests, reading
-
-    lists = 1 + TENANTS + 2  # the last: the tenants with policies, and Pulsar's clusters, whose policies name brokers
-    requests, first = read("first")
-    assert (requests, len(first.namespaces)) == (lists + 2 * NAMESPACES, NAMESPACES)
-    requests, again = read("unchanged")
-    assert (requests, again) == (lists + 2 * NAMESPACES, first)
-    tree.put("/admin/local-policies/t7/ns7", affinity("c"))
-    requests, changed = read("one changed")
-    assert requests == lists + 2 * NAMESPACES
-    assert [name for name in changed.namespaces if changed.namespaces[name] != first.namespaces[name]] == ["t7/ns7"]

@@ -324,26 +324,6 @@ def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no
     delete_topic(pulsar, "slowed")
 
 
-@pytest.mark.long  # varies `test_each_kind_of_limit`
-def test_without_headgate_publishing_ends_and_a_deleted_topic_in_shared_entry_logs_frees_nothing(
-    pulsar: Stack, gateway: JavaGateway
-) -> None:
-    def is_healthy() -> bool:
-        return httpx.get(f"{pulsar.cluster.admin_url}/admin/v2/brokers/health", timeout=120).is_success
-
-    eventually("the broker is well", is_healthy)
-    with producing(pulsar, gateway, "dropped") as dropped, producing(pulsar, gateway, "kept") as kept:
-        eventually("both write", lambda: min(dropped.rate(1.0), kept.rate(1.0)) > 0.25 * BASE)
-        eventually("two bookies are read-only", lambda: pulsar.read_only() >= 2)
-        eventually("nothing is written any more", lambda: kept.rate(5.0) == dropped.rate(5.0) == 0.0)
-        eventually("the broker is not well", lambda: not is_healthy())
-    delete_topic(pulsar, "dropped")
-    pulsar.collect_garbage()
-    # Half of each entry log is garbage now, as in the test before. Above 0.90 no bookie compacts.
-    # A bookie may be writable again, because the small index files of deleted ledgers go.
-    assert pulsar.shares()[1] > 0.90
-
-
 def assert_nothing_is_left(pulsar: Stack) -> None:
     """The cluster is as it was before Headgate."""
     assert call(pulsar.cluster, "GET", "/admin/v2/brokers/configuration/values").json() == {}

@@ -14,7 +14,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.units import UserError
-from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.private_net import why_not_private
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -90,70 +89,6 @@ def test_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, ka
     assert refused.pids == {}
     with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as mended:
         assert serving_brokers(mended) == {1}
-
-
-@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
-def test_wanted_port_in_use_is_refused_and_remembered_one_replaced(
-    tmp_path: Path, kafka_jars: tuple[Path, ...]
-) -> None:
-    with EmbeddedKafka(tmp_path / "a", kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as first:
-        port = int(first.bootstrap_servers.rsplit(":", 1)[1])
-        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is in use"):
-            EmbeddedKafka(tmp_path / "b", kafka_jars, ports=[port]).start()
-        remembered = (tmp_path / "a" / "cluster.json").read_text().replace(first._identity.cluster_id, "x" * 22)
-        (tmp_path / "b" / "cluster.json").write_text(remembered)
-        with EmbeddedKafka(tmp_path / "b", kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as second:
-            assert second.bootstrap_servers != first.bootstrap_servers
-            assert serving_brokers(second) == {1}
-
-
-def parent_of_a_broker(data_dir: Path, *, tied: bool) -> tuple["subprocess.Popen[str]", int]:
-    """Start a Python process that starts a broker; return it and the broker's pid once that serves."""
-    script = (
-        "import time; from pathlib import Path; import deploy.java.jvm\n"
-        "from deploy.embedded.kafka import EmbeddedKafka; from deploy.java.jars import default_cache_dir, ensure_jars\n"
-        f"deploy.java.jvm._ON_LINUX = {tied}\n"
-        "kafka_jars = ensure_jars('kafka', default_cache_dir())\n"
-        f"kafka = EmbeddedKafka(Path({str(data_dir)!r}), kafka_jars, heap_mebibytes={HEAP_MEBIBYTES})\n"
-        "kafka.start()\n"
-        "print(kafka.pids[1], flush=True); time.sleep(300)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    with parent.stdout:
-        return parent, int(parent.stdout.readline())
-
-
-@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_broker_dies_with_a_killed_parent(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
-    parent, broker = parent_of_a_broker(tmp_path, tied=True)
-    assert is_running(broker)
-    parent.kill()
-    parent.wait()
-    eventually("the broker has ended", lambda: not is_running(broker))
-
-
-@pytest.mark.long  # varies `test_second_start` and `tests/deploy/java/test_jvm.py`
-def test_next_start_ends_a_broker_left_behind(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
-    parent, orphan = parent_of_a_broker(tmp_path, tied=False)
-    parent.kill()
-    parent.wait()
-    assert is_running(orphan)
-    with EmbeddedKafka(tmp_path, kafka_jars, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
-        assert not is_running(orphan)
-        assert serving_brokers(kafka) == {1}
-
-
-@pytest.mark.long  # as in `test_loop_throttle`, where a loop reads it
-def test_killed_broker_leaves_the_cluster_and_comes_back(tmp_path: Path, kafka_jars: tuple[Path, ...]) -> None:
-    with EmbeddedKafka(tmp_path, kafka_jars, brokers=2, heap_mebibytes=HEAP_MEBIBYTES) as kafka:
-        eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
-        kill_broker(kafka, 2)
-        assert set(kafka.pids) == {1}
-        eventually("one serves", lambda: serving_brokers(kafka) == {1})
-        kafka.start_broker(2)
-        eventually("both serve", lambda: serving_brokers(kafka) == {1, 2})
 
 
 @pytest.fixture

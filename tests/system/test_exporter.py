@@ -415,27 +415,6 @@ def looks_at_a_start(topics: Topics) -> list[Look]:
     return seen
 
 
-@pytest.mark.long  # varies `test_a_topic_that_is_deleted`
-def test_topics_and_partitions_that_appear_later_are_followed(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_REFRESH_SECONDS", 0.2)
-    loop = loop_from_now(min_hold="0s")
-    with Running(topics) as running:
-        # Nothing to catch up with.
-        eventually("the exporter is ready", running.is_ready)
-        assert running.samples("headgate_throttle_factor") == {}
-        topics.create()
-        topics.play(loop, log_dirs(300))
-        assert running.shows("headgate_throttle_factor", {("payments",): 0.5})
-        assert running.shows("headgate_volume_usable_bytes", {("1", "payments", "/a"): 300})
-        topics.extend("decided.throttle", partitions=2)
-        orders = loop_from_now(cluster="orders")
-        orders.step(log_dirs(50, cluster="orders"))
-        second = [record for record in orders.records if record.topic == virtual.DECIDED]
-        topics.write(*second, partition=1)
-        assert running.shows("headgate_throttle_factor", {("payments",): 0.5, ("orders",): 0.0})
-        assert running.is_ready()
-
-
 @pytest.mark.parametrize(
     ("survey_seconds", "has_led_before"),
     [(0.1, False), (60.0, False), (0.1, True), (3.0, True)],
@@ -467,21 +446,6 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed(
 
         eventually("it reads again", reads_again)
         assert running.is_ready()
-
-
-@pytest.mark.long  # varies `test_a_topic_that_is_deleted`
-def test_readings_older_than_they_may_count_are_not_read(topics: Topics) -> None:
-    topics.create(stamps="CreateTime")
-    now_ms = time.time_ns() // 1_000_000
-    old, new = loop_from_now(), loop_from_now()
-    old.step(log_dirs(300, cluster="old", broker=1))
-    new.step(log_dirs(400, cluster="new", broker=1))
-    topics.write(old.records[0], timestamp_ms=now_ms - 16 * 60_000)
-    topics.write(new.records[0], timestamp_ms=now_ms - 4 * 60_000)
-    with Running(topics) as running:
-        assert running.shows("headgate_volume_usable_bytes", {("1", "new", "/a"): 400})
-        (age,) = running.samples("headgate_observation_age_seconds").values()
-        assert 240 <= age < 300
 
 
 def test_dead_letters_count_from_the_start_of_the_exporter(topics: Topics) -> None:

@@ -35,7 +35,6 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, outcome_of
 from connectors.kafka.connection import LOGGER, KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
 from connectors.kafka.topic_admin import check_topics, create_topics
@@ -54,7 +53,7 @@ from policies.units import UserError, parse_duration
 from policies.wire import observation_event
 from tests.system.doctor import carry_out, examined
 from tests.system.loop import UNHURRIED, Headgate, Topic, await_ready, http_get, produce, write_settings
-from tests.system.processes import command_line, freeze
+from tests.system.processes import command_line
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
 
@@ -299,33 +298,6 @@ def test_an_unknown_authority_is_an_error_that_says_so(broker: Secured, watch: W
     collector, readings = watch({**broker.sasl(), "tls": {"ca_file": broker.file("client.pem")}})
     assert poll(collector, readings) == [("c", Outcome.ERROR)]
     assert "certificate verify failed" in (readings[0].detail or "")
-
-
-def poll_log_dirs_alone(broker: Secured) -> Outcome:
-    """Ask a broker that is known, in a client that stays: its stuck handshakes must end."""
-    client = ClusterClient(KafkaConnection(**broker.sasl()), 0.5)
-    try:
-        known = KafkaBroker(1, LOOPBACK, broker.sasl_port, None, fenced=False)
-        client._learn([known])
-        for _ in range(3):
-            ((_, answer),) = client.log_dirs([known])
-            assert len(client._handshakes.began) <= 2
-        return outcome_of(answer)
-    finally:
-        client.close()
-
-
-@pytest.mark.long  # varies `test_a_wrong_password_is_unauthorized` and `test_a_password_corrected_on_disk`
-def test_a_broker_that_hangs_before_the_handshake_is_a_timeout(broker: Secured, watch: Watching) -> None:
-    collector, readings = watch({**broker.sasl(), "timeout": parse_duration("2s")})
-    freeze(broker.pid)
-    try:
-        for _ in range(2):
-            assert poll(collector, readings) == [("c", Outcome.TIMEOUT)]
-            assert poll_log_dirs_alone(broker) == Outcome.TIMEOUT
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-    eventually("it answers again", lambda: poll(collector, readings) == ALL_READ)
 
 
 def test_a_password_corrected_on_disk_is_picked_up(broker: Secured, watch: Watching, tmp_path: Path) -> None:
@@ -666,14 +638,3 @@ def test_what_the_doctor_says_is_not_allowed_is_allowed_by_the_lines_that_it_say
 
 def all_good(answers: dict[str, Result]) -> bool:
     return all(each.is_good for each in answers.values())
-
-
-@pytest.mark.long  # varies `test_a_wrong_password_is_unauthorized` and `test_a_password_corrected_on_disk`
-def test_a_wrong_password_is_told_once_and_shown_nowhere(broker: Secured) -> None:
-    answers = examined({"kafka": plain(broker.sasl(password="wrong-but-secret"))})
-    assert answers["loop Kafka, brokers"].verdict is Verdict.NOT_ALLOWED
-    assert "refuses the login" in answers["loop Kafka, brokers"].detail
-    assert {answers[f"loop Kafka, {each}"].detail for each in ("topics", "rights")} == {
-        "skipped: the cluster does not answer, or refuses the login"
-    }
-    assert "wrong-but-secret" not in str(answers)

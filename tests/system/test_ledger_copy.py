@@ -3,8 +3,6 @@
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 
 from connectors.bookkeeper import gateway
-from connectors.bookkeeper.copier import CONCURRENCY, CopyReplication, LedgerCluster, LedgerCopier
+from connectors.bookkeeper.copier import CONCURRENCY, LedgerCluster, LedgerCopier
 from connectors.bookkeeper.copy_journal import (
     PROVENANCE,
     CopiedLedger,
@@ -28,7 +26,7 @@ from connectors.bookkeeper.copy_journal import (
     CopyResult,
     DeleteOutcome,
 )
-from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError, support_jars
+from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.switching.reconciler import REQUESTED_COPIES
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
@@ -302,31 +300,6 @@ def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> 
     assert two.ledgers.read(two.new, ledger_id) == [b"1", b"2"]
 
 
-@pytest.mark.long  # varies the one of `test_killed_between_intent_and_creation`
-def test_many_killed_between_their_intents_and_creation_are_copied_all_the_same(two: Two) -> None:
-    ids = [next(_ids) for _ in range(24)]
-    for number, each in enumerate(ids):
-        two.ledgers.write(two.old, each, some_entries(number))
-    two.jvm.start()
-    with two.copier(wrap=lambda journal: KillsAfterIntent(journal, two.jvm)) as copier:
-        assert {result.outcome for result in copy_all(copier, ids)} == {CopyOutcome.COPIED}
-    for each in ids:
-        assert two.ledgers.read(two.new, each) == two.ledgers.read(two.old, each)
-
-
-@pytest.mark.long  # varies `test_killed_while_writing`
-def test_many_that_fail_between_completion_and_their_note_count_as_built(two: Two) -> None:
-    ids = [next(_ids) for _ in range(24)]
-    for each in ids:
-        two.ledgers.write(two.old, each, [b"1"])
-    with two.copier(wrap=FailsToComplete) as copier:
-        first = [result.outcome for result in copy_all(copier, ids)]
-        assert set(first) <= {CopyOutcome.JOURNAL_FAILED, CopyOutcome.COPIED}
-        assert CopyOutcome.JOURNAL_FAILED in first
-        assert {result.outcome for result in copy_all(copier, ids)} == {CopyOutcome.BUILT}
-    assert all(record.copied for each in ids if (record := two.journal().find(each)))
-
-
 def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(two: Two, ledger_id: int) -> None:
     entries = [secrets.token_bytes(10_000) for _ in range(20)]
     two.ledgers.write(two.old, ledger_id, entries)
@@ -393,32 +366,6 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
         assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
 
 
-@pytest.mark.long  # varies `tests/deploy/java/test_jvm.py`
-def test_the_jvm_dies_with_the_process_that_started_it(two: Two, tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from connectors.bookkeeper.gateway import BookKeeperJvm\n"
-        "jvm = BookKeeperJvm(Path(sys.argv[1]), [Path(p) for p in sys.argv[3:]], Path(sys.argv[2]))\n"
-        "jvm.start(); print(jvm.pid, flush=True); time.sleep(600)"
-    )
-    jars = [str(jar) for jar in (*two.jars, *support_jars())]
-    command = [sys.executable, "-c", code, str(find_java()), str(tmp_path), *jars]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        pid = next(int(line) for line in lines if line.strip().isdigit())
-        assert Path(f"/proc/{pid}").exists()
-        process.kill()
-    eventually("the JVM is gone", lambda: not Path(f"/proc/{pid}").exists())
-
-
-@pytest.mark.long  # varies `test_a_missing_jar`
-def test_a_jvm_that_cannot_start_says_why(two: Two, tmp_path: Path) -> None:
-    jars = [tmp_path / jar.name for jar in (*two.jars, *support_jars())]
-    jvm = BookKeeperJvm(find_java(), jars, tmp_path)
-    with pytest.raises(JvmDiedError, match=r"does not start: .*py4j\.GatewayServer"):
-        jvm.start()
-
-
 def test_a_missing_jar_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no jar bookkeeper-server-\*\.jar"):
         BookKeeperJvm(find_java(), support_jars(), tmp_path)
@@ -444,34 +391,6 @@ def test_a_source_whose_bookie_is_dead_is_unreadable(two: Two, ledger_id: int) -
 def test_a_source_ledger_that_does_not_exist_is_missing(two: Two, ledger_id: int) -> None:
     with two.copier() as copier:
         assert copier.copy(ledger_id).outcome is CopyOutcome.SOURCE_MISSING
-    assert not two.exists(two.new, ledger_id)
-
-
-@pytest.mark.long  # varies `test_a_source_whose_bookie_is_dead`
-@pytest.mark.parametrize(
-    ("side", "outcome"),
-    [("source", CopyOutcome.SOURCE_UNREACHABLE), ("target", CopyOutcome.TARGET_UNREACHABLE)],
-)
-def test_a_cluster_whose_zookeeper_does_not_answer_is_unreachable(
-    two: Two, ledger_id: int, free_port: int, side: str, outcome: CopyOutcome
-) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    away = f"zk+hierarchical://127.0.0.1:{free_port}/ledgers"
-    clusters = {"source": two.cluster(two.old), "target": two.cluster(two.new)}
-    clusters[side] = replace(clusters[side], metadata_service_uri=away)
-    timeout = timedelta(seconds=20)
-    copier = LedgerCopier(two.jvm, clusters["source"], clusters["target"], two.journal(), timeout=timeout)
-    try:
-        assert copier.copy(ledger_id).outcome is outcome
-    finally:
-        copier.close()
-
-
-@pytest.mark.long  # varies `test_a_source_whose_bookie_is_dead`
-def test_a_target_with_too_few_bookies_says_so(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    with two.copier(replication=CopyReplication(ensemble_size=3, write_quorum=2, ack_quorum=2)) as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.NOT_ENOUGH_BOOKIES
     assert not two.exists(two.new, ledger_id)
 
 
@@ -576,23 +495,6 @@ def past_taken_ids(two: Two) -> None:
     two.ledgers.make(two.new, [])
 
 
-class StopsAfterIntent:
-    """A journal whose user dies as soon as it has written an intent, once."""
-
-    def __init__(self, journal: CopyJournal) -> None:
-        self._journal, self._armed = journal, True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        record = self._journal.intend(ledger_id, target_id)
-        if self._armed:
-            self._armed = False
-            raise ZnodeError("killed right after")
-        return record
-
-
 def new_id_of(result: CopyResult) -> int:
     assert result.outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT), result
     assert result.target is not None
@@ -643,22 +545,6 @@ def test_a_new_id_is_one_of_those_that_an_advanced_generator_gives(two: Two) -> 
             client.delete("/" + two.new.partition("/")[2] + "/ledgers/idgen-long", recursive=True)
 
 
-@pytest.mark.long  # varies `test_killed_between_intent_and_creation`
-@under_new_ids
-def test_killed_between_intent_and_creation_a_new_id_is_not_drawn_again(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
-    foreign(two, ledger_id)
-    with two.copier(wrap=StopsAfterIntent) as copier:
-        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.JOURNAL_FAILED
-        intended = two.journal().find(ledger_id)
-        assert intended is not None
-        assert intended.target_id is not None
-        assert not two.exists(two.new, intended.target_id)
-        assert new_id_of(copier.copy(ledger_id, new_id=True)) == intended.target_id
-    assert two.ledgers.read(two.new, intended.target_id) == [b"1", b"2"]
-    assert two.ledgers.read(two.new, ledger_id) == [b"else"]
-
-
 @under_new_ids
 def test_our_copy_under_a_new_id_is_deleted_and_nothing_else_is(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
@@ -674,20 +560,6 @@ def test_our_copy_under_a_new_id_is_deleted_and_nothing_else_is(two: Two, ledger
     assert two.ledgers.read(two.new, ledger_id) == [b"else"]
 
 
-@pytest.mark.long  # varies `test_killed_while_writing`
-@under_new_ids
-def test_a_partial_copy_under_a_new_id_is_known_as_ours(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1", b"2"])
-    made = two.ledgers.make(two.new, [])
-    two.ledgers.delete(two.new, made)
-    record = two.journal().intend(ledger_id, made)
-    two.ledgers.write(two.new, made, [b"1"], {PROVENANCE: record.provenance.encode()})
-    with two.copier() as copier:
-        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.OWN_PARTIAL
-        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
-        assert two.ledgers.read(two.new, new_id_of(copier.copy(ledger_id, new_id=True))) == [b"1", b"2"]
-
-
 @under_new_ids
 def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
@@ -698,29 +570,6 @@ def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two:
         assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.TARGET_FAILED
         assert new_id_of(copier.copy(ledger_id, new_id=True)) != taken
     assert two.ledgers.read(two.new, taken) == [b"else"]
-
-
-@pytest.mark.long  # varies `test_a_copy_under_a_new_id`
-@under_new_ids
-def test_what_could_not_have_its_own_id_gets_a_new_one_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    foreign(two, ledger_id)
-    with two.copier() as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.FOREIGN_CONFLICT
-        made = new_id_of(copier.copy(ledger_id, new_id=True))
-        assert made != ledger_id
-        back = copier.copy(ledger_id)
-        assert (back.outcome, f"id {made}" in back.detail) == (CopyOutcome.TARGET_FAILED, True)
-    assert two.ledgers.read(two.new, made) == [b"1"]
-
-
-@pytest.mark.long  # varies `test_a_copy_under_a_new_id`
-@under_new_ids
-def test_a_copy_that_has_its_own_id_already_keeps_it_when_the_strategy_changes(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    with two.copier() as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
-        assert new_id_of(copier.copy(ledger_id, new_id=True)) == ledger_id
 
 
 # --- the journal
@@ -790,21 +639,3 @@ def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
     with pytest.raises(ZnodeConflictError):
         journal.forget(stale)
     assert journal.find(ledger_id) == complete
-
-
-@pytest.mark.long  # varies `test_killed_between_intent_and_creation`
-def test_a_journal_that_is_away_lets_nothing_be_created(two: Two, ledger_id: int, free_port: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    away = ZooKeeperConnection(servers=f"127.0.0.1:{free_port}", timeout="0.5s")
-    session = ZooKeeperSession("away", away)
-    source, target = two.cluster(two.old), two.cluster(two.new)
-    journal = CopyJournal(session, "/x", source=source.instance_id, target=target.instance_id)
-    copier = LedgerCopier(two.jvm, source, target, journal)
-    try:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED
-        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.FAILED
-        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.FAILED
-    finally:
-        copier.close()
-        session.close()
-    assert not two.exists(two.new, ledger_id)

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,27 +111,6 @@ def test_a_broker_that_hangs_is_a_timeout_and_delays_nobody(kafka: EmbeddedKafka
     finally:
         os.kill(kafka.pids[2], signal.SIGCONT)
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
-
-
-@pytest.mark.long  # varies `test_a_broker_that_hangs`
-def test_a_hanging_bootstrap_server_is_not_waited_for(kafka: EmbeddedKafka) -> None:
-    watches = [Watch(kafka.bootstrap_servers, timeout="1h") for _ in range(4)]  # each draws a server of its own
-    freeze(kafka.pids[2])
-    try:
-        with ThreadPoolExecutor(4) as several:
-            for each in watches:
-                several.submit(each.poll)
-            try:
-                eventually("the cluster is read", lambda: all("payments" in each.came for each in watches))
-            finally:
-                os.kill(kafka.pids[2], signal.SIGCONT)  # else the polls of its disks last for an hour
-    finally:
-        os.kill(kafka.pids[2], signal.SIGCONT)
-        for each in watches:
-            each.collector.close()
-    watch = Watch(kafka.bootstrap_servers)
-    eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
-    watch.collector.close()
 
 
 def test_a_killed_broker_is_unreachable_fenced_and_read_again_when_it_is_back(

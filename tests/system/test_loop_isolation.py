@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 import pytest
@@ -161,57 +160,6 @@ def test_a_namespace_is_promised_something_else_by_command_and_back(world: World
         said = loop.command("promise", rules, "--cluster", CLUSTER, "--namespace", NAMESPACE)
         assert said.startswith(f"promised: {promised}. {NAMESPACE} "), said
         assert loop.decided("placement", NAMESPACE)[-1].data["promise"] == promised
-
-
-@pytest.mark.long  # varies `test_a_bookie_without_rack_info`
-@pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_each_join_is_one_leak_window_in_the_histogram(world: World, number: int) -> None:
-    loop, joins = world.loop, [f"bk{number}-{each}:3181" for each in range(number)]
-    count, total = (f"headgate_bookie_leak_window_seconds_{what}" for what in ("count", "sum"))
-    before = {name: loop.metric(name) for name in (count, total)}
-    windows = []
-    for bookie in joins:
-        said = world.join(bookie)
-        since_ms = instant_ms(said["quarantined_at"]) - world.metadata.registered(bookie).ctime
-        assert said["leak_window_seconds"] == pytest.approx(since_ms / 1000)
-        windows.append(said["leak_window_seconds"])
-    eventually("each is counted", lambda: loop.metric(count) - before[count] == len(joins))
-    assert loop.metric(total) - before[total] == pytest.approx(sum(windows))
-    assert all(len(loop.carried_out(bookie)) == 1 for bookie in joins)
-    assert all(loop.statuses("unassigned-bookie", bookie) == ["firing", "resolved"] for bookie in joins)
-    percent = quantiles(windows, n=100, method="inclusive")
-    _print(f"leak window of {len(joins)} joins: p50 {percent[49] * 1000:.0f} ms, p99 {percent[98] * 1000:.0f} ms")
-    for bookie in joins:
-        world.leave(bookie)
-
-
-@pytest.mark.long  # as in the next test, whose bookie is killed after its session expired
-def test_a_killed_bookie_counts_until_its_session_has_expired_and_again_when_it_is_back(world: World) -> None:
-    loop, killed = world.loop, world.members[1]
-    loop.await_placement(NAMESPACE, verdict="isolated", candidates=world.member_ids)
-    said_before = len(loop.decided("placement", NAMESPACE))
-    killed_ms = _now_ms()
-    with world.killed(killed):
-        last_seen_ms = _await_gone(world, killed.bookie_id)
-        assert last_seen_ms - killed_ms > 1_000, "its session ended at once: the test shows nothing"
-
-        survivor = world.members[0].bookie_id
-        short = loop.await_placement(NAMESPACE, verdict="infeasible", candidates=[survivor])
-        infeasible = loop.await_alert("placement-infeasible", NAMESPACE, "firing")
-        missing = loop.await_alert("group-member-missing", killed.bookie_id, "firing")
-        # Nothing at all was said of it while its node was there, by the time before which ZooKeeper showed it to us.
-        assert loop.decided("placement", NAMESPACE)[said_before].offset == short.offset
-        assert min(short.appended_ms, infeasible.appended_ms) >= last_seen_ms
-        assert missing.appended_ms >= last_seen_ms + MISSING_SECONDS * 1000
-        assert [a.offset for a in loop.alerts("group-member-missing", killed.bookie_id)] == [missing.offset]
-        seen = [_lists(reading, killed.bookie_id) for reading in loop.readings("bookies") if _is_ok(reading, killed_ms)]
-        assert sum(seen) >= 2, "it was not even read while its session lived"
-        gone_ms, later_ms = last_seen_ms - killed_ms, short.appended_ms - last_seen_ms
-        _print(f"kill -9 → session gone {gone_ms} ms, → placement {later_ms} ms later")
-
-    loop.await_placement(NAMESPACE, verdict="isolated", candidates=world.member_ids)
-    loop.await_alert("placement-infeasible", NAMESPACE, "resolved")
-    loop.await_alert("group-member-missing", killed.bookie_id, "resolved")
 
 
 @pytest.mark.long  # varies `test_a_bookie_without_rack_info`

@@ -50,25 +50,6 @@ def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
     call(cluster, "POST", path, {"rack": f"/{group}"})
 
 
-@pytest.mark.long  # the reason for Headgate, not a test of it
-def test_without_headgate_data_lands_on_the_bookie_that_nobody_assigned(cluster: PulsarCluster) -> None:
-    namespace = "t/without"
-    before, *topics = promised(cluster, namespace)
-    first, second, *_ = cluster.bookies
-    third = cluster.add_bookie()
-    with cluster.zookeeper.client() as client:
-        produce(cluster, before, 6)
-        assert set(ledgers(cluster, before).values()) == {frozenset({first.bookie_id, second.bookie_id})}
-        assert Metadata(client).ledgers_on(third.bookie_id, namespace) == set()
-        first.kill()
-        eventually("its session has expired", lambda: first.registration() is None)
-        for topic in topics:
-            produce(cluster, topic, 1)
-        ensembles = [bookies for topic in topics for bookies in ledgers(cluster, topic).values()]
-        assert ensembles == [frozenset({second.bookie_id, third.bookie_id})] * len(topics)
-        assert len(Metadata(client).ledgers_on(third.bookie_id, namespace)) >= len(topics)
-
-
 def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assigned(
     cluster: PulsarCluster, loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:

@@ -1,14 +1,10 @@
 """The query in a process of its own: killed at any moment, fed with garbage, robbed of its JVM."""
 
 import base64
-import json
 import os
-import shutil
 import signal
-import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle
@@ -17,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from policies.decisions import deterministic_id
 from policies.observations import Outcome
-from policies.policy import TickReason
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
@@ -147,122 +141,6 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         query.headgate.__exit__()
 
 
-@pytest.mark.long  # the faults of `test_faults` kill it once, and compare byte for byte
-@pytest.mark.parametrize("kills", [[2], range(4)], ids=["once", "four times"])
-def test_a_query_killed_at_any_moment_goes_on_with_the_ids_and_numbers_of_an_unbroken_run(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, kills: Iterable[int]
-) -> None:
-    prefix, clusters = settings["topics"]["prefix"], ["a", "b", "c"]
-    observed = f"{prefix}.observed.log-dirs"
-    create_topics(settings, tmp_path)
-    with Topic(loop_kafka, f"{prefix}.decided.throttle") as decided:
-        for kill in kills:
-            with query_in(tmp_path) as query:
-                await_ready(query, settings["http"]["port"])
-                started = time.monotonic()
-                while time.monotonic() - started < 1.0 + 0.37 * kill:
-                    for cluster in clusters:
-                        produce(loop_kafka, observed, (cluster, reading(cluster, 1000 + time.time_ns() % 900_000)))
-                query.kill()
-        last = {cluster: 100_000 * (n + 1) for n, cluster in enumerate(clusters)}
-        produce(loop_kafka, observed, *((cluster, reading(cluster, usable)) for cluster, usable in last.items()))
-        with query_in(tmp_path):
-
-            def settled() -> bool:
-                newest = {d["cluster"]: d["factor"] for d in decided.data()}
-                return all(newest.get(c) == pytest.approx((last[c] - 1) / 999_998) for c in clusters)
-
-            eventually("the last readings are decided on", settled)
-        _assert_unbroken(decided, clusters)
-
-
-@pytest.mark.long  # varies `test_faults`
-def test_a_timer_set_before_a_kill_fires_after_it_and_nothing_but_ticks_makes_batches(shared: SharedQuery) -> None:
-    """The heartbeat of a silent cluster: no record comes but ticks, and the tick of its timer names its reason."""
-    with shared.decided() as decided, Topic(shared.servers, f"{shared.prefix}.ticks") as ticks:
-        shared.observe(SILENT, 500_000)
-        eventually("a first decision", lambda: _distinct(decided, SILENT) != [])
-        before = len(ticks.entries())
-        shared.kill()
-        shared.await_ready()
-        eventually("the heartbeat", lambda: len(_distinct(decided, SILENT)) >= 2)
-        batches = shared.metric("headgate_query_batch_duration_seconds_count")
-        first = next(entry for entry in decided.entries() if entry.key == SILENT)
-        due_ms = first.appended_ms + (HEARTBEAT_SECONDS - 1) * 1000
-
-        def is_ticked() -> bool:
-            timers = [each for each in ticks.entries()[before:] if each.key == TickReason.TIMER.value]
-            return any(each.appended_ms >= due_ms for each in timers)
-
-        eventually("the tick of its timer", is_ticked)
-        assert batches <= 1 + len(ticks.entries()[before:]), "at the start, and for each tick"
-
-
-@pytest.mark.long  # as in `test_faults`, whose checkpoint is deleted while all of them run
-def test_every_consumer_follows_a_query_that_lost_its_checkpoint_at_once(
-    settings: dict[str, Any], tmp_path: Path, loop_kafka: str, free_tcp_port_factory: Callable[[], int]
-) -> None:
-    """Exporter and quota actuator run on; a new subject's numbers and one that is known go on growing."""
-    prefix = settings["topics"]["prefix"]
-    # Valid for three heartbeats of an hour: nobody follows only because what was in force has expired.
-    entity = {"client_id": f"lost-{prefix}", "base": "10MB"}
-    cluster = {"kafka": {"bootstrap_servers": loop_kafka}, "quotas": {"entities": [entity], "max_told_wait": "none"}}
-    act_port, export_port = free_tcp_port_factory(), free_tcp_port_factory()
-    settings |= {"clusters": {"a": cluster}}
-    create_topics(settings, tmp_path)
-    acting = write_settings(tmp_path / "act.yaml", **{**settings, "http": {"port": act_port}})
-    showing = write_settings(tmp_path / "export.yaml", **{**settings, "http": {"port": export_port}})
-    observed, port = f"{prefix}.observed.log-dirs", settings["http"]["port"]
-
-    def shown(factor: float) -> bool:
-        _, page = http_get(export_port, "/metrics") or (0, "")
-        stale = 'headgate_decision_stale{cluster="a",policy="throttle"} 0.0'
-        return f'headgate_throttle_factor{{cluster="a"}} {factor}' in page and stale in page
-
-    with (
-        Topic(loop_kafka, f"{prefix}.decided.throttle") as decided,
-        Topic(loop_kafka, f"{prefix}.audit") as audit,
-        Topic(loop_kafka, f"{prefix}.decided.alerts") as alerts,
-        Headgate(["act", "-s", str(acting)], tmp_path / "act.log"),
-        Headgate(["export", "-s", str(showing)], tmp_path / "export.log"),
-    ):
-
-        def carried_out(decision: dict[str, Any]) -> bool:
-            return any(d.get("decision_id") == decision["decision_id"] and "outcome" in d for d in audit.data())
-
-        with query_in(tmp_path) as query:
-            await_ready(query, port)
-            produce(loop_kafka, observed, ("a", reading("a", 0)))
-            eventually("the stop is shown", lambda: shown(0.0))
-            eventually("the stop is carried out", lambda: carried_out(decided.data()[-1]))
-            query.kill()
-        before = decided.data()
-        shutil.rmtree(tmp_path / "data" / "checkpoint")
-        produce(loop_kafka, observed, ("a", reading("a", 1_000_000)))
-        with query_in(tmp_path) as query:
-            await_ready(query, port)
-            eventually("the exporter follows", lambda: shown(1.0))
-            eventually("the actuator follows", lambda: carried_out(decided.data()[-1]))
-            eventually("the alert ends", lambda: [a["status"] for a in alerts.data()] == ["firing", "resolved"])
-        after = decided.data()[len(before) :]
-        assert min(d["sequence"] for d in after) > max(d["sequence"] for d in before)
-        assert {d["decision_id"] for d in after}.isdisjoint(d["decision_id"] for d in before)
-
-
-def _assert_unbroken(decided: Topic, clusters: list[str]) -> None:
-    """Per cluster: sequences without a gap, the deterministic id of each, and repeats identical to the byte."""
-    by_cluster: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for entry in decided.entries():
-        by_cluster[entry.data["cluster"]][entry.data["sequence"]].add(json.dumps(entry.event))
-        expected = deterministic_id("throttle", entry.key, entry.key, entry.data["sequence"])
-        assert entry.event["id"] == entry.data["decision_id"] == expected
-    assert sorted(by_cluster) == clusters
-    for sequences in by_cluster.values():
-        first = min(sequences)
-        assert sorted(sequences) == list(range(first, first + len(sequences)))
-        assert all(len(versions) == 1 for versions in sequences.values())
-
-
 def test_bad_records_become_dead_letters_and_the_query_goes_on(shared: SharedQuery) -> None:
     """One poison record a topic, one of each fault, and floods of garbage and of invented names before a good one."""
     servers, prefix, good = shared.servers, shared.prefix, reading(FED, 500_000)
@@ -345,19 +223,6 @@ def test_a_query_that_lost_its_jvm_shows_it_and_is_started_again_and_so_is_one_w
         assert not is_running(hanging)
         sequences = [d["sequence"] for d in _distinct(decided, ROBBED)]
         assert sequences == list(range(sequences[0], sequences[0] + 3))
-
-
-@pytest.mark.long  # as in `test_faults`, where one on a damaged checkpoint ends with the remedy, and is mended by it
-def test_a_query_that_keeps_failing_ends_with_one_line_and_a_status(settings: dict[str, Any], tmp_path: Path) -> None:
-    checkpoint = tmp_path / "data" / "checkpoint"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "metadata").write_text("not a checkpoint")
-    settings["stream"] = {"restart_limit": 1}
-    create_topics(settings, tmp_path)
-    with query_in(tmp_path) as query:
-        assert query.wait() == 2
-        last = query.output().strip().splitlines()[-1]
-        assert last.startswith("The query failed 2 times in a row"), query.output()
 
 
 def _jvm(headgate: Headgate) -> int:

@@ -133,19 +133,6 @@ def world(
         yield world
 
 
-@pytest.mark.long  # varies `test_a_longer_cut`
-def test_a_cut_shorter_than_the_watch_is_held_and_resumed(world: World) -> None:
-    loop, (owner, _, own) = world.loop, world.sharers()
-    session, mark = world.members[owner].session, loop.mark()
-    with world.cut(owner):
-        held = loop.await_decision(KEPT, owner, "hold", "connection_lost", since=mark)
-        assert 0 < held.data["seconds_left"] <= MONITOR_SECONDS
-    loop.await_decision(KEPT, owner, "resume", "reconnected", since=mark)
-    assert world.members[owner].session == session
-    assert loop.verdicts(KEPT, owner, own, since=mark) == []
-    assert loop.alerts(KEPT, "session-lost") == []
-
-
 def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: World) -> None:
     owner, other, own = world.sharers()
     before, mark = world.members[owner].session, world.loop.mark()
@@ -154,34 +141,6 @@ def test_a_longer_cut_loses_the_session_and_the_loop_guides_the_way_back(world: 
         world.take_over(KEPT, owner, SHARED, other)
     assert lost.data["session"] == before
     comes_back(world, owner, own, mark)
-
-
-@pytest.mark.long  # varies `test_a_longer_cut`
-@pytest.mark.parametrize(
-    "lose_checkpoint", [False, pytest.param(True, marks=pytest.mark.long)], ids=["state kept", "state lost"]
-)
-def test_who_has_no_session_when_headgate_is_killed_is_known_when_it_is_back(
-    world: World, *, lose_checkpoint: bool
-) -> None:
-    """Neither its session nor its registration is there to be read: with the state its bundles are known, too."""
-    loop, (owner, other, own) = world.loop, world.sharers()
-    mark = loop.mark()
-    with world.cut(owner):
-        loop.await_decision(KEPT, owner, "reconnect", "session_lost", since=mark)
-        eventually("its registration is gone", lambda: not world.is_registered(KEPT, owner))
-        with loop.dead(lose_checkpoint=lose_checkpoint):
-            world.take_over(KEPT, owner, SHARED, other)
-        labels = {"cluster": KEPT, "role": "broker"}
-        eventually("it is known", lambda: loop.metric("headgate_sessions", status="session_lost", **labels) == 1)
-        eventually("so is the other", lambda: loop.metric("headgate_sessions", status="established", **labels) == 1)
-        again = mark if not lose_checkpoint else loop.mark()
-    if lose_checkpoint:
-        world.members[owner].register()
-        loop.await_decision(KEPT, owner, "recover", "session_reestablished", since=again)
-        world.members[owner].own(own)
-        loop.await_decision(KEPT, owner, "resume", "recovered", since=again)
-    else:
-        comes_back(world, owner, own, again)
 
 
 def comes_back(world: World, name: str, own: str, mark: int) -> None:
@@ -199,26 +158,6 @@ def comes_back(world: World, name: str, own: str, mark: int) -> None:
     resume = loop.await_decision(KEPT, name, "resume", "recovered", since=mark)
     assert resume.data["recovery_seconds"] > 0
     loop.await_alert(KEPT, "session-lost", f"{KEPT}/{name}", "resolved")
-
-
-@pytest.mark.long  # varies `test_a_longer_cut`
-def test_a_node_of_the_old_session_is_waited_for_and_owned_when_it_is_deleted(world: World) -> None:
-    loop, (owner, _, own) = world.loop, world.sharers()
-    old, mark = world.members[owner], loop.mark()
-    world.start(KEPT, owner)  # the platform has started its successor before the old process has ended
-    waits = loop.await_decision(KEPT, owner, "wait", "old_session", bundle=own, since=mark)
-    assert waits.data["node_session"] == old.session != waits.data["session"]
-    assert 0 < waits.data["seconds_left"] <= WAIT_SECONDS
-    for bundle in (own, SHARED):
-        old.release(bundle)
-        loop.await_decision(KEPT, owner, "re-own", "absent", bundle=bundle, since=mark)
-        world.members[owner].own(bundle)
-        loop.await_decision(KEPT, owner, "keep", "own_session", bundle=bundle, since=mark)
-    decided = loop.verdicts(KEPT, owner, own, since=mark)
-    # Registration and bundles are two readings: the new session may be known before its bundles are read again.
-    assert [each for each in decided if each != ("wait", "unread")] == [
-        ("wait", "old_session"), ("re-own", "absent"), ("keep", "own_session"),
-    ]  # fmt: skip
 
 
 def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody_down(world: World) -> None:

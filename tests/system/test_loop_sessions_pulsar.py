@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,32 +189,6 @@ def frozen(seconds: float) -> Callable[[World], None]:
     return happen
 
 
-def shut_down_in_order(down_seconds: float, slow_seconds: float = 0.0) -> Callable[[World], None]:
-    """Ended with SIGTERM, away, and started; `slow_seconds` of the start it hangs."""
-
-    def happen(world: World) -> None:
-        world.broker.stop()
-        time.sleep(down_seconds)
-        with ThreadPoolExecutor(1) as workers:
-            starting = workers.submit(world.broker.start)
-            if slow_seconds:
-                eventually("it has begun to start", lambda: world.broker.is_alive)
-                time.sleep(1.0)
-                with world.broker.frozen():
-                    time.sleep(slow_seconds)
-            starting.result()
-
-    return happen
-
-
-def away_for_as_long_as_a_zombie(world: World) -> None:
-    shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1)(world)
-
-
-def away_for_as_long_as_a_zombie_and_slow_to_start(world: World) -> None:
-    shut_down_in_order(ZOMBIE_AFTER_SECONDS + 1, 4)(world)
-
-
 def make_a_zombie(world: World, *, by_an_outage: bool) -> tuple[int, float]:
     """Gives when the broker's registration went for good, and what had been decided by then.
 
@@ -302,34 +275,6 @@ def _read_gone_ms(ownerships: Sequence[Entry], of_nodes: Entry) -> float:
 def _fetched_ms(reading: Entry) -> float:
     """From when on it counts: of a health check that took long, its beginning."""
     return reading.appended_ms - float(reading.data.get("age_ms") or 0)
-
-
-THREE_TROUBLES = (zookeeper_away(2), frozen(4), away_for_as_long_as_a_zombie_and_slow_to_start)
-TWENTY_TROUBLES = (
-    *(zookeeper_away(seconds) for seconds in (0, 0, 0, 0, 0.5, 0.5, 0.5, 1, 1, 2, 2, 4)),
-    *(frozen(seconds) for seconds in (0.5, 1, 2, 4)),
-    shut_down_in_order(0),
-    away_for_as_long_as_a_zombie,
-    shut_down_in_order(0, slow_seconds=2),
-    shut_down_in_order(0, slow_seconds=4),
-)
-
-
-@pytest.mark.long  # the rules are in unit tests, and a broker that thaws in the test below
-@pytest.mark.parametrize("troubles", [THREE_TROUBLES, TWENTY_TROUBLES], ids=["three", "twenty"])
-def test_shorter_outages_slow_starts_and_orderly_shutdowns_make_no_zombie(
-    world: World, troubles: Sequence[Callable[[World], None]]
-) -> None:
-    mark, began_ms = world.loop.mark(), time.time() * 1000
-    for happen in troubles:
-        happen(world)
-    world.await_well()
-    assert world.registered()
-    for cluster in (CLUSTER, NODES_ONLY):
-        zombies = world.loop.alerts(cluster, "zombie-member")
-        assert not [said for said in zombies if said.appended_ms > began_ms and said.data["status"] == "firing"]
-        verdicts = world.loop.verdicts_of_cluster(cluster, mark)
-        assert not [each for each in verdicts if each[1] in ("restart", "shutdown") or each[2] == "shutdown_budget"]
 
 
 @pytest.mark.long  # varies `test_a_zombie`

@@ -209,26 +209,6 @@ def test_a_switch_by_hand_is_rolled_back_after_a_lost_checkpoint_and_its_copies_
         assert brokers.registry("directive") == {"epoch": 1, "target": NEW}, "attributions only"
 
 
-@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
-def test_the_copies_of_a_switch_that_was_rolled_back_are_deleted_when_its_window_ends(
-    clusters: Clusters, loop: SwitchLoop
-) -> None:
-    """On a slow machine the shorter window ends before the rollback is commanded, and the longer one serves."""
-    for name in (DELETED, DELETED_LATER):
-        with BrokerCluster(clusters, name, loop.kafka, loop.prefix) as brokers:
-            source = switch_by_hand(clusters, loop, brokers)
-            status, said = loop.cli("rollback", "--cluster", name, "--yes")
-            if "WINDOW_EXPIRED" in said and name is not DELETED_LATER:
-                continue
-            assert status == 0, said
-            loop.await_stage(name, "rolled_back")
-            ids = list(brokers.ledgers)
-            eventually("the copies are deleted", lambda: not clusters.ledger_ids(NEW, ids))  # noqa: B023
-            assert brokers.attributions() == {key: {OLD} for key in brokers.ledgers}
-            assert clusters.tree(f"/{OLD}") == source
-            return
-
-
 def switch_by_hand(clusters: Clusters, loop: SwitchLoop, brokers: BrokerCluster) -> Tree:
     """Switch a cluster by commands up to its hold; returns what the old BookKeeper cluster held before."""
     clusters.advance_new(1)
@@ -256,26 +236,6 @@ def raise_ids(clusters: Clusters, loop: SwitchLoop, name: str) -> None:
     found = named()
     assert found is not None
     clusters.create_hob(OLD, found[1])
-
-
-@pytest.mark.long  # varies `test_a_switch_ends_as_it_should`
-def test_a_target_that_no_broker_reaches_is_given_up_before_anything_moves(
-    clusters: Clusters, loop: SwitchLoop
-) -> None:
-    with BrokerCluster(clusters, REFUSED, loop.kafka, loop.prefix) as brokers:
-        clusters.advance_new(1)
-        brokers.fill(schemas=2, cursors=2)
-        for broker in brokers.brokers:
-            broker.clients.fails = True
-        brokers.start_agents()
-        loop.register(brokers)
-        assert loop.begin(REFUSED)["verdict"] == "advance"
-        raise_ids(clusters, loop, REFUSED)
-        loop.await_stage(REFUSED, "rejected")
-        eventually("brokers are told to stay", lambda: brokers.registry("directive") == {"epoch": 2, "target": OLD})
-        assert brokers.attributions().keys() == brokers.ledgers.keys()
-        assert not any(NEW in owners for owners in brokers.attributions().values())
-        assert clusters.ledger_ids(NEW, list(brokers.ledgers)) == set()
 
 
 def _is_about(decision: dict[str, object], ledger_id: int) -> bool:
@@ -378,38 +338,3 @@ def test_a_night_in_which_copies_stall_an_agent_is_silent_and_brokers_go_back(
         assert not any(NEW in owners for owners in brokers.attributions().values())
         assert clusters.hobs(OLD)[-1] > "HOB-0000000009", "to greater ids only"
         assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)
-
-
-@pytest.mark.long  # its commands, one by one, are in the other night and in the walks
-def test_a_night_in_which_the_new_cluster_is_lost_in_hold_after_its_window(
-    clusters: Clusters, loop: SwitchLoop
-) -> None:
-    """The last test of this file: the new cluster's bookie stays dead."""
-    at = ("--cluster", LOST)
-    with BrokerCluster(clusters, LOST, loop.kafka, loop.prefix) as brokers:
-        clusters.advance_new(20)
-        brokers.fill(schemas=3, cursors=3)
-        brokers.start_agents()
-        for name in (OLD, NEW):
-            says(loop, 0, "register", *at, "--name", name, expected="write-registry")
-        says(loop, 0, "start", *at, "--target", NEW, "--yes", expected="begins, epoch 1")
-        await_status(loop, LOST, "[hold]")
-        await_status(loop, LOST, "rollback: no longer possible")
-        clusters.bookies[NEW].kill()
-
-        says(loop, 1, "abort", *at, "--yes", expected="only before it is live; to go on: `end`")
-        says(loop, 1, "rollback", *at, "--with-brokers", "--yes", expected="is over; to go on: `end`")
-        says(loop, 1, "cleanup", *at, "--execute", "--yes", expected="UTC; to go on: `end`")
-        says(loop, 1, "start", *at, "--target", OLD, "--yes", expected="to go on: `end`")
-        says(loop, 0, "end", *at, "--yes", expected="kept in old")
-        await_status(loop, LOST, "[done]")
-        assert clusters.ledger_ids(OLD, list(brokers.ledgers)) == set(brokers.ledgers)
-
-        said = says(loop, 1, "precheck", *at, "--target", OLD, "--explain", expected="idgen_behind: Create the znode")
-        assert "`policies.switching.strategies.<kind>` to `remap`" in said
-        loop.change(LOST, strategies={"schema": "remap", "cursor": "remap"})
-        clusters.create_hob(OLD, "HOB-" + said.partition("/idgen-long/HOB-")[2][:10])
-        says(loop, 0, "start", *at, "--target", OLD, "--yes", expected="the switch from new to old begins")
-        await_status(loop, LOST, "[hold]")
-        assert brokers.registry("directive")["target"] == OLD, "brokers write to the old cluster again"
-        says(loop, 0, "status", *at, "--failed", expected="build_failed")

@@ -226,19 +226,6 @@ def test_a_registered_bookie_without_a_group_is_quarantined_and_both_ends_are_by
     assert actor.registry.get_sample_value(sum_name, {"cluster": CLUSTER}) == done["leak_window_seconds"]
 
 
-def test_a_bookie_that_has_registered_anew_is_not_the_one_that_was_meant(bookies: Bookies) -> None:
-    bookies.register("bk11:3181")
-    before = bookies.client.exists("/ledgers/available/bk11:3181")
-    bookies.client.delete("/ledgers/available/bk11:3181")
-    bookies.register("bk11:3181")
-    with acting(bookies) as actor:
-        actor.decide("bk11:3181", czxid=before.czxid)
-        assert actor.awaits("not_registered")["detail"] == "it has registered anew since the decision"
-        actor.decide("readonly", sequence=2)
-        actor.awaits("not_registered", "readonly")
-    assert bookies.quarantined == set()
-
-
 NOT_TO_BE_WRITTEN = (
     ("absent", None, "there is no znode /bookies: give any bookie a rack"),
     ("cut short", b'{"default":', "the znode /bookies is not as Pulsar writes it"),
@@ -336,15 +323,6 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
     assert conflicts > rounds / 20, "they hardly met: the test shows nothing"
 
 
-def test_an_operators_assignment_between_read_and_write_wins(bookies: Bookies) -> None:
-    bookies.register("bk11:3181")
-    with acting(bookies, meddle=[lambda: bookies.assign("bk11:3181", "shared")]) as actor:
-        actor.decide("bk11:3181")
-        said = actor.awaits("already_assigned")
-    assert (said["found_group"], said["attempt"]) == ("shared", 2)
-    assert bookies.racks() == {"default": DEFAULT, "shared": {"bk11:3181": {"rack": "/by-hand"}}}
-
-
 def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_left_alone(bookies: Bookies) -> None:
     bookies.register("bk1:3181", "bk11:3181")
     with acting(bookies, acme_a=NamespaceAffinity(primary=("default",))) as actor:
@@ -354,17 +332,6 @@ def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_
         bookies.register("bk2:3181")
         actor.decide("bk11:3181", sequence=2)
         actor.awaits("done")
-
-
-def test_a_bookie_moved_out_of_quarantine_by_hand_stays_where_it_was_put(bookies: Bookies) -> None:
-    bookies.register("bk11:3181")
-    with acting(bookies) as actor:
-        actor.decide("bk11:3181")
-        actor.awaits("done")
-        bookies.assign("bk11:3181", "shared")
-        actor.decide("bk11:3181", sequence=2)
-        assert actor.awaits("already_assigned")["found_group"] == "shared"
-    assert bookies.racks()["shared"] == {"bk11:3181": {"rack": "/by-hand"}}
 
 
 # --- failures
@@ -389,18 +356,6 @@ def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
         actor.awaits("done", "bk12:3181")
     assert list(mortal.racks()[QUARANTINE_GROUP]) == ["bk11:3181", "bk12:3181"]
     assert mortal.client.exists("/bookies").version == 2
-
-
-@pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
-def test_a_write_that_got_no_answer_is_found_and_not_repeated(mortal: Bookies) -> None:
-    mortal.register("bk11:3181")
-    thaw = threading.Timer(3.0, mortal.server.thaw)
-    with acting(mortal, meddle=[mortal.server.freeze]) as actor:
-        thaw.start()
-        actor.decide("bk11:3181")
-        said = actor.awaits("done")
-    assert said["attempt"] > 1
-    assert mortal.client.retry(mortal.client.exists, "/bookies").version == 1
 
 
 def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal: Bookies) -> None:

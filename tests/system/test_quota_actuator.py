@@ -44,7 +44,6 @@ ANONYMOUS, APP = Entity(user="ANONYMOUS"), Entity(client_id="app")
 ANY_CLIENT, ANY_USER, ALICE = Entity(client_id=DEFAULT), Entity(user=DEFAULT), Entity(user="alice", client_id="app")
 EACH, NAMED_DEFAULT = Entity(DEFAULT, DEFAULT), Entity(client_id="default")
 MIRROR, BOB = Entity("CN=mirror,O=io.strimzi"), Entity("bob")
-FREE = 10**15
 _RIVAL_SECONDS = 6.0
 COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
 
@@ -313,60 +312,6 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> Non
     assert 0 < acted.metric("headgate_quota_apply_seconds_sum")[labels] < time.monotonic() - began
 
 
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-@pytest.mark.parametrize("acted", [TIGHTER], indirect=True)
-def test_a_quota_that_is_tighter_already_is_left_alone(acted: Acted) -> None:
-    acted.watched.set(acted.client, 30_000)
-    acted.decide(0.5)
-    assert acted.said(reason="tighter")["outcome"] == "unchanged"
-    assert acted.rate() == 30_000
-
-
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-@pytest.mark.parametrize("acted", [STALE], indirect=True)
-def test_without_a_successor_the_fallback_holds_until_a_decision_comes(acted: Acted) -> None:
-    acted.decide(0.5)
-    acted.has(MEGABYTE)
-    acted.decide(0.5, valid_seconds=1.0)
-    acted.has(500_000)
-    assert acted.said(reason="stale")["factor"] == 0.25
-    acted.decide(0.75)
-    acted.has(1_500_000)
-    acted.decide(0.0, valid_seconds=1.0)
-    assert acted.said(reason="stale", factor=0.0)["outcome"] == "unchanged"
-    assert acted.rate() == 65_536, "a query that dies at 0.0 opens no gate"
-
-
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-@pytest.mark.parametrize("acted", [FENCED], indirect=True)
-def test_passed_decisions_are_ignored_until_one_is_made_after_the_one_in_force(acted: Acted) -> None:
-    before = datetime.now(UTC)
-    acted.decide(0.5, sequence=7)
-    acted.has(MEGABYTE)
-    acted.decide(1.0, sequence=6, decided_at=before, valid_seconds=1.0)
-    assert acted.said(reason="fenced")["sequence"] == 6
-    assert acted.rate() == MEGABYTE
-    acted.decide(0.75, sequence=1)  # the query lost its checkpoint and counts anew
-    acted.has(1_500_000)
-    acted.decide(0.5, sequence=8, valid_seconds=1.0)
-    acted.has(500_000)  # expired: the fallback
-    acted.decide(0.75, sequence=2)
-    acted.has(1_500_000)
-
-
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-@pytest.mark.parametrize("acted", [SHADOW], indirect=True)
-def test_shadow_mode_applies_nothing_says_what_it_would_and_takes_back_what_was_applied(acted: Acted) -> None:
-    acted.decide(0.5, mode=Mode.SHADOW)
-    would = acted.said(reason="shadow", verdict="keep")
-    assert (would["rate_bytes_per_second"], would["outcome"]) == (MEGABYTE, "unchanged")
-    assert acted.rate() is None
-    acted.decide(0.5)
-    acted.has(MEGABYTE)
-    acted.decide(0.5, mode=Mode.SHADOW)
-    acted.has(None)
-
-
 @pytest.mark.parametrize("acted", [BY_HAND], indirect=True)
 def test_a_change_by_hand_is_what_is_put_back_in_the_end(acted: Acted) -> None:
     acted.decide(0.5)
@@ -526,36 +471,6 @@ def refused(settings: dict[str, Any], tmp_path: Path) -> str:
         assert headgate.wait() == 2, headgate.output()
     assert "Traceback" not in headgate.output()
     return headgate.output()
-
-
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-def test_an_entity_without_any_base_is_refused_by_name(
-    watched: Watched, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    settings["clusters"][CLUSTER]["quotas"]["entities"] = [{"user": "default"}]
-    assert "clusters.payments.quotas: entity user=<default> has neither a `base`" in refused(settings, tmp_path)
-
-
-@pytest.mark.long  # varies `test_a_factor_is_a_quota`
-def test_a_stop_reaches_clients_without_an_id_and_an_excluded_user_whose_quota_is_deleted_stays_free(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    settings["clusters"][CLUSTER]["quotas"]["exclude"] = ["User:bob"]
-    watched.set(BOB, 123_456)
-    with acting(settings, tmp_path):
-        decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        assert (watched.rate(BOB), watched.rate(ANY_USER)) == (123_456, None)
-        watched.order(BOB, None)  # as Strimzi's User Operator does
-        has(watched, BOB, FREE)
-        decider.decide(0.0)
-        for entity in (ANY_CLIENT, ANY_USER, EACH):
-            has(watched, entity, 65_536)
-        watched.order(BOB, None)
-        has(watched, BOB, FREE)
-        decider.decide(1.0)
-        for entity in (ANY_CLIENT, ANY_USER, EACH, BOB):
-            has(watched, entity, None)
 
 
 def test_a_cluster_with_a_quota_callback_is_refused(

@@ -19,14 +19,12 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.health import MemberHealthCollector, WatchedHealth
 from connectors.sessions.ownership import OwnedNodes, OwnershipCollector, WatchedOwnership
 from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import LEADER, MemberHealth, NodeKind, Ownership, Ownerships, SessionState, ZkSession
+from policies.sessions.readings import LEADER, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.processes import freeze
 from tests.system.pulsar import PulsarCluster
 from tests.system.tcp_proxy import TcpProxy
@@ -533,48 +531,3 @@ def pulsar(
 ) -> Iterator[PulsarCluster]:
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars) as cluster:
         yield cluster
-
-
-@pytest.mark.long  # as in `test_loop_sessions_pulsar`, where all of it is decided on
-def test_a_real_brokers_session_ownership_and_health_are_read(pulsar: PulsarCluster) -> None:
-    broker = pulsar.add_broker()
-    member = broker.broker_id
-    readings: list[Reading] = []
-    admin = PulsarAdmin(admin_url=broker.admin_url)
-    settings = WatchedHealth(timeout="2s", republish="1ms")
-    metrics = PollMetrics(CollectorRegistry())
-    health = MemberHealthCollector("test", settings, admin, readings.append, metrics)
-    owners = Owners(pulsar.zookeeper.servers)
-
-    def said() -> tuple[Outcome, bool | None, bool | None]:
-        readings.clear()
-        health.poll_once()
-        (reading,) = readings
-        assert isinstance(reading, MemberHealth)
-        assert reading.member == member
-        return reading.outcome, reading.healthy, reading.listed
-
-    with Watch(pulsar.zookeeper, pulsar.zookeeper.servers) as watch:
-        watch.await_state(CONNECTED, member=member)
-        session = watch.await_reading(lambda _: True, member)[1].session
-        # At first the broker makes the topic that it writes and reads to find out.
-        eventually("it says it is well", lambda: said() == (Outcome.OK, True, True))
-        told = owners.poll()
-        brokers, bundles, leader = told["/loadbalance/brokers"], told["/namespace"], told[LEADER]
-        assert isinstance(brokers, Ownerships)
-        assert isinstance(bundles, Ownerships)
-        assert isinstance(leader, Ownership)
-        assert [each.path for each in brokers.nodes] == [f"/loadbalance/brokers/{member}"]
-        assert bundles.nodes, "its own heartbeat namespace at least"
-        each_node = [*brokers.nodes, *bundles.nodes, leader]
-        assert {(each.owner_member, each.session, each.ephemeral) for each in each_node} == {(member, session, True)}
-
-        broker.freeze()
-        watch.await_state(DISCONNECTED, member=member)
-        assert said() == (Outcome.TIMEOUT, None, None)
-        watch.await_state(EXPIRED, member=member)
-        broker.kill()
-        assert said() == (Outcome.UNREACHABLE, None, None)
-        assert all(not each.nodes for each in owners.poll().values() if isinstance(each, Ownerships))
-    health.close()
-    owners.session.close()

@@ -147,14 +147,6 @@ def test_the_progress_of_the_last_switch_is_kept_and_a_damaged_one_stops_nothing
     assert both.read_progress() == later
 
 
-def test_the_bootstrap_never_changes(both: Registry, tree: KazooClient) -> None:
-    both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
-    register(both, "new", ClusterStatus.ACTIVE, version=1, bootstrap="new")
-    written = document(tree, f"{REGISTRY_ROOT}/bootstrap")
-    assert (written["name"], written["bootstrapClusterName"]) == ("old", "old")
-
-
 def test_a_bootstrap_that_was_not_written_before_a_crash_is_written_by_the_same_order(
     both: Registry, tree: KazooClient
 ) -> None:
@@ -188,18 +180,6 @@ def test_an_entry_other_than_expected_is_left_alone(
     assert both.read() == before
 
 
-def test_an_entry_is_changed_by_who_knows_its_version(both: Registry) -> None:
-    register(both, "new", ClusterStatus.DEPRECATED, version=0)
-    assert statuses(both.read()) == {"old": "active", "new": "deprecated"}
-
-
-def test_a_second_cluster_is_never_active(both: Registry) -> None:
-    with pytest.raises(ZnodeConflictError, match="new cannot become active: old is"):
-        register(both, "new", ClusterStatus.ACTIVE, version=0)
-    assert both.write_status("new", ClusterStatus.ACTIVE, 0, 1) == "old is active"
-    assert statuses(both.read()) == {"old": "active", "new": "standby"}
-
-
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "50 % of é", "x%2Fy"])
 def test_any_name_may_be_registered(registry: Registry, name: str) -> None:
     register(registry, name, ClusterStatus.ACTIVE, bootstrap=name)
@@ -208,28 +188,6 @@ def test_any_name_may_be_registered(registry: Registry, name: str) -> None:
     view = registry.read()
     assert ([each.name for each in view.clusters], view.bootstrap, view.active()) == ([name], name, name)
     assert registry.read_permits() == {name: 1}
-
-
-def test_a_removed_entry_takes_the_permit_to_close_its_client_with_it(both: Registry) -> None:
-    both.allow_close("new", 1)
-    both.remove_cluster("new", 0)
-    both.remove_cluster("new", 0)
-    assert statuses(both.read()) == {"old": "active"}
-    assert both.read_permits() == {}
-
-
-def test_an_entry_that_is_active_or_another_one_is_not_removed(both: Registry) -> None:
-    with pytest.raises(ZnodeConflictError, match="is active"):
-        both.remove_cluster("old", 0)
-    with pytest.raises(ZnodeConflictError, match="has version 0, expected was version 3"):
-        both.remove_cluster("new", 3)
-    assert len(both.read().clusters) == 2
-
-
-def test_a_permit_to_close_a_client_only_grows(registry: Registry) -> None:
-    for epoch in (3, 2, 4):
-        registry.allow_close("old", epoch)
-    assert registry.read_permits() == {"old": 4}
 
 
 @pytest.mark.parametrize(
@@ -255,20 +213,6 @@ def test_a_damaged_znode_is_named_and_nothing_is_guessed(
     with pytest.raises(ZnodeError, match="is damaged"):
         both.write_status("new", ClusterStatus.DEPRECATED, 0)
     assert tree.get(f"{REGISTRY_ROOT}/{path}")[0] == data
-
-
-@pytest.mark.parametrize("path", ["directive", "committed"])
-def test_over_a_damaged_directive_none_is_written(registry: Registry, tree: KazooClient, path: str) -> None:
-    put(tree, f"{REGISTRY_ROOT}/{path}", b"?")
-    with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
-        registry.write_directive(9, "new")
-
-
-def test_two_active_clusters_are_damage(both: Registry, tree: KazooClient) -> None:
-    put(tree, f"{REGISTRY_ROOT}/clusters/new", tree.get(f"{REGISTRY_ROOT}/clusters/old")[0])
-    with pytest.raises(ZnodeError, match="new and old are both active"):
-        both.read()
-    assert statuses(both.read(contested_too=True)) == {"new": "active", "old": "active"}, "the policy is told"
 
 
 def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
@@ -366,12 +310,6 @@ def test_a_status_that_does_not_fit_is_refused_with_the_reason(
     assert both.read() == before
 
 
-def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read(both: Registry) -> None:
-    assert both.write_status("old", ClusterStatus.DEPRECATED, None) == ""
-    assert both.write_status("new", ClusterStatus.ACTIVE, None, 5) == ""
-    assert both.read().committed_epoch == 5
-
-
 def test_a_cluster_that_is_active_already_is_committed_all_the_same(both: Registry) -> None:
     both.write_directive(2, "old")
     assert both.write_status("old", ClusterStatus.ACTIVE, 7, 2) == "", "it needs no version: it is as wanted"
@@ -467,21 +405,6 @@ def test_a_cluster_that_becomes_active_meanwhile_stays_the_only_one(
 # --- the lease
 
 
-def test_one_holds_the_lease_until_it_is_released(opened: Open, tree: KazooClient) -> None:
-    first, second = ZooKeeperLease(opened(), holder="h1:1"), ZooKeeperLease(opened(), holder="h2:2")
-    assert first.renew() == HeldLease(1, "h1:1")
-    assert first.renew() == HeldLease(1, "h1:1")
-    assert second.renew() is None
-    assert document(tree, LEASE) == {"token": 1, "holder": "h1:1"}
-    assert document(tree, HOLDER) == {"holder": "h1:1"}
-    second.release()
-    assert first.renew() == HeldLease(1, "h1:1"), "only its holder gives it up"
-    first.release()
-    first.release()
-    assert second.renew() == HeldLease(2, "h2:2")
-    assert first.renew() is None
-
-
 def test_the_same_name_is_not_the_same_holder(opened: Open) -> None:
     """As that of process 1 in a container that was started again."""
     first, second = ZooKeeperLease(opened(), holder="pod:1"), ZooKeeperLease(opened(), holder="pod:1")
@@ -559,20 +482,6 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
     assert other.renew() == HeldLease(2, "h2")
 
 
-def test_a_token_that_another_took_and_gave_back_meanwhile_is_not_given_again(
-    opened: Open, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow, other = ZooKeeperLease(opened(), holder="h1"), ZooKeeperLease(opened(), holder="h2")
-    put(tree, LEASE, b'{"token": 7, "holder": ""}')
-
-    def meanwhile() -> None:
-        assert other.renew() == HeldLease(8, "h2")
-        other.release()
-
-    Interference(monkeypatch, meanwhile)
-    assert slow.renew() == HeldLease(9, "h1")
-
-
 def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
     zookeeper: ZooKeeper, opened: Open, tree: KazooClient
 ) -> None:
@@ -608,20 +517,6 @@ def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
     with pytest.raises(ZnodeError):
         lease.renew()
     assert lease.renew() == HeldLease(8, "h1")
-
-
-def test_a_token_written_by_hand_is_held_by_nobody(opened: Open, tree: KazooClient) -> None:
-    lease = ZooKeeperLease(opened(), holder="h1")
-    lease.renew()
-    tree.set(LEASE, b'{"token": 50, "holder": "h1"}')
-    assert lease.renew() == HeldLease(51, "h1")
-
-
-def test_a_damaged_token_is_not_replaced_by_another(opened: Open, tree: KazooClient) -> None:
-    put(tree, LEASE, b"7")
-    with pytest.raises(ZnodeError, match=f"{LEASE} is damaged"):
-        ZooKeeperLease(opened()).renew()
-    assert tree.get(LEASE)[0] == b"7"
 
 
 def test_a_holder_is_named_after_machine_and_process_unless_told_otherwise(opened: Open) -> None:
@@ -703,29 +598,6 @@ def b1(opened: Open) -> Agent:
     return Agent(opened())
 
 
-def test_where_nothing_is_registered_there_is_nothing_to_follow_or_report(b1: Agent) -> None:
-    b1.agent.poll_once()
-    assert (b1.broker.opened, b1.reports, b1.agent.writing_to) == ([], [], None)
-
-
-def test_an_agent_follows_the_directive_then_acks_it_and_reports_what_its_broker_does(
-    both: Registry, b1: Agent
-) -> None:
-    b1.broker.open_readers = {"old"}
-    first = b1.poll()
-    assert (first.epoch, b1.broker.opened, first.reads, first.writes) == (0, ["old"], ("old",), ())
-    both.write_directive(1, "new")
-    b1.broker.writes = {"old"}
-    acked = b1.poll()
-    assert (acked.epoch, acked.client_init_failed, b1.broker.opened) == (1, False, ["old", "new"])
-    assert acked.writes == ()
-    b1.broker.writes = {"old", "new"}
-    again = b1.poll()
-    assert (again.epoch, again.writes, again.reads) == (1, ("new", "old"), ("old",))
-    assert again.sequence > acked.sequence > first.sequence
-    assert b1.broker.opened == ["old", "new"], "what is followed is not opened over and over"
-
-
 def test_a_directive_is_followed_at_once_not_with_the_next_poll(both: Registry, opened: Open) -> None:
     b1 = Agent(opened(), interval_seconds=3600.0)
     with b1.running():
@@ -747,27 +619,6 @@ def test_a_directive_is_followed_after_the_loss_of_a_session_too(
         zookeeper.expire(session.client().client_id[0])
         both.write_directive(1, "new")
         b1.await_epoch(1)
-
-
-def test_a_target_without_a_client_is_reported_and_tried_again(both: Registry, b1: Agent) -> None:
-    b1.poll()
-    b1.broker.unreachable = {"new"}
-    both.write_directive(1, "new")
-    failed = b1.poll()
-    assert (failed.epoch, failed.client_init_failed) == (1, True)
-    assert b1.agent.writing_to == "old"
-    b1.broker.unreachable = set()
-    acked = b1.poll()
-    assert (acked.epoch, acked.client_init_failed, b1.agent.writing_to) == (1, False, "new")
-
-
-def test_a_directive_that_was_taken_back_is_followed_back(both: Registry, b1: Agent) -> None:
-    b1.broker.unreachable = {"new"}
-    both.write_directive(1, "new")
-    b1.poll()
-    both.write_directive(2, "old")
-    back = b1.poll()
-    assert (back.epoch, back.client_init_failed, b1.broker.opened) == (2, False, ["old"])
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["in hold", "after the commit"])
@@ -792,49 +643,6 @@ def test_the_commit_moves_no_broker(both: Registry, b1: Agent) -> None:
     assert b1.broker.opened == ["new"]
 
 
-@pytest.mark.parametrize("data", [b'{"epoch": 1, "target": "old"}', None], ids=["older", "gone"])
-def test_an_older_directive_than_one_followed_is_ignored(
-    both: Registry, b1: Agent, tree: KazooClient, data: bytes | None
-) -> None:
-    both.write_directive(2, "new")
-    both.allow_close("third", 1)
-    b1.poll()
-    if data is None:
-        tree.delete(f"{REGISTRY_ROOT}/directive")
-    else:
-        tree.set(f"{REGISTRY_ROOT}/directive", data)
-    report = b1.poll()
-    assert (report.epoch, b1.agent.writing_to, b1.broker.opened) == (2, "new", ["new"])
-    assert b1.broker.closed == [], "the permit is older than what is followed"
-
-
-def test_reports_are_numbered_on_over_restarts_and_when_the_clock_stands_still(both: Registry, opened: Open) -> None:
-    now = [1000.0]
-    before = Agent(opened(), clock=lambda: now[0])
-    sequences = [before.poll().sequence for _ in range(3)]
-    now[0] = 900.0
-    sequences.append(before.poll().sequence)
-    now[0] = 1001.0
-    sequences.append(Agent(opened(), clock=lambda: now[0]).poll().sequence)
-    assert sequences == [1_000_000, 1_000_001, 1_000_002, 1_000_003, 1_001_000]
-
-
-def test_a_client_is_closed_once_when_that_is_allowed_and_nobody_reads_there(both: Registry, b1: Agent) -> None:
-    both.write_directive(1, "new")
-    b1.broker.open_readers = {"old"}
-    b1.poll()
-    both.allow_close("old", 1)
-    b1.poll()
-    assert b1.broker.closed == [], "it has open readers"
-    b1.broker.open_readers = {"new"}
-    b1.broker.cannot_close = True
-    assert b1.poll().reads == ("new",), "what fails in closing does not silence it"
-    b1.broker.cannot_close = False
-    b1.poll()
-    b1.poll()
-    assert b1.broker.closed == ["old"]
-
-
 def test_no_client_is_closed_without_a_permit(both: Registry, b1: Agent) -> None:
     both.write_directive(1, "new")
     both.write_status("old", ClusterStatus.DEPRECATED, 0)
@@ -842,30 +650,6 @@ def test_no_client_is_closed_without_a_permit(both: Registry, b1: Agent) -> None
     b1.poll()
     b1.poll()
     assert b1.broker.closed == []
-
-
-def test_the_client_of_the_cluster_that_is_written_to_is_never_closed(both: Registry, b1: Agent) -> None:
-    both.write_directive(1, "new")
-    both.allow_close("new", 5)
-    b1.poll()
-    b1.broker.unreachable = {"old"}
-    both.write_directive(2, "old")
-    both.allow_close("old", 5)
-    b1.poll()
-    assert b1.agent.writing_to == "new"
-    assert b1.broker.closed == []
-
-
-def test_a_permit_from_before_the_last_directive_does_not_count(both: Registry, b1: Agent) -> None:
-    both.write_directive(1, "new")
-    both.allow_close("old", 1)
-    both.write_directive(2, "old")
-    both.write_directive(3, "new")
-    b1.poll()
-    assert b1.broker.closed == []
-    both.allow_close("old", 3)
-    b1.poll()
-    assert b1.broker.closed == ["old"]
 
 
 def test_who_cannot_read_the_registry_goes_on_and_says_what_it_does(

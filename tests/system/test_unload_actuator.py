@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -186,22 +185,6 @@ def test_a_bundle_is_unloaded_at_the_broker_that_serves_it_and_is_free_then(flee
     assert not serves(fleet.second, bundle)
 
 
-@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
-@pytest.mark.parametrize("owner", ["first", "second"])
-def test_a_bundle_that_another_broker_owns_stays_with_it_untouched(fleet: Fleet, owner: str) -> None:
-    rightful, named = (fleet.first, fleet.second) if owner == "first" else (fleet.second, fleet.first)
-    bundle = fleet.bundle(rightful)
-    before = fleet.node(bundle)
-    with acting(fleet) as actor:
-        actor.decide(decided(bundle, named.broker_id))
-        assert actor.awaits("already_moved", bundle)["served_by"] == [rightful.broker_id]
-        actor.decide(decided(bundle, named.broker_id, sequence=2, owner=rightful.broker_id, reason="other_owner"))
-        eventually("the second is said, too", lambda: len(actor.said) == 2)
-    assert actor.outcomes == ["already_moved"] * 2
-    assert fleet.node(bundle) == before
-    assert serves(rightful, bundle)
-
-
 def test_an_orphaned_bundle_is_owned_again(fleet: Fleet) -> None:
     bundle = fleet.bundle()
     with acting(fleet) as actor:
@@ -210,37 +193,6 @@ def test_an_orphaned_bundle_is_owned_again(fleet: Fleet) -> None:
         assert served_by == [fleet.owner(bundle)]
         actor.decide(decided(bundle, fleet.second.broker_id, verdict="re-own", sequence=2))
         actor.awaits("already_owned", bundle)
-
-
-@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
-def test_in_shadow_mode_nothing_happens(fleet: Fleet) -> None:
-    bundle, orphan = fleet.bundle(fleet.second), fleet.bundle()
-    before = fleet.node(bundle)
-    with acting(fleet) as actor:
-        actor.decide(
-            decided(bundle, fleet.second.broker_id, mode="shadow"),
-            decided(orphan, fleet.second.broker_id, verdict="re-own", mode="shadow"),
-        )
-        actor.awaits("shadow", bundle)
-        actor.awaits("shadow", orphan)
-    assert (fleet.node(bundle), fleet.node(orphan)) == (before, None)
-
-
-@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
-def test_a_broker_is_made_to_unload_no_more_than_one_bundle_per_interval(fleet: Fleet) -> None:
-    bundles = [fleet.bundle(fleet.second) for _ in range(3)]
-    other = fleet.bundle(fleet.first)
-    with acting(fleet, per_broker_interval="6s") as actor:
-        actor.decide(*(decided(bundle, fleet.second.broker_id) for bundle in bundles))
-        actor.decide(decided(other, fleet.first.broker_id))
-        for bundle in (*bundles, other):
-            actor.awaits("done", bundle)
-    times = sorted(at for at, said in actor.said if said["bundle"] in bundles)
-    # The interval is between the beginnings, and this is when they were done.
-    assert all(later - earlier > 3.0 for earlier, later in pairwise(times)), times
-    of_other = next(at for at, said in actor.said if said["bundle"] == other)
-    assert of_other < times[1]
-    assert actor.outcomes == ["done"] * 4
 
 
 def test_while_the_rest_is_down_it_fails_visibly_and_is_done_when_it_is_back(fleet: Fleet) -> None:

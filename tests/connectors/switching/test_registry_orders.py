@@ -244,6 +244,21 @@ def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_sta
     assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
 
 
+def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read() -> None:
+    registry = World().registry
+    assert registry.write_status("old", ClusterStatus.DEPRECATED, None) == ""
+    assert registry.write_status("new", ClusterStatus.ACTIVE, None, 5) == ""
+    assert registry.read().committed_epoch == 5
+
+
+@pytest.mark.parametrize("path", ["directive", "committed"])
+def test_over_a_damaged_directive_none_is_written(path: str) -> None:
+    world = World()
+    world.server.write(f"{REGISTRY_ROOT}/{path}", b"?")
+    with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
+        world.registry.write_directive(9, "new")
+
+
 @pytest.mark.parametrize("verdict", sorted(REGISTRY_ORDERS))
 def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVerdict) -> None:
     world = World()

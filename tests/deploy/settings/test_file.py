@@ -125,7 +125,6 @@ def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
 
 BAD = [
     ("unknown name", "brokers: 3", ["headgate.yaml:1: brokers: no such setting here; there is embedded.brokers"]),
-    ("unknown name within", "http:\n  porte: 1", ["headgate.yaml:2: http.porte: no such setting; did you mean port?"]),
     (
         "unknown policy",
         "policies:\n  throttle: {}\n  weather: {}",
@@ -152,11 +151,6 @@ BAD = [
         "what is needed",
         "clusters:\n  payments:\n    kafka:\n      poll_interval: 10s",
         ["headgate.yaml:3: clusters.payments.kafka.bootstrap_servers: is needed"],
-    ),
-    (
-        "no server",
-        "kafka:\n  bootstrap_servers: kafka-1",
-        ["headgate.yaml:2: kafka.bootstrap_servers: its entry 1 is not host:port, such as kafka-1.example.org:9092"],
     ),
     (
         "two kinds of limit",
@@ -188,12 +182,6 @@ BAD = [
         ],
     ),
     ("a list", "- kafka", ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"]),
-    ("a word", "kafka", ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"]),
-    (
-        "names that are none",
-        "1: 2",
-        ["headgate.yaml: must contain settings by name, such as `kafka:` or `policies:`"],
-    ),
     (
         "a block that is a word",
         "http: fast",
@@ -206,35 +194,16 @@ BAD = [
     ),
     ("clusters that are a list", "clusters: [a]", ["headgate.yaml:1: clusters: must contain settings by name"]),
     (
-        "no YAML",
-        "kafka: {bootstrap_servers: [",
-        [
-            "headgate.yaml:1: the bracket or quote opened here is not closed, or a comma is missing before the next "
-            "value"
-        ],
-    ),
-    (
-        "a tab",
-        "kafka:\n\tbootstrap_servers: x",
-        ["headgate.yaml:2: has a tab: YAML accepts only spaces"],
-    ),
-    (
         "a list within itself",
         "embedded:\n  ports: &a [*a]",
         ["headgate.yaml:2: embedded.ports.0: input should be a valid integer"],
     ),
-    ("set twice", "http: {}\nkafka: null\nhttp: {}", ["headgate.yaml:3: http is set twice"]),
     ("set twice within", "http:\n  port: 1\n  port: 2", ["headgate.yaml:3: port is set twice"]),
     ("set twice in a list", "embedded:\n  ports: [{a: 1, a: 2}]", ["headgate.yaml:2: a is set twice"]),
     (
         "an alias that is a value",
         "kafka:\n  bootstrap_servers: *kafka",
         ["headgate.yaml:2: found undefined alias (not shown): put a value that begins with *, & or ! in quotes"],
-    ),
-    (
-        "no space after the colon",
-        "http: {port:9408}",
-        ["headgate.yaml:1: http.(not a name): no such setting: is a space missing after the colon?"],
     ),
     (
         "code",

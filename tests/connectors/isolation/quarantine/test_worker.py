@@ -233,40 +233,7 @@ def test_shadow_mode_does_not_even_look(bench: Bench) -> None:
     assert (bench.racks.looks, bench.quarantined) == (0, [])
 
 
-@pytest.mark.parametrize(("late_ms", "outcome"), [(-1, "done"), (0, "expired"), (1, "expired")])
-def test_it_is_not_begun_once_its_validity_has_ended(bench: Bench, late_ms: int, outcome: str) -> None:
-    bench.clock.time = NOON + timedelta(minutes=5, milliseconds=late_ms)
-    assert bench.reconcile(decision()) == [outcome]
-    assert bench.quarantined == ([BOOKIE] if outcome == "done" else [])
-
-
 # --- the fence
-
-
-def test_a_repeated_decision_is_carried_out_once(bench: Bench) -> None:
-    order = decision()
-    assert bench.reconcile(order) == ["done"]
-    del bench.racks.groups[QUARANTINE_GROUP]
-    assert bench.reconcile(order, decision()) == []
-    assert (bench.quarantined, bench.racks.looks) == ([], 1)
-
-
-@pytest.mark.parametrize("verdict", ["lift", "withhold", "quarantine"])
-def test_an_older_decision_is_superseded_whatever_the_newer_one_says(bench: Bench, verdict: str) -> None:
-    bench.racks.registration = None
-    bench.reconcile(decision(sequence=7, verdict=verdict))
-    bench.racks.registration = registered()
-    assert bench.reconcile(decision(sequence=6)) == ["superseded"]
-    assert (bench.reported["sequence"], bench.quarantined) == (6, [])
-
-
-def test_an_older_lift_is_nothing_to_speak_of(bench: Bench) -> None:
-    bench.reconcile(decision(sequence=7))
-    assert bench.reconcile(decision(sequence=6, verdict="lift")) == []
-
-
-def test_subjects_have_a_fence_each(bench: Bench) -> None:
-    assert bench.reconcile(decision("a:1", sequence=9), decision("b:1", sequence=1)) == ["done", "done"]
 
 
 def test_a_repeat_while_it_holds_is_no_news(bench: Bench) -> None:
@@ -274,15 +241,6 @@ def test_a_repeat_while_it_holds_is_no_news(bench: Bench) -> None:
     assert bench.reconcile(decision(sequence=2)) == []
     bench.racks.groups[QUARANTINE_GROUP].clear()
     assert bench.reconcile(decision(sequence=3)) == ["done"]
-
-
-def test_after_a_restart_the_decision_in_force_is_carried_out_and_no_other(bench: Bench) -> None:
-    bench.recall(
-        decision("a:1", sequence=1), decision("a:1", sequence=2, verdict="lift"), decision("b:1", sequence=4),
-        decision("b:1", sequence=3, verdict="lift"), decision("c:1", valid_until=NOON),
-    )  # fmt: skip
-    assert bench.reconcile() == ["done"]
-    assert bench.quarantined == ["b:1"]
 
 
 def test_after_a_restart_what_was_done_before_is_found_and_not_done_again(bench: Bench) -> None:
@@ -341,75 +299,3 @@ def test_a_failure_is_said_when_it_is_new_and_tried_again_until_it_is_done(bench
     assert bench.again() == ["done"]
     assert bench.metric("quarantine_failing") == 0
     assert bench.metric("quarantines_total", outcome="failed") == 1
-
-
-def test_what_failed_until_its_end_expires(bench: Bench) -> None:
-    bench.racks.before_look = [fails(ActionError("away"))] * 3
-    bench.reconcile(decision())
-    bench.clock.time = NOON + timedelta(minutes=5)
-    assert bench.again() == ["expired"]
-    assert bench.metric("quarantine_failing") == 0
-    assert bench.again() == []
-
-
-def test_what_failed_is_not_done_any_more_once_it_is_lifted(bench: Bench) -> None:
-    bench.racks.before_look = [fails(ActionError("away"))] * 3
-    bench.reconcile(decision())
-    assert bench.reconcile(decision(sequence=2, verdict="lift")) == ["superseded"]
-    assert bench.metric("quarantine_failing") == 0
-    assert bench.again() == []
-    assert bench.quarantined == []
-
-
-def test_what_failed_is_renewed_without_a_word(bench: Bench) -> None:
-    bench.racks.before_look = [fails(ActionError("away"))] * 3
-    bench.reconcile(decision())
-    assert bench.reconcile(decision(sequence=2)) == ["done"]
-
-
-def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
-    def lifted() -> None:
-        bench.worker.receive(decision(sequence=2, verdict="lift"), bench.clock.now())
-        raise ConflictError("changed")
-
-    bench.racks.before_write = [lifted]
-    assert bench.reconcile(decision()) == ["superseded"]
-    assert bench.quarantined == []
-
-
-def test_one_bookie_that_fails_does_not_keep_the_others_back(bench: Bench) -> None:
-    bench.racks.before_look = [fails(ActionError("away"))] * 3
-    assert bench.reconcile(decision("a:1"), decision("b:1")) == ["failed", "done"]
-    assert bench.quarantined == ["b:1"]
-    assert bench.metric("quarantine_failing") == 1
-
-
-def test_an_unexpected_error_is_reported_and_somebody_stays_at_work(bench: Bench) -> None:
-    bench.racks.before_look = [fails(RuntimeError("boom"))]
-    assert bench.reconcile(decision()) == ["failed"]
-    assert bench.reported["detail"] == "RuntimeError"
-    assert bench.again() == ["done"]
-
-
-def test_it_waits_without_end_when_nothing_is_to_be_done(bench: Bench) -> None:
-    assert bench.worker.pause_seconds() is None
-    bench.racks.before_look = [fails(ActionError("away"))] * 3
-    bench.reconcile(decision(valid_until=bench.clock.now() + timedelta(seconds=2)))
-    assert bench.worker.pause_seconds() == 2.0, "until it expires"
-
-
-def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
-    stop = threading.Event()
-    bench.racks.after_write = [stop.set]
-    for bookie in ("a:1", "b:1"):
-        bench.worker.receive(decision(bookie), NOON)
-    bench.worker.reconcile(stop)
-    assert bench.quarantined == ["a:1"]
-
-
-def test_told_to_stop_while_at_work_it_does_not_wait_for_news(bench: Bench) -> None:
-    stop = threading.Event()
-    bench.racks.after_write = [stop.set]  # and the news of it are taken in with others
-    bench.worker.receive(decision(), NOON)
-    bench.worker.run(stop)  # to wait would be without end, which this clock refuses
-    assert bench.quarantined == [BOOKIE]

@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation.worker import BrokerRateLimit
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions import unload
 from connectors.sessions.unload import (
     Survey,
     UnloadMetrics,
@@ -396,29 +394,10 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: 
 # --- what is not done
 
 
-def test_in_shadow_mode_it_is_said_and_nobody_is_asked(bench: Bench) -> None:
-    bench.pulsar.silent = {ANY, MEMBER, OTHER}
-    orders = decision(mode="shadow"), decision(verdict="re-own", member=OTHER, mode="shadow")
-    assert bench.reconcile(*orders) == ["shadow"] * 2
-    assert bench.pulsar.unloads == []
-
-
 @pytest.mark.parametrize("verdict", ["keep", "wait"])
 def test_other_verdicts_do_nothing(bench: Bench, verdict: str) -> None:
     assert bench.reconcile(decision(verdict=verdict)) == []
     assert bench.pulsar.surveys == 0
-
-
-def test_an_expired_decision_is_not_begun(bench: Bench) -> None:
-    assert bench.reconcile(decision(), after=299) == ["expired"]
-    assert bench.pulsar.unloads == []
-
-
-def test_what_fails_until_it_expires_ends_as_expired(bench: Bench) -> None:
-    bench.pulsar.silent = {MEMBER}
-    assert bench.reconcile(decision(), after=297) == ["failed"]
-    assert bench.reconcile(after=2) == ["expired"]
-    assert bench.metric("_failing") == 0
 
 
 def test_the_member_is_left_its_grace_to_do_it_by_itself() -> None:
@@ -427,13 +406,6 @@ def test_the_member_is_left_its_grace_to_do_it_by_itself() -> None:
     assert bench.reconcile(after=3.9) == []
     assert bench.pulsar.surveys == 0
     assert bench.reconcile(after=0.1) == ["done"]
-
-
-def test_the_grace_is_not_longer_because_clocks_differ() -> None:
-    bench = Bench(grace="5s")
-    ahead = NOON + timedelta(hours=1)
-    assert bench.reconcile(decision(decided_at=ahead, valid_until=ahead + timedelta(minutes=5))) == []
-    assert bench.reconcile(after=5) == ["done"]
 
 
 # --- the pace
@@ -498,23 +470,6 @@ def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) 
     assert bench.reconcile(decision(sequence=2)) == ["superseded", "done"]
 
 
-def test_a_later_decision_overtakes_one_that_waits(bench: Bench) -> None:
-    bench.pulsar.silent = {MEMBER}
-    bench.reconcile(decision())
-    bench.pulsar.silent = set()
-    assert bench.reconcile(decision(sequence=2, verdict="keep")) == ["superseded"]
-    assert bench.reconcile(after=10) == []
-    assert bench.pulsar.unloads == []
-
-
-def test_a_late_or_repeated_decision_does_nothing(bench: Bench) -> None:
-    assert bench.reconcile(decision(sequence=5, verdict="keep")) == []
-    assert bench.reconcile(decision(sequence=4)) == ["superseded"]
-    assert bench.reported["detail"] == "sequence 5 is in force: keep"
-    assert bench.reconcile(decision(sequence=4, verdict="keep")) == []
-    assert bench.pulsar.unloads == []
-
-
 def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
     orders = decision(), decision(verdict="re-own", member=OTHER)
     bench.reconcile(orders[0])
@@ -532,26 +487,7 @@ def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serv
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
 
 
-def test_what_was_not_done_before_a_restart_is_done_after_it_unless_it_has_expired(bench: Bench) -> None:
-    bench.worker.recall(decision(), NOON)
-    bench.worker.recall(decision("t/old/0x0_0xf", valid_until=NOON), NOON)
-    assert bench.reconcile() == ["done"]
-
-
 # --- and more
-
-
-def test_whatever_goes_wrong_the_next_decision_finds_somebody_at_work(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(unload, "list_concerned", broken)
-        assert bench.reconcile(decision()) == ["failed"]
-    assert bench.reported["detail"] == "ZeroDivisionError"
-    assert bench.reconcile(after=5) == ["done"]
 
 
 def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:
