@@ -33,7 +33,7 @@ from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import LOOP as LOOP_KAFKA
 from connectors.kafka.probes import loop_probes
-from connectors.kafka.topics import TopicSettings, rights, rights_of
+from connectors.kafka.topics import RUN_PARTS, TopicSettings, rights_of
 from connectors.partitions.membership import describe_loops, find_deciders
 from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, acts_on, connectors_of
 from deploy.commands.shell import complete_commands
@@ -434,7 +434,7 @@ def all_probes(settings: Settings, parts: tuple[str, ...], connections: Connecti
     """Yield all checks; `connections` must stay open until they have run."""
     yield from machine_probes(settings)
     if settings.kafka is not None:
-        asked = parts or tuple(part for part in rights() if part != "command")
+        asked = parts or RUN_PARTS
         yield from loop_probes(settings.kafka, settings.topics, asked)
         if "decide" in asked:  # others lack the right to look at this group
             yield Probe(LOOP_KAFKA, "deciding", partial(_check_deciders, settings.kafka, settings.topics))

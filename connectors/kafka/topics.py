@@ -219,6 +219,10 @@ _DECIDED = "decided."
 _WRITTEN_BY_ACT = (observed_topic(QuotaState), observed_topic(PublishState))
 
 
+RUN_PARTS = ("collect", "decide", "export", "act")
+"""The parts of `headgate run`, and the workloads of the Helm chart."""
+
+
 class Resource(StrEnum):
     """The kinds of resources, by the names of `kafka-acls.sh`."""
 
@@ -268,10 +272,13 @@ def _collectors() -> Mapping[str, tuple[Grant, ...]]:
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
-    """Return the rights of all components: collect-<policy>, decide, export, act, command."""
+    """Return the rights of all components: collect, collect-<policy>, decide, export, act, command, topics."""
     observed = [topic for topic in observed_topics() if topic != COMMANDS]
+    collectors = _collectors()
     return {
-        **_collectors(),
+        **collectors,
+        # One process with all collectors, as `headgate collect` starts them.
+        "collect": tuple(dict.fromkeys(grant for grants in collectors.values() for grant in grants)),
         "decide": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, COMMANDS, TICKS, TIMERS, DEAD_LETTERS, REPORTS),
@@ -293,6 +300,8 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             *_member(SHARES_TOPIC, "act"),
         ),
         "command": (_LOOK, *_read(_OBSERVED, REPORTS, *decided_topics()), *_write(COMMANDS)),
+        # `headgate topics create`.
+        "topics": (Grant(_ALL, is_prefix=True, operations=("Create", "Describe", "DescribeConfigs")),),
     }
 
 

@@ -408,7 +408,7 @@ def doctor(
         list[str] | None,
         typer.Option(
             metavar="PART",
-            help="Check only what this part needs: collect-POLICY, decide, export or act. Repeatable; "
+            help="Check only what this part needs: collect, collect-POLICY, decide, export or act. Repeatable; "
             "default: all parts of `run`.",
         ),
     ] = None,

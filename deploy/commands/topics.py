@@ -58,7 +58,9 @@ def topics_check(settings: SettingsFile = None) -> None:
 
 @topics_app.command("acls", epilog=show_examples("topics acls"))
 def topics_acls(
-    part: Annotated[str, typer.Argument(help="Part of the loop: collect-POLICY, decide, export, act or command.")],
+    part: Annotated[
+        str, typer.Argument(help="Part of the loop: collect, collect-POLICY, decide, export, act, command or topics.")
+    ],
     principal: Annotated[str, typer.Option(help="Kafka principal, such as User:headgate-collect-throttle.")],
     settings: SettingsFile = None,
 ) -> None:

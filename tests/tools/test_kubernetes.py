@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from connectors.kafka.topics import rights
+from connectors.kafka.topics import RUN_PARTS, rights_of
 from deploy.settings.file import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -13,15 +13,19 @@ ROOT = Path(__file__).parents[2]
 def test_the_users_of_strimzi_have_the_rights_of_their_parts_and_no_others() -> None:
     documents = yaml.safe_load_all((ROOT / "docker/strimzi-users.yaml").read_text())
     users = {each["metadata"]["name"]: each for each in documents}
-    own = rights()
-    assert set(users) == {f"headgate-{part}" for part in own}
-    for part, grants in own.items():
-        acls = users[f"headgate-{part}"]["spec"]["authorization"]["acls"]
-        found = {(*acl["resource"].values(), *acl["operations"]) for acl in acls}
-        assert found == {
-            (g.resource.value, f"headgate.{g.name}", "prefix" if g.is_prefix else "literal", *g.operations)
-            for g in grants
-        }
+    watched = {"headgate-watch", "headgate-throttle"}
+    assert users.keys() - watched == {f"headgate-{part}" for part in (*RUN_PARTS, "topics", "command")}
+    for name, user in users.items():
+        is_watched = name in watched
+        assert user["metadata"]["labels"]["strimzi.io/cluster"] == ("payments" if is_watched else "loop")
+        if not is_watched:
+            acls = user["spec"]["authorization"]["acls"]
+            found = {(*acl["resource"].values(), each) for acl in acls for each in acl["operations"]}
+            assert found == {
+                (g.resource.value, f"headgate.{g.name}", "prefix" if g.is_prefix else "literal", each)
+                for g in rights_of(name.removeprefix("headgate-"))
+                for each in g.operations
+            }
 
 
 def test_the_settings_of_compose_are_good() -> None:

@@ -1,30 +1,41 @@
-"""Generated files of docker/: Prometheus rules, each part's rights as Strimzi users, and the Helm chart's schema."""
+"""Generated files of docker/: Prometheus rules, users of Strimzi, and the schema of the Helm chart."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from connectors.kafka.topics import Grant, rights
+from connectors.kafka.topics import RUN_PARTS, Grant, rights_of
 from deploy.settings.application import Settings
 from tools.reference.catalogue import schema_of
 
 _RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "prometheus" / "headgate.rules.yaml"
 _PREFIX = "headgate"
 
-_TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
+_TEXT, _FLAG, _LIST, _MAP = ({"type": each} for each in ("string", "boolean", "array", "object"))
 
 _RULE_HEAD = """\
 # `make generate` writes it from deploy/monitoring/prometheus/headgate.rules.yaml.
 """
 _USERS_HEAD = """\
-# `make generate` writes it from the output of `headgate topics acls`: for each part, a user of the loop's own Kafka
-# with exactly the rights that the part needs. Strimzi stores each password in a secret with the user's name; pass it
-# to the part as HEADGATE_KAFKA__SASL__PASSWORD. Replace `loop` by your cluster's name. Before Strimzi 0.49, write
-# v1beta2.
+# `make generate` writes it from the output of `headgate topics acls`. Users of the loop's own Kafka: one for each part,
+# with exactly the rights that the part needs; headgate-command is for people (`headgate pause`, `headgate switch`).
+# Users of the watched cluster: one reads, the other one sets quotas. Replace `loop` and `payments` by your clusters'
+# names. Strimzi stores the password of each user in a secret with the user's name, below the key `password`;
+# helm/examples/strimzi.yaml passes them to the parts. Before Strimzi 0.49, write v1beta2.
 """
+_USERS = (*RUN_PARTS, "topics", "command")
+
+_WATCHED: dict[str, list[dict[str, Any]]] = {
+    "watch": [
+        {"resource": {"type": "cluster"}, "operations": ["Describe"]},
+        {"resource": {"type": "topic", "name": "*"}, "operations": ["Describe"]},
+    ],
+    "throttle": [{"resource": {"type": "cluster"}, "operations": ["Describe", "DescribeConfigs", "AlterConfigs"]}],
+}
+"""Rights on a watched cluster: docs/managed-kafka.md."""
 
 
 def files() -> dict[str, str]:
@@ -37,20 +48,34 @@ def files() -> dict[str, str]:
 
 
 def _chart_schema() -> dict[str, Any]:
-    """The schema of values.yaml: a mistyped setting is refused before anything is installed."""
+    """The schema of values.yaml: a mistyped setting of a map is refused before anything is installed."""
     settings = schema_of(Settings)
-    resources = {"type": "object", "properties": {"requests": {"type": "object"}, "limits": {"type": "object"}}}
-    part = _closed(replicas={"type": "integer", "minimum": 0}, secret=_TEXT, resources=resources)
     port = {"type": "integer", "minimum": 1, "maximum": 65_535}
+    own = {**_of_a_pod(), "resources": _MAP}
+    workload = _closed(replicas={"type": "integer", "minimum": 0}, **own)
+    definitions = {**settings.pop("$defs"), "Workload": workload}
     values = _closed(
-        image=_closed(repository=_TEXT, tag=_TEXT, digest=_TEXT, pullSecrets={"type": "array"}),
-        parts=_closed(collect=part, decide=part, act=part, export=part),
+        image=_closed(repository=_TEXT, tag=_TEXT, digest=_TEXT),
+        imagePullSecrets=_LIST,
+        serviceAccount=_closed(name=_TEXT, automountToken=_FLAG),
+        parts=_closed(**{part: {"$ref": "#/$defs/Workload"} for part in RUN_PARTS}),
+        jobs=_closed(check=_closed(enabled=_FLAG, resources=_MAP), topics=_closed(enabled=_FLAG, **own)),
         storage=_closed(size=_TEXT, className=_TEXT, accessModes={"type": "array", "items": _TEXT}),
+        ingress=_closed(enabled=_FLAG, className=_TEXT, annotations=_MAP, host=_TEXT, tlsSecret=_TEXT),
         networkPolicy=_closed(enabled=_FLAG, egress={"type": "array", "items": _closed(port=port, endPort=port)}),
-        prometheusOperator=_closed(enabled=_FLAG),
-        **{"settings": settings, "global": {"type": "object"}},
+        prometheusOperator=_closed(enabled=_FLAG, labels=_MAP, endpoint=_MAP),
+        **_of_a_pod(),
+        # Conditions in place of alternatives, so that a mistake in a map is the only one that Helm names.
+        settings={"if": _MAP, "then": settings, "else": {"type": ["string", "null"]}},
+        **{"global": _MAP},
     )
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "$defs": settings.pop("$defs"), **values}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "$defs": definitions, **values}
+
+
+def _of_a_pod() -> dict[str, Any]:
+    """What values name in Kubernetes' own words; Kubernetes checks what is in it."""
+    lists = ("env", "envFrom", "volumes", "volumeMounts", "tolerations")
+    return {**dict.fromkeys(lists, _LIST), **dict.fromkeys(("podAnnotations", "nodeSelector", "affinity"), _MAP)}
 
 
 def _closed(**properties: Any) -> dict[str, Any]:
@@ -58,22 +83,26 @@ def _closed(**properties: Any) -> dict[str, Any]:
 
 
 def _users() -> Iterator[dict[str, Any]]:
-    for part, grants in rights().items():
-        yield {
-            "apiVersion": "kafka.strimzi.io/v1",
-            "kind": "KafkaUser",
-            "metadata": {"name": f"headgate-{part}", "labels": {"strimzi.io/cluster": "loop"}},
-            "spec": {
-                "authentication": {"type": "scram-sha-512"},
-                "authorization": {"type": "simple", "acls": [_acl(grant) for grant in grants]},
-            },
-        }
+    for part in _USERS:
+        yield _user(f"headgate-{part}", "loop", list(_acls(rights_of(part))))
+    for name, acls in _WATCHED.items():
+        yield _user(f"headgate-{name}", "payments", acls)
 
 
-def _acl(grant: Grant) -> dict[str, Any]:
-    resource = {
-        "type": grant.resource.value,
-        "name": f"{_PREFIX}.{grant.name}",
-        "patternType": "prefix" if grant.is_prefix else "literal",
+def _user(name: str, cluster: str, acls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kafka.strimzi.io/v1",
+        "kind": "KafkaUser",
+        "metadata": {"name": name, "labels": {"strimzi.io/cluster": cluster}},
+        "spec": {"authentication": {"type": "scram-sha-512"}, "authorization": {"type": "simple", "acls": acls}},
     }
-    return {"resource": resource, "operations": list(grant.operations), "host": "*"}
+
+
+def _acls(grants: Iterable[Grant]) -> Iterator[dict[str, Any]]:
+    """One for each resource, with all operations."""
+    operations: dict[tuple[str, str, str], list[str]] = {}
+    for each in grants:
+        resource = (each.resource.value, f"{_PREFIX}.{each.name}", "prefix" if each.is_prefix else "literal")
+        operations.setdefault(resource, []).extend(each.operations)
+    for resource, allowed in operations.items():
+        yield {"resource": dict(zip(("type", "name", "patternType"), resource, strict=True)), "operations": allowed}

@@ -121,7 +121,7 @@ def test_a_long_question_goes_on_below_itself_and_looks_like_no_other_system() -
 
 
 def test_what_a_part_lacks_is_what_its_topics_do_not_all_allow() -> None:
-    everything = frozenset({"Read", "Write", "Describe", "DescribeConfigs"})
+    everything = frozenset({"Create", "Read", "Write", "Describe", "DescribeConfigs"})
     topics = {f"h.{name}": everything for name in ("observed.log-dirs", "decided.throttle", AUDIT)}
     assert all(list(missing_rights(part, "h", topics, {})) == [] for part in rights())
     less = {**topics, "h.observed.log-dirs": everything - {"Write"}}
