@@ -4,8 +4,9 @@ With the topic of reports, also what the actuators have set for them.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from connectors.kafka.tail import Record
@@ -85,7 +86,7 @@ class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
     `knows` returns whether a cluster is of interest; by default every one is. If `policy` is given,
-    only decisions of that policy are folded.
+    only decisions of that policy are folded. `needs` has the setting that a cluster without an actuator lacks.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class DecisionsInForce:
         knows: Callable[[str], bool] = lambda _cluster: True,
         kinds: Iterable[type[Decision]] | None = None,
         policy: str | None = None,
+        needs: Mapping[Watched, str] = MappingProxyType({}),
     ) -> None:
+        self._needs = needs
         self._reader: EventReader[Decision] = EventReader(decision_types() if kinds is None else kinds)
         self._knows = knows
         self._policy = policy
@@ -173,6 +176,7 @@ class DecisionsInForce:
                 self._reports.book.effects(policy, cluster),
                 self._heartbeats.get((policy, cluster)),
                 now,
+                self._needs.get((policy, cluster)),
             )
             for policy, cluster in sorted(about, key=lambda each: (each[1], each[0]))
         )

@@ -27,7 +27,7 @@ from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from policies.decisions import Decision
 from policies.observations import Reading
 from policies.policy import PolicyKind
-from policies.registry import AUDIT, REPORTS, observed_topic
+from policies.registry import AUDIT, POLICIES, REPORTS, observed_topic
 from policies.units import UserError, format_duration
 
 Setting = TypeVar("Setting", bound=BaseModel)
@@ -217,6 +217,17 @@ class PolicyConnectors:
 def acts_on(connectors: PolicyConnectors, settings: Any, name: str, cluster: ClusterSources) -> bool:
     """Whether decisions of a policy about a cluster are carried out by an actuator."""
     return connectors.actuators is not _yield_nothing and connectors.acts_on(settings, name, cluster)
+
+
+def find_needs(settings: Mapping[str, Any], clusters: Mapping[str, ClusterSources]) -> dict[tuple[str, str], str]:
+    """Return the setting that would make an actuator, by policy and cluster, where there is none."""
+    return {
+        (kind.name, name): connectors.acts_if
+        for kind in POLICIES.values()
+        if (connectors := connectors_of(kind)).acts_if
+        for name, cluster in clusters.items()
+        if not acts_on(connectors, settings[kind.name], name, cluster)
+    }
 
 
 @cache

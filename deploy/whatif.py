@@ -26,7 +26,7 @@ from deploy.commands.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.registry import observed_topics
-from policies.units import UserError, counted, from_millis, human_seconds, to_millis
+from policies.units import UserError, counted, from_millis, human_seconds, show_number, to_millis
 from policies.wire import ObservedRecord, decision_event
 from streaming.replay import Recorded, Replay, differences
 
@@ -196,7 +196,7 @@ def label_of(decision: Decision) -> str:
     if isinstance(decision, Alert):
         return str(decision.status.value if decision.status is AlertStatus.RESOLVED else decision.severity.value)
     factor = getattr(decision, "factor", None)
-    return f"{decision.verdict if factor is None else f'{factor:g}'} · {decision.reason}"
+    return f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
 
 
 def _level(decision: Decision) -> float:

@@ -144,6 +144,8 @@ class InForce:
     pause: Standing | None
     """The heartbeat that names a pause; None: the policy acts."""
     is_shadow: bool = False
+    needs: str | None = None
+    """The setting that would make an actuator; None: there is one, or it is not known."""
 
     @property
     def failing_since(self) -> datetime | None:
@@ -191,7 +193,11 @@ class InForce:
             return f"set: nothing of Headgate's ({_describe_value(original[:1])})"
         if self.effects:
             return "set: nothing"
-        return "set: nothing, in shadow mode" if self.is_shadow else "set: nothing, no actuator has reported"
+        if self.is_shadow:
+            return "set: nothing, in shadow mode"
+        if self.needs is not None:
+            return f"nothing is set: no actuator is configured, for which the cluster needs {self.needs}"
+        return "nothing is set yet: no process that acts (`headgate act` or `run`) has reported"
 
 
 def judge_in_force(
@@ -201,6 +207,7 @@ def judge_in_force(
     effects: tuple[Effect, ...],
     heartbeat: Standing | None,
     now: datetime,
+    needs: str | None = None,
 ) -> InForce | None:
     """Join the wanted values, the set values and the pause of a policy; None if there are none of them.
 
@@ -208,6 +215,7 @@ def judge_in_force(
         effects: see `EffectBook.effects`.
         heartbeat: the policy's last one about the cluster, if there is one.
         now: the present. An order that has expired asks for nothing any more.
+        needs: see `InForce`.
     """
     decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
     wanted = {decision.subject: decision.wanted() for decision in decisions}
@@ -219,7 +227,7 @@ def judge_in_force(
     if not asked and not effects and pause is None:
         return None
     is_shadow = pause is None and any(decision.mode is Mode.SHADOW for decision in decisions)
-    return InForce(policy, cluster, _join(asked), effects, pause, is_shadow)
+    return InForce(policy, cluster, _join(asked), effects, pause, is_shadow, needs)
 
 
 def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:

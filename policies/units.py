@@ -207,13 +207,18 @@ def human_bytes(count: float) -> str:
         if size < 999.5:  # a size that rounds to 1000 belongs to the next unit
             break
         size, unit = size / 1000, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
 
 
 def human_rate(bytes_per_second: float) -> str:
     """A growth for a sentence: ``1.5 MB/s``, ``-12 kB/s``."""
     sign = "-" if bytes_per_second < 0 else ""
     return f"{sign}{human_bytes(abs(bytes_per_second))}/s"
+
+
+def show_number(value: float) -> str:
+    """A number without a unit: a whole one in full, any other with three digits."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def human_seconds(seconds: float) -> str:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -56,6 +57,7 @@ class Exporter(Collector):
         clusters: the clusters to show; None: all, up to a limit.
         on_decision: called once for each decision and alert, on the thread of `run`, with whether the exporter had
             caught up before: False for history. It should be quick.
+        needs: see `DecisionsInForce`.
         problem: the problem of the query if it runs in this process; None without one.
     """
 
@@ -69,6 +71,7 @@ class Exporter(Collector):
         settings_hash: str,
         clusters: frozenset[str] | None = None,
         on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
+        needs: Mapping[tuple[str, str], str] = MappingProxyType({}),
         problem: Callable[[], str | None] = lambda: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -78,7 +81,7 @@ class Exporter(Collector):
         self._on_decision = on_decision
         self._query_problem = problem
         self._now_ms = now_ms
-        self._view = LoopView(prefix, policies, clusters)
+        self._view = LoopView(prefix, policies, clusters, needs)
         self._lock = threading.Lock()
         self._caught_up = False
         self._behind: str | None = "the exporter has not started yet"

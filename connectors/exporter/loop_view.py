@@ -4,6 +4,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
+from types import MappingProxyType
 
 import structlog
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
@@ -93,10 +94,15 @@ class LoopView:
     Args:
         settings: each policy's settings; a policy that is absent has its defaults.
         clusters: the clusters to show; None: the first `MOST_CLUSTERS` that appear.
+        needs: see `DecisionsInForce`.
     """
 
     def __init__(
-        self, prefix: str, settings: Mapping[str, PolicySettings], clusters: frozenset[str] | None = None
+        self,
+        prefix: str,
+        settings: Mapping[str, PolicySettings],
+        clusters: frozenset[str] | None = None,
+        needs: Mapping[tuple[str, str], str] = MappingProxyType({}),
     ) -> None:
         self._clusters = clusters
         self._seen_clusters: set[str] = set()
@@ -117,7 +123,7 @@ class LoopView:
         self._readings = EventReader(reading_types())
         # Not an EventReader: dead letters of older versions hold whole records, so may be larger than any event.
         self._letters = TypeAdapter(Event[_DeadLetter])
-        self._in_force = DecisionsInForce(self._is_known)
+        self._in_force = DecisionsInForce(self._is_known, needs=needs)
         self._key_counts: Counter[tuple[str, str]] = Counter()
         """Number of record keys by (policy, cluster), without alerts."""
         self._newest_ms: dict[tuple[str, str], int] = {}

@@ -3,9 +3,8 @@
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TextIO
 
 import structlog
@@ -98,20 +97,21 @@ class Terminal:
 
     Args:
         console: the console to print to; by default standard output.
-        clock: a monotonic clock in seconds, for the time since the start.
+        clock: the present, by which steps have their times.
     """
 
-    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._console = console or sentence_console()
         self._clock = clock
-        self._started = clock()
         self._lock = threading.Lock()
         self._latest: dict[tuple[str, str], Decision] = {}
         self._ready = False
 
     def step(self, what: str) -> None:
-        """Print a step with the seconds since the start."""
-        self._print(Text(f"{self._clock() - self._started:6.1f} s  ", "dim"), Text(what))
+        """Print a step with its time."""
+        self._print(self._show_time(self._clock()), Text(what))
 
     def ready(self) -> None:
         """Print that everything runs, and the decisions that are already in force."""

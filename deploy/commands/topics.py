@@ -72,7 +72,9 @@ def topics_acls(
 
 
 def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
-    typer.echo(f"{counted(len(report.existing), 'topic')} in place, {counted(len(report.differences), 'difference')}")
+    in_place = len(report.existing) + len(report.created)
+    differences = counted(len(report.differences), "difference") if report.differences else "none differs"
+    typer.echo(f"{counted(in_place, 'topic')} in place, {differences}")
     if report.differences:
         from rich.table import Table
 

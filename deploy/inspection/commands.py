@@ -20,6 +20,7 @@ from connectors.exporter.page.status import build_in_force
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
+from connectors.registration import find_needs
 from deploy.checking.schema import suggest
 from deploy.commands.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
@@ -201,9 +202,14 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
             console.print(explanation_view(explained), "")
 
 
+def _find_needs(settings: Settings) -> dict[tuple[str, str], str]:
+    return find_needs(settings.policy_settings(), settings.clusters)
+
+
 def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
     """Add the present wanted and set values to each decision that is not an alert."""
-    with InForceReader(settings.loop_kafka(), settings.topics.prefix) as reader:
+    known = DecisionsInForce(needs=_find_needs(settings))
+    with InForceReader(settings.loop_kafka(), settings.topics.prefix, known) as reader:
         in_force = {(each.policy, each.cluster): each for each in reader.now().in_force(now)}
     return [
         each
@@ -216,7 +222,7 @@ def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -
 def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> None:
     shown.require_known(settings)
     console, as_json = SafeConsole(highlight=False), shown.as_json
-    in_force = DecisionsInForce(shown.knows, policy=shown.policy)
+    in_force = DecisionsInForce(shown.knows, policy=shown.policy, needs=_find_needs(settings))
     with InForceReader(settings.loop_kafka(), settings.topics.prefix, in_force) as reader:
         if not shown.watch:
             _print(reader.now(), view, decisions, console, as_json=as_json)

@@ -25,7 +25,7 @@ from deploy.commands.terminal import ALERT_STYLES
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.effects import InForce
 from policies.registry import AUDIT, alert_kind, decision_types, report_policies, topic_readers
-from policies.units import ClosedEnum, human_bytes, human_seconds
+from policies.units import ClosedEnum, human_bytes, human_seconds, show_number
 from policies.wire import AUDIT_TYPE
 
 # Why a decision was made: its audit entry, the readings it rests on, and what actuators reported.
@@ -222,10 +222,10 @@ def number_tables(numbers: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 @dataclass
 class _TableOrLines:
-    """A table; on a terminal that is too narrow for it, a line for each row, because broken words cannot be read."""
+    """A table; on a terminal that is too narrow for it, lines for each row, because broken words cannot be read."""
 
     table: Table
-    lines: list[str]
+    lines: Sequence[RenderableType]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         fits = console.measure(self.table, options=options.update(width=_WIDEST)).maximum <= options.max_width
@@ -266,7 +266,7 @@ def _show(name: str, value: Any) -> str:
         return human_bytes(value)
     if "seconds" in name or name.endswith("_ms"):
         return human_seconds(value / 1000 if name.endswith("_ms") else value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return show_number(value) if isinstance(value, float) else str(value)
 
 
 def _make_table(columns: tuple[str, ...] | list[str], rows: list[tuple[str, ...]]) -> Table:
@@ -333,13 +333,15 @@ def alerts_view(alerts: Sequence[Alert], now: datetime) -> RenderableType:
     """Show each alert in a line, the most severe first."""
     if not alerts:
         return "No alert fires."
-    table = _table("alert", "since", "summary")
+    table, lines = _table("alert", "since", "summary"), list[RenderableType]()
     for alert in alerts:
         ended = alert.status is AlertStatus.RESOLVED
         style = "green" if ended else ALERT_STYLES[alert.severity.value]
         name = Text(f"{'resolved' if ended else alert.severity.value}: {alert.alert}", style=style)
-        table.add_row(name, _show_age(alert.ended_at or alert.started_at, now), escape(alert.summary))
-    return table
+        since, summary = _show_age(alert.ended_at or alert.started_at, now), escape(alert.summary)
+        table.add_row(name, since, summary)
+        lines += [Text.assemble(name, f"  {since}"), Padding(summary, (0, 0, 0, 2))]
+    return _TableOrLines(table, lines)
 
 
 def explanation_view(explained: Explanation) -> RenderableType:

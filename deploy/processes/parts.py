@@ -22,7 +22,7 @@ from connectors.kafka.history import last_readings
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.partitions.membership import Group, PartitionLease
 from connectors.pulsar.admin import AdminApi
-from connectors.registration import ActuatorContext, CollectorContext, acts_on, connectors_of
+from connectors.registration import ActuatorContext, CollectorContext, acts_on, connectors_of, find_needs
 from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
@@ -374,6 +374,7 @@ def exporting(
         settings_hash=settings_hash,
         clusters=settings.watched_clusters(),
         on_decision=on_decision,
+        needs=find_needs(settings.policy_settings(), settings.clusters),
         problem=healthy,
     )
     site = StatusSite(exporter.snapshot, version=VERSION, settings_hash=settings_hash)

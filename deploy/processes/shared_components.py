@@ -15,7 +15,7 @@ from connectors.component import Check, Component, first_problem
 from connectors.kafka.connection import KafkaConnection
 from connectors.partitions.membership import Group, Membership, PartitionLease, PartitionMetrics
 from connectors.partitions.settings import PartitionSettings
-from policies.units import UserError
+from policies.units import UserError, name_some
 
 _log = structlog.get_logger(__name__)
 
@@ -125,8 +125,10 @@ class SharedComponents:
         if not held and not self._ending:
             _log.info(f"{self._work.name}: stands by, other processes have all the work")
             return
-        gone, new = sorted(self._held - held), sorted(held - self._held)
-        _log.info(f"{self._work.name}: this process's share", held=len(held), taken=new[:10], given_up=gone[:10])
+        change = {"works for": held, "no longer works for": self._held - held}
+        told = " and ".join(f"{verb} {name_some(sorted(names))}" for verb, names in change.items() if names)
+        if told:
+            _log.info(f"{self._work.name}: this process {told}")
 
     def _open(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Component]]:
         assert self._member is not None  # noqa: S101 - it is told by it

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.registration import PolicyConnectors, connectors_of
+from connectors.registration import PolicyConnectors, connectors_of, find_needs
 from connectors.throttle.registration import CONNECTORS
+from deploy.settings.application import Settings
 from policies.registry import POLICIES
 from policies.units import UserError
 
@@ -49,3 +50,16 @@ def test_connectors_that_are_none_are_named_with_what_they_must_be(place: str, s
     assert place in message
     assert said in message
     assert "\n" not in message
+
+
+def test_each_cluster_without_an_actuator_has_the_setting_that_would_make_one() -> None:
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}]}
+    file = {"clusters": {"idle": {"kafka": KAFKA}, "acted": {"kafka": KAFKA, "quotas": quotas}}}
+    settings = Settings.model_validate({"kafka": KAFKA, **file})
+    needs = find_needs(settings.policy_settings(), settings.clusters)
+    assert needs["throttle", "idle"] == "`quotas`"
+    assert ("throttle", "acted") not in needs
+    assert needs["isolation", "idle"] == "`bookies` or `pulsar_bookies` with policies.isolation.quarantine on"
+
+
+KAFKA = {"bootstrap_servers": "k:1"}

@@ -77,6 +77,13 @@ def in_force(
     return found
 
 
+def test_where_no_actuator_is_configured_the_sentence_names_what_would_make_one() -> None:
+    found = judge_in_force("throttle", CLUSTER, (decided(),), (), None, at(100), "`quotas`")
+    assert found is not None
+    remedy = "nothing is set: no actuator is configured, for which the cluster needs `quotas`"
+    assert found.sentence == f"wanted: factor 0.25; {remedy}"
+
+
 def paused(keeps: bool | None = True, by: str | None = "alice@bastion") -> Standing:
     issuer = Issuer("throttle", CLUSTER, Mode.ACTIVE, "cafe")
     return Standing(
@@ -93,7 +100,9 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
 @for_each(
     ("reports", "sentence"),
     [
-        pytest.param([], "set: nothing, no actuator has reported", id="no report"),
+        pytest.param(
+            [], "nothing is set yet: no process that acts (`headgate act` or `run`) has reported", id="no report"
+        ),
         pytest.param([(0, applied())], SET, id="set"),
         pytest.param([(0, applied()), (50, quota(ReportResult.UNCHANGED, SLOW))], SET, id="found so later"),
         pytest.param(

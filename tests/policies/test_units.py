@@ -28,6 +28,7 @@ from policies.units import (
     human_seconds,
     millis_of,
     parse_duration,
+    show_number,
     to_millis,
 )
 from tests.cases import case, for_each
@@ -159,6 +160,14 @@ def test_an_instant_needs_its_zone() -> None:
 
 
 @for_each(
+    ("value", "text"),
+    [(0, "0"), (1.0, "1"), (1 / 3, "0.333"), (12.345, "12.3"), (999.4, "999"), (999.7, "1,000"), (65_536.0, "65,536")],
+)
+def test_numbers_in_sentences_have_three_digits_or_are_whole(value: float, text: str) -> None:
+    assert show_number(value) == text
+
+
+@for_each(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -167,6 +176,7 @@ def test_an_instant_needs_its_zone() -> None:
         (1000, "1.0 kB"),
         (4 * 10**9, "4.0 GB"),
         (99.9e9, "99.9 GB"),
+        (99.96e9, "100 GB"),
         (100 * 10**9, "100 GB"),
         (12 * 10**12, "12.0 TB"),
         (3 * 10**15, "3.0 PB"),

@@ -15,7 +15,7 @@ from connectors.exporter.page.plot import Plot, draw_fill
 from connectors.exporter.page.status import StatusDocuments
 from connectors.registration import connectors_of
 from policies.registry import POLICIES, alert_kind, alert_kinds
-from policies.units import format_instant, human_bytes, human_rate, human_seconds, printable_line
+from policies.units import format_instant, human_bytes, human_rate, human_seconds, printable_line, show_number
 
 SHOWN_CLUSTERS = 60
 """Clusters with concerns come first; in a larger fleet the calm ones are links to their pages."""
@@ -109,7 +109,7 @@ def _make_environment() -> Environment:
         "words": lambda text: str(text).replace("_", " ").replace("-", " "),
         "factor": lambda value: f"{value:.2f}",
         "percent": lambda share: f"{100 * share:.0f} %",
-        "number": lambda value: f"{value:,.0f}" if value == int(value) else f"{value:.4g}",
+        "number": show_number,
         "counts": _format_counts,
         "path": lambda text: quote(text, safe=""),
         "command": _make_command,

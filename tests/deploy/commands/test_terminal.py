@@ -1,6 +1,7 @@
 """What a person sees while the loop runs: news, and nothing twice."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any, Literal
 
@@ -24,12 +25,12 @@ class Screen:
 
     def __init__(self, *history: Decision, colours: bool = False) -> None:
         self._file = StringIO()
-        self.seconds = 5.0
+        self.now = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
         system: Literal["standard"] | None = "standard" if colours else None
         console = Console(
             file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system=system
         )
-        self.terminal = Terminal(console, lambda: self.seconds)
+        self.terminal = Terminal(console, lambda: self.now)
         self.show(*history, caught_up=False)
         self.before = self.text
         self.terminal.ready()
@@ -55,17 +56,11 @@ def again(decision: Decision, **fields: Any) -> Decision:
     return decision.model_copy(update={"sequence": decision.sequence + 1, **fields})
 
 
-def test_a_step_has_the_seconds_since_the_start() -> None:
+def test_a_step_has_the_time_of_day_as_a_decision_has() -> None:
     screen = Screen()
-    screen.seconds += 2.345
+    screen.now += timedelta(seconds=62)
     screen.terminal.step("Kafka is ready")
-    screen.seconds += 100
-    screen.terminal.step("the query runs")
-    assert screen.text.splitlines() == [
-        "   0.0 s  ready",
-        "   2.3 s  Kafka is ready",
-        " 102.3 s  the query runs",
-    ]
+    assert screen.text.splitlines() == ["08:00:00  ready", "08:01:02  Kafka is ready"]
 
 
 @pytest.mark.parametrize("keyboard", ["stdin", "stderr", None])
@@ -73,7 +68,7 @@ def test_ctrl_c_is_named_only_where_someone_can_press_it(keyboard: str | None, m
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda stream=stream: stream == keyboard)
     told = "ready; Ctrl-C stops" if keyboard else "ready"
-    assert Screen().text.splitlines() == [f"   0.0 s  {told}"]
+    assert Screen().text.splitlines() == [f"08:00:00  {told}"]
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,14 @@ def test_a_long_path_is_shown_whole() -> None:
     assert "…" not in text
 
 
+def test_on_80_columns_an_alert_has_a_line_for_its_name_and_paths_stay_whole() -> None:
+    path = "/var/lib/kafka-data-of-the-third-volume/broker-1/logs/kafka-logs-0001"
+    text = shown(alerts_view([alert(summary=f"broker 3 {path} has 1.0 GB free")], NOON), width=80)
+    first, *rest = text.splitlines()
+    assert first.split()[:2] == ["critical:", "volume-below-hard-limit"]
+    assert path in [word for line in rest for word in line.split()]
+
+
 def test_the_status_says_what_is_set_and_that_it_is_paused(in_force: DecisionsInForce) -> None:
     in_force.fold_records([reported(quota(ReportResult.APPLIED, 65_536), START)])
     line = "wanted: factor 0.50; set: 65.5 kB/s a broker for user=alice since 2026-11-21 08:00:00 UTC by the quota"
