@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from policies.switching import events as every_event
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import BrokerSeen, Event, InventorySeen, LedgerResult, RegistrySeen
+from policies.switching.inventory import InventorySeen
 from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import MAX_HOB, LedgerKind, find_owner
 from policies.switching.plan import make_progress
@@ -27,7 +26,9 @@ from policies.switching.state import (
     SwitchStage,
 )
 from policies.switching.transition import DecisionDraft, Transition
+from tests.policies.switching import events as every_event
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, RegistrySeen
 from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply
 
 S = SwitchStage

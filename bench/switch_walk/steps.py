@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 from bench.switch_walk.fleet import Broker, Fleet
-from policies.switching.events import Event, LedgerResult, StatusResult
 from policies.switching.ledgers import LedgerKind
 from policies.switching.precheck.snapshot import TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import Event, LedgerResult, StatusResult
 from tests.policies.switching.world import Held, Ref
 
 S = SwitchStage

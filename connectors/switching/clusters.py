@@ -333,7 +333,7 @@ def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]
 
 
 def make_ledger_reading(ledger: Ledger) -> LedgerReading:
-    """Return a ledger for a record; `policies.switching.events.to_ledger` reads it."""
+    """Return a ledger for a record, as `LedgerReading.to_ledger` reads it."""
     plain = structs.asdict(ledger)
     return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 

@@ -1,55 +1,62 @@
-"""The state machine of a switch: takes one event after the other, folds it, judges it, and drafts the decisions.
+"""The state machine of a switch: takes one reading after the other, folds it, judges it, and drafts the decisions.
 
-After every event the switch advances as far as it can, and then every invariant is checked. An event that the table
-does not list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
+After every reading the switch advances as far as it can, and then every invariant is checked. What the table does not
+list changes nothing and is an INVALID_TRANSITION. Rules: docs/design/switching.md.
 """
 
 import dataclasses
 from collections.abc import Iterable
 
+from policies.observations import Observation, Outcome
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.events import Event, RegistrySeen
-from policies.switching.fold import FoldedEvent, fold
+from policies.switching.fold import Judged, fold
 from policies.switching.judge.holds import explain_refusal
 from policies.switching.judge.invariants import TransitionResult, breaches
 from policies.switching.judge.stages import advance
 from policies.switching.judge.table import judge, refuse
-from policies.switching.readings import SwitchCommand
+from policies.switching.readings import SwitchCommand, SwitchInventory, SwitchInventoryPart, SwitchRegistry
 from policies.switching.transition import DecisionDraft, Transition
 
+_QUIET = (SwitchInventoryPart, SwitchInventory, SwitchCommand)
+"""Readings that may leave nothing to judge: parts of an inventory, and commands that were judged before."""
 
-def reconcile(transition: Transition, events: Iterable[Event]) -> tuple[DecisionDraft, ...]:
-    """Take events one after the other, and return the decisions in their order."""
+
+def reconcile(transition: Transition, observations: Iterable[Observation | None]) -> tuple[DecisionDraft, ...]:
+    """Take observations one after the other, and return the decisions in their order. None: only time passed."""
     drafts: list[DecisionDraft] = []
-    for index, event in enumerate(events):
-        _process(transition, event)
+    for index, seen in enumerate(observations):
+        if seen is None:
+            _judge(transition, None)
+        else:
+            _process(transition, seen)
         drafts += (dataclasses.replace(draft, cause=index) for draft in transition.drafts)
         transition.drafts = []
     return tuple(drafts)
 
 
-def _process(transition: Transition, event: Event) -> None:
-    state, folded = (None, None) if _is_outdated(transition, event) else fold(transition.state, event)
+def _process(transition: Transition, seen: Observation) -> None:
+    reading, before = seen.reading, transition.state
+    state, judged = (None, None) if _is_outdated(transition, seen) else fold(before, seen)
     if state is None:
         transition.count("repeated")
-        if not isinstance(event, SwitchCommand):
+        if not isinstance(reading, SwitchCommand):
             _judge(transition, None)
         return
     transition.adopt(state)
-    if isinstance(event, SwitchCommand) and event.is_dry_run:
-        _preview(transition, event)
-    else:
-        _judge(transition, folded)
+    if isinstance(judged, SwitchCommand) and judged.is_dry_run:
+        _preview(transition, judged)
+    elif judged is not None or (state is not before and not isinstance(reading, _QUIET)):
+        _judge(transition, judged)
 
 
-def _is_outdated(transition: Transition, event: Event) -> bool:
+def _is_outdated(transition: Transition, seen: Observation) -> bool:
     """Whether a reading of the registry is too old to be adopted: after a lost checkpoint the oldest come first."""
-    if not isinstance(event, RegistrySeen) or event.at_ms < 0 or transition.state.registry_ms >= 0:
+    if not isinstance(seen.reading, SwitchRegistry) or transition.state.registry_ms >= 0:
         return False
-    return not transition.facts().is_recent(event.at_ms)
+    return seen.reading.outcome is Outcome.OK and not transition.facts().is_recent(seen.at_ms)
 
 
-def _judge(transition: Transition, event: FoldedEvent | None) -> None:
+def _judge(transition: Transition, event: Judged | None) -> None:
     """Write what follows from the event, then the automatic progress until none is left. A command may be refused."""
     facts = transition.facts()
     refused = refuse(facts, event) if isinstance(event, SwitchCommand) else None

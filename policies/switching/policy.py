@@ -10,13 +10,11 @@ from msgspec.structs import replace
 
 from policies.alerts import Sender, review
 from policies.book import Published
-from policies.observations import Observation
+from policies.observations import Observation, sort_observations
 from policies.switching import NAME
 from policies.switching.alerts import conditions
 from policies.switching.emit import emit, emit_record, renewal_ms
-from policies.switching.events import TimePassed
 from policies.switching.facts import SwitchFacts, find_due_ms
-from policies.switching.fold import read
 from policies.switching.judge.holds import DatedHold, find_holds
 from policies.switching.machine import reconcile
 from policies.switching.settings import SwitchingSettings
@@ -44,13 +42,12 @@ class SwitchingPolicy:
     ) -> Published[SwitchingState]:
         """Take the observations, let time pass, and return the decisions that follow."""
         before, now_ms, limits = state or self.begin(now), to_millis(now), self._settings.limits
-        taken, events, ids = read(before, observations)
-        transition = Transition(taken, limits, now_ms)
-        drafts = reconcile(transition, (*events, TimePassed()))
+        seen, transition = sort_observations(tuple(observations)), Transition(before, limits, now_ms)
+        drafts = reconcile(transition, (*seen, None))
         after, issuer = transition.packed(), self._sender.issuer
         facts = transition.facts()
         holds = tuple(find_holds(facts))
-        after, decisions = emit(after, drafts, transition.plan, ids, issuer, now)
+        after, decisions = emit(after, drafts, transition.plan, tuple(each.id for each in seen), issuer, now)
         after, record = emit_record(before, after, facts, holds, drafts, issuer, now)
         found = conditions(self._cluster, facts, holds)
         book, raised, review_at = review(after.alerts, found, now, self._sender)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from policies.observations import Observed, Outcome, Reading
-from policies.switching.ledgers import MAX_HOB, HitClass, Layout, LedgerKind, LedgerState, StayingKind
+from policies.switching.ledgers import MAX_HOB, HitClass, Layout, Ledger, LedgerKind, LedgerState, StayingKind
 from policies.switching.precheck.findings import FindingReason
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
 from policies.units import MAX_INT64, ClosedEnum
@@ -319,6 +319,11 @@ class LedgerReading(_Value):
         description="Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it "
         "is no copy; null: not looked up.",
     )
+
+    def to_ledger(self) -> Ledger:
+        """Return the ledger as the policy keeps it."""
+        plain = self.model_dump(exclude={"custom_metadata"})
+        return Ledger(**plain, custom_metadata=tuple(sorted(self.custom_metadata.items())))
 
 
 class ReferenceReading(_Value):

@@ -24,7 +24,6 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from policies.observations import Observation
 from policies.registry import POLICIES, observed_topic
-from policies.switching.events import Event
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
@@ -34,7 +33,8 @@ from streaming.operator import KeyTransition, PolicyOperator
 from streaming.replay import Recorded, Replay
 from tests.golden import DATA, OF_A_KEY, Batch, Course, Published, read_courses
 from tests.policies.scenario import at
-from tests.policies.switching.wire import CLUSTER, SETTINGS, readings_of
+from tests.policies.switching.events import Event, readings_of
+from tests.policies.switching.wire import CLUSTER, SETTINGS
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import VirtualRun
 from tests.streaming.transitions import Transitions

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import BrokerSeen, InventorySeen
 from policies.switching.facts import SwitchFacts
+from policies.switching.inventory import InventorySeen
 from policies.switching.judge import guards
 from policies.switching.judge.results import refuse_import
 from policies.switching.ledgers import LedgerKind, Reference, is_ours, with_ledger
+from policies.switching.readings import SwitchBroker
 from policies.switching.state import (
     NEVER,
     LedgerStage,
@@ -239,12 +240,12 @@ def open_new_clients(facts: SwitchFacts, reason: SwitchReason, step: Transition)
     repeat_orders(facts, reason, step, redirected=True)
 
 
-def judge_broker(facts: SwitchFacts, seen: BrokerSeen, step: Transition) -> None:
+def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> None:
     """Row 5: a broker follows the directive; its ack counts in `facts`. A broker that cannot is judged in `stages`."""
     live = facts.state.live_switch()
     if live is None:
         return
     if seen.epoch != live.epoch:
         step.count("stale_acks")
-    elif not seen.failed and not live.moved:
+    elif not seen.client_init_failed and not live.moved:
         step.update_switch(moved=True)

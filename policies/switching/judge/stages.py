@@ -10,11 +10,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import StatusResult
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.judge.observations import open_new_clients
 from policies.switching.ledgers import LedgerKind
+from policies.switching.readings import SwitchStatus
 from policies.switching.state import (
     UNDELETED,
     UNREVERTED,
@@ -258,7 +258,7 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
         step.write_status()
 
 
-def judge_status(facts: SwitchFacts, result: StatusResult, step: Transition) -> None:
+def judge_status(facts: SwitchFacts, result: SwitchStatus, step: Transition) -> None:
     """Row 22: one transaction makes the target active and the source deprecated."""
     switch = facts.state.switch
     if switch is None or switch.op == 0 or result.op > switch.op:
@@ -266,7 +266,7 @@ def judge_status(facts: SwitchFacts, result: StatusResult, step: Transition) -> 
         step.reject(RejectCode.INVALID_TRANSITION, sentence, "registry")
     elif result.op < switch.op or switch.awaiting is SwitchAction.NONE:
         step.count("repeated")
-    elif not result.ok:
+    elif not result.written:
         step.update_switch(status_failed=True)
         _finish(facts, step, status_failed=True)
     else:

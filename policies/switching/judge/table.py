@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from policies.switching.decisions import RejectCode
-from policies.switching.events import BrokerSeen, InventorySeen, LedgerResult, StatusResult
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold import FoldedEvent, Impostor, RegistryChecked
+from policies.switching.fold import Impostor, Judged, RegistryChecked
+from policies.switching.inventory import InventorySeen
 from policies.switching.judge import commands, observations, registry, results, stages, undo
 from policies.switching.judge.guards import Asked, Refused
-from policies.switching.readings import CommandName, SwitchCommand
+from policies.switching.readings import CommandName, SwitchBroker, SwitchCommand, SwitchLedger, SwitchStatus
 from policies.switching.state import OrchestratorLease, PrecheckResult
 from policies.switching.transition import Transition
 
@@ -36,12 +36,12 @@ _COMMANDS: Mapping[CommandName, _Command] = {
 _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
     OrchestratorLease: observations.judge_lease,
     RegistryChecked: registry.judge_registry,
-    BrokerSeen: observations.judge_broker,
+    SwitchBroker: observations.judge_broker,
     Impostor: registry.judge_impostor,
     PrecheckResult: commands.judge_precheck,
     InventorySeen: observations.judge_inventory,
-    LedgerResult: results.judge_result,
-    StatusResult: stages.judge_status,
+    SwitchLedger: results.judge_result,
+    SwitchStatus: stages.judge_status,
 }
 
 
@@ -54,7 +54,7 @@ def refuse(facts: SwitchFacts, command: SwitchCommand) -> Refused | None:
     return next((Refused(code, str(why)) for code, why in asked if why), None)
 
 
-def judge(facts: SwitchFacts, event: FoldedEvent, step: Transition) -> None:
+def judge(facts: SwitchFacts, event: Judged, step: Transition) -> None:
     """Write what follows from an event: a reading, or a command that is not refused."""
     if isinstance(event, SwitchCommand):
         _COMMANDS[event.command].run(facts, event, step)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.switching.clusters import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
-from policies.observations import Observation, Reading
-from policies.switching.events import InventorySeen
-from policies.switching.fold import assemble
+from policies.observations import Reading
+from policies.switching.inventory import InventorySeen, assemble
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.registration import KIND
@@ -52,7 +51,7 @@ def heard(readings: Iterable[Reading]) -> InventorySeen | None:
     known, whole = None, None
     for reading in readings:
         event = READER.read(record(reading))
-        known, seen = assemble(known, Observation("e", from_millis(NOW_MS), event.data))
+        known, seen = assemble(known, event.data, NOW_MS)
         whole = seen or whole
     return whole
 

@@ -12,7 +12,6 @@ from connectors.switching.view import SwitchingView
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.switching.decisions import SwitchRecord
-from policies.switching.events import BrokerSeen
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, LedgerStage, SwitchStage
@@ -20,6 +19,7 @@ from policies.units import from_millis, to_millis
 from policies.wire import observation_event
 from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, decided, series
+from tests.policies.switching.events import BrokerSeen
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
 DECIDED = f"{PREFIX}.decided.switches"

@@ -9,11 +9,11 @@ from policies.decisions import Alert, Severity
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import RejectCode
-from policies.switching.events import MembersSeen
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
 from tests.cases import for_each
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import MembersSeen
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 

@@ -1,15 +1,14 @@
 """Whole courses: tried, lost, and back again."""
 
-from msgspec.structs import replace
-
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import LedgerResult, RegistrySeen
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from tests.cases import case
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import LedgerResult, RegistrySeen
+from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.world import World, codes
 
 S, L = SwitchStage, LedgerStage
@@ -18,11 +17,11 @@ S, L = SwitchStage, LedgerStage
 def test_a_dry_run_lists_and_changes_nothing() -> None:
     world = World().to(S.HOLD)
     world.later(15 * DAY_MS)
-    before = replace(world.state, commands=())
+    before = bare(world.state)
     [said] = world.tell(command("cleanup", world.key(), dry_run=True))
     assert said.verdict is SwitchVerdict.PREVIEW
     assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
-    assert replace(world.state, commands=()) == before
+    assert bare(world.state) == before
 
 
 def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_is_made_again() -> None:

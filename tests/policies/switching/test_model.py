@@ -14,13 +14,13 @@ from hypothesis.stateful import (
 )
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.judge import guards
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import LedgerResult, StatusResult
 from tests.policies.switching.world import HarmError, Held, World, stored
 
 PATHS = st.sampled_from(["/c1", "/c2", "/s1"])

@@ -19,7 +19,8 @@ from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.wire import CLUSTER, OK, READER, SETTINGS, WireWorld
+from tests.policies.switching.events import OK
+from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import apply, stored
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]

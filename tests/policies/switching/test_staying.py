@@ -10,8 +10,9 @@ from policies.switching.precheck.snapshot import greatest_referenced
 from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.state import SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import inventory_readings
 from tests.policies.switching.snapshots import GOOD
-from tests.policies.switching.wire import WireWorld, inventory_readings
+from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World
 
 

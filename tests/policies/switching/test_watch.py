@@ -17,13 +17,14 @@ from policies.switching.alert_kinds import (
     UNPLANNED,
 )
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.events import InventorySeen, MembersSeen, RegistrySeen
+from policies.switching.inventory import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import MembersSeen, RegistrySeen
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 

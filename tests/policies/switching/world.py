@@ -14,14 +14,7 @@ import msgspec
 
 from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import (
-    BrokerSeen,
-    Event,
-    InventorySeen,
-    LedgerResult,
-    MembersSeen,
-    StatusResult,
-)
+from policies.switching.inventory import InventorySeen
 from policies.switching.ledgers import IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.machine import reconcile
 from policies.switching.plan import load_plan
@@ -43,6 +36,14 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import (
+    BrokerSeen,
+    Event,
+    LedgerResult,
+    MembersSeen,
+    StatusResult,
+    observations_of,
+)
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
@@ -579,7 +580,7 @@ def apply(
 ) -> tuple[SwitchingState, tuple[DecisionDraft, ...]]:
     """The state after some events, and the decisions of the machine alone."""
     transition = Transition(state, limits, now_ms)
-    said = reconcile(transition, events)
+    said = reconcile(transition, [each for event in events for each in observations_of(event, now_ms)])
     return transition.packed(), said
 
 

@@ -1,15 +1,17 @@
-"""What a reading says to the machine."""
+"""What readings do to the state."""
 
 from policies.observations import Observation, Outcome
-from policies.switching.events import to_event
-from policies.switching.readings import SwitchBrokers, SwitchCommand
+from policies.switching.fold import fold
+from policies.switching.readings import SwitchBrokers
 from policies.switching.registration import KIND
+from policies.switching.state import SwitchingState
 from policies.units import from_millis
 from tests.policies.switching.wire import CLUSTER
 
 
-def test_what_could_not_be_read_is_no_event() -> None:
+def test_what_could_not_be_read_changes_nothing() -> None:
+    state = SwitchingState()
     for kind in KIND.readings:
-        if kind not in (SwitchCommand, SwitchBrokers):  # brokers that cannot be read are unknown
-            bare = kind.model_construct(cluster=CLUSTER, outcome=Outcome.TIMEOUT)
-            assert to_event(Observation("o", from_millis(0), bare)) is None
+        if kind is not SwitchBrokers:  # brokers that cannot be read are unknown
+            bare = kind.model_construct(cluster=CLUSTER, outcome=Outcome.TIMEOUT, inventory="i", part=0)
+            assert fold(state, Observation("o", from_millis(0), bare)) == (state, None)

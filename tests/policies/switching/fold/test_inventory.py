@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from policies.observations import Outcome
 from policies.switching.readings import SwitchInventory
 from policies.switching.state import SwitchStage
-from tests.policies.switching.wire import WireWorld, inventory_readings
+from tests.policies.switching.events import inventory_readings
+from tests.policies.switching.wire import WireWorld
 
 
 @given(st.permutations(range(3)), st.sets(st.integers(0, 2)))

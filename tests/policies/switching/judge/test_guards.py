@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import LedgerResult, RegistrySeen
 from policies.switching.judge import guards
 from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import Directive, LedgerStage, SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import LedgerResult, RegistrySeen
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, tell_of
 
 S, L = SwitchStage, LedgerStage

@@ -14,7 +14,6 @@ from msgspec import structs
 from deploy.switch.cli import switch_app
 from policies.switching.alert_kinds import ALERTS, HOLDS, IDS_BEHIND, HoldKind
 from policies.switching.decisions import ORDERS, SwitchVerdict
-from policies.switching.events import RegistrySeen, StatusResult
 from policies.switching.judge.holds import BOUNDS
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.switching.registration import KIND
@@ -23,6 +22,7 @@ from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.cases import for_each
 from tests.examples import combined
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import RegistrySeen, StatusResult
 from tests.policies.switching.wire import WireWorld
 
 S = SwitchStage

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
-from policies.switching.events import Event, LedgerResult, RegistrySeen, StatusResult, TimePassed
 from policies.switching.fold import fold
 from policies.switching.judge.stages import advance
 from policies.switching.judge.table import judge, refuse
@@ -16,6 +15,7 @@ from policies.switching.state import ENDED, SwitchAction, SwitchingState, Switch
 from policies.switching.transition import Transition
 from tests.cases import case
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import Event, LedgerResult, RegistrySeen, StatusResult, TimePassed, observations_of
 from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
 
 COUNTED, TAKEN = "counted", "taken"
@@ -156,7 +156,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     ),
     "ack": (lambda w: w.follow("b1"), TAKEN, {}),
     "ack, stale": (
-        lambda w: w.broker_event("b1", epoch=-5), TAKEN, {**each(LIVE, COUNTED), S.CLEANUP: TAKEN},
+        lambda w: w.broker_event("b1", epoch=0), TAKEN, {**each(LIVE, COUNTED), S.CLEANUP: TAKEN},
     ),
     "client_init_failed": (
         lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {},
@@ -212,7 +212,7 @@ def replace_check(world: World) -> Event:
 
 def bare(state: SwitchingState) -> SwitchingState:
     """Without what counts events."""
-    return replace(state, counts=SwitchingState().counts, commands=())
+    return replace(state, counts=SwitchingState().counts, commands=(), commanded_ms=-1)
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -260,7 +260,8 @@ def test_asking_changes_nothing_and_judging_writes_the_same_again(name: str) -> 
 
 def asking_changes_nothing_and_judging_writes_the_same_again(stage: SwitchStage, name: str) -> None:
     world = world_at(stage)
-    state, news = fold(world.state, EVENTS[name][0](world))
+    seen = observations_of(EVENTS[name][0](world), world.now_ms)
+    state, news = fold(world.state, seen[-1]) if seen[-1] else (None, None)
     if state is None or news is None:
         return
     asked = Transition(state, world.limits, world.now_ms)

@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
-from policies.switching.events import RegistrySeen
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import RegistrySeen
 from tests.policies.switching.world import Bookies, World, codes
 
 S, L = SwitchStage, LedgerStage

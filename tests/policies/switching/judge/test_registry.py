@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.events import RegistrySeen, StatusResult
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import (
     ClusterStatus,
@@ -19,6 +18,7 @@ from policies.switching.state import (
 )
 from tests.cases import for_each
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import RegistrySeen, StatusResult
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 

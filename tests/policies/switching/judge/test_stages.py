@@ -3,11 +3,11 @@
 import pytest
 
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.events import LedgerResult, StatusResult
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS, SwitchLimits
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import LedgerResult, StatusResult
 from tests.policies.switching.world import Held, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from policies.switching.alert_kinds import LEFT_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.events import Event, LedgerResult, RegistrySeen
 from policies.switching.facts import awaited
 from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import LedgerKind
@@ -17,6 +16,7 @@ from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.commands import command
+from tests.policies.switching.events import Event, LedgerResult, RegistrySeen
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
 

@@ -1,0 +1,218 @@
+"""What a test lets happen, in few words, and the readings that would be published for it."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from policies.observations import Observation, Outcome, Reading
+from policies.switching.clusters import ClusterSnapshot
+from policies.switching.inventory import InventorySeen
+from policies.switching.ledgers import Ledger
+from policies.switching.readings import (
+    FindingReading,
+    GeneratorReading,
+    LedgerOutcome,
+    LedgerReading,
+    LowerCounter,
+    ReferenceReading,
+    RegisteredCluster,
+    StatusAction,
+    StayingReading,
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchCommand,
+    SwitchInventory,
+    SwitchInventoryPart,
+    SwitchLease,
+    SwitchLedger,
+    SwitchPrecheck,
+    SwitchProgress,
+    SwitchRegistry,
+    SwitchStatus,
+    WrittenDirective,
+)
+from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
+from policies.units import from_millis
+from tests.policies.switching.commands import CLUSTER
+
+OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
+_NUMBERS = count()
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySeen:
+    """The registry as ZooKeeper has it."""
+
+    entries: tuple[RegistryEntry, ...]
+    bootstrap: str | None
+    directive: Directive | None
+    committed_epoch: int
+    at_ms: int = -1
+    """When it was read; -1: now."""
+    also_active: tuple[str, ...] = ()
+    progress: SwitchProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MembersSeen:
+    """The live brokers; None: they could not be read."""
+
+    brokers: tuple[str, ...] | None
+    at_ms: int
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSeen:
+    """A report of a broker's agent."""
+
+    broker: str
+    sequence: int
+    epoch: int
+    failed: bool
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    at_ms: int
+    client_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerResult:
+    """An executor's result for one ledger."""
+
+    ledger_id: int
+    op: int
+    outcome: LedgerOutcome
+    source: Ledger | None = None
+    target: Ledger | None = None
+    changed: tuple[str, ...] = ()
+    new_id: int | None = None
+    attribution: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusResult:
+    """An executor's result for a status that it was ordered to write."""
+
+    action: SwitchAction
+    op: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Time passed without an observation."""
+
+
+Event = (
+    SwitchCommand | OrchestratorLease | RegistrySeen | MembersSeen | BrokerSeen | ClusterSnapshot | PrecheckResult
+    | InventorySeen | LedgerResult | StatusResult | TimePassed
+)  # fmt: skip
+
+
+def observations_of(event: Event, now_ms: int) -> list[Observation | None]:
+    """The observations of an event, each dated by when it was made."""
+    if isinstance(event, TimePassed):
+        return [None]
+    at_ms = now_ms
+    match event:
+        case OrchestratorLease():
+            at_ms = min(now_ms, event.valid_until_ms)
+        case PrecheckResult():
+            at_ms = event.checked_ms
+        case ClusterSnapshot():
+            at_ms = event.read_ms
+        case RegistrySeen() | MembersSeen() | BrokerSeen() | InventorySeen():
+            at_ms = now_ms if event.at_ms < 0 else event.at_ms
+    readings = readings_of(event, at_ms)
+    return [Observation(f"o{next(_NUMBERS):09d}", from_millis(at_ms), reading) for reading in readings]
+
+
+def readings_of(event: Event, now_ms: int) -> list[Reading]:
+    """The readings that a collector, an executor or an operator would publish for an event."""
+    if isinstance(event, SwitchCommand):
+        return [event]
+    return inventory_readings(event, now_ms) if isinstance(event, InventorySeen) else [_sighting(event, now_ms)]
+
+
+def _sighting(event: Event, now_ms: int) -> Reading:
+    match event:
+        case OrchestratorLease() as lease:
+            return SwitchLease(**OK, token=lease.token, holder=lease.holder, valid_ms=lease.valid_until_ms - now_ms)
+        case MembersSeen():
+            outcome = Outcome.TIMEOUT if event.brokers is None else Outcome.OK
+            return SwitchBrokers(cluster=CLUSTER, outcome=outcome, brokers=event.brokers or (), epoch=event.epoch)
+        case BrokerSeen():
+            return SwitchBroker(
+                **OK, broker=event.broker, sequence=event.sequence, epoch=event.epoch,
+                client_init_failed=event.failed, writes=event.writes, reads=event.reads,
+                client_epoch=event.client_epoch,
+            )  # fmt: skip
+        case ClusterSnapshot() as seen:
+            generator = (
+                GeneratorReading.model_validate(msgspec.structs.asdict(seen.generator)) if seen.generator else None
+            )
+            return SwitchCluster(
+                **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
+                generator=generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
+                lower=tuple(
+                    LowerCounter(hob=n or None, given=0 if n else seen.lower_given) for n in range(seen.lower_counters)
+                ),
+            )  # fmt: skip
+        case PrecheckResult() as check:
+            return SwitchPrecheck(
+                **OK, source=check.source, target=check.target, ready=check.ready, digest=check.digest,
+                greatest_id=check.greatest_id, valid_ms=check.expires_ms - check.checked_ms,
+                findings=tuple(FindingReading(reason=r, detail="x") for r in check.reasons),
+                bypassed=check.bypassed,
+            )  # fmt: skip
+        case LedgerResult():
+            return SwitchLedger(
+                **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=_ledger(event.source),
+                target=_ledger(event.target), changed=event.changed, new_id=event.new_id, attribution=event.attribution,
+                detail=event.detail or None,
+            )  # fmt: skip
+        case RegistrySeen():
+            entries = tuple(RegisteredCluster.model_validate(msgspec.structs.asdict(e)) for e in event.entries)
+            written = event.directive
+            directive = WrittenDirective(epoch=written.epoch, target=written.target) if written else None
+            return SwitchRegistry(
+                **OK, clusters=entries, bootstrap=event.bootstrap, directive=directive,
+                committed_epoch=event.committed_epoch, active_as_proposed=event.also_active, progress=event.progress,
+            )  # fmt: skip
+        case StatusResult():
+            return SwitchStatus(**OK, action=StatusAction.STATUS_NEW, op=event.op, written=event.ok)
+    raise AssertionError(event)
+
+
+def _ledger(ledger: Ledger | None) -> LedgerReading | None:
+    if ledger is None:
+        return None
+    plain = msgspec.structs.asdict(ledger)
+    return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
+
+
+def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
+    """Parts of two references, and the manifest."""
+    name = f"inventory-{event.at_ms}-{event.target}-{len(event.existing)}"
+    parts = [event.references[i : i + 2] for i in range(0, len(event.references), 2)]
+    readings: list[Reading] = [
+        SwitchInventoryPart(
+            **OK, inventory=name, part=number,
+            references=tuple(ReferenceReading.model_validate(msgspec.structs.asdict(r)) for r in part),
+            existing=tuple(
+                found for r in part if (found := _ledger(event.existing.get(r.ledger_id))) is not None
+            ),
+        )
+        for number, part in enumerate(parts)
+    ]  # fmt: skip
+    manifest = SwitchInventory(
+        **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
+        took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=event.epoch, valid_ms=event.valid_ms,
+        staying=tuple(StayingReading.model_validate(msgspec.structs.asdict(each)) for each in event.staying),
+    )  # fmt: skip
+    return [*readings, manifest]
