@@ -62,16 +62,17 @@ def _content(file: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the files; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is stale")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder that has docs/, docker/ and deploy/")
     given = parser.parse_args(arguments)
     files = generated()
     if not given.check:
-        write(files, root)
+        write(files, given.root)
         return 0
-    found = stale(files, root)
+    found = stale(files, given.root)
     for file in found:
         sys.stderr.write(f"{file} is stale: run `make generate`\n")
     return 1 if found else 0

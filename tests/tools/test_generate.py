@@ -70,7 +70,7 @@ def test_what_is_kept_in_the_repository_is_fresh(files: dict[str, str]) -> None:
 
 @pytest.mark.usefixtures("made_once")
 def test_what_was_just_written_is_fresh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate.main(["--check"], folder) == 0
+    assert generate.main(["--check", "--root", str(folder)]) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -85,7 +85,7 @@ def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.C
     missing.unlink()
     left_over.write_text("{}")
 
-    assert generate.main(["--check"], folder) == 1
+    assert generate.main(["--check", "--root", str(folder)]) == 1
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -97,7 +97,7 @@ def test_each_stale_file_is_named_with_its_remedy(folder: Path, capsys: pytest.C
 @pytest.mark.usefixtures("made_once")
 def test_a_check_changes_nothing(folder: Path) -> None:
     (folder / generate.REFERENCE / "events.md").write_text("old")
-    generate.main(["--check"], folder)
+    generate.main(["--check", "--root", str(folder)])
     assert (folder / generate.REFERENCE / "events.md").read_text() == "old"
 
 
@@ -105,7 +105,7 @@ def test_a_check_changes_nothing(folder: Path) -> None:
 def test_writing_anew_mends_everything(files: dict[str, str], folder: Path) -> None:
     (folder / generate.REFERENCE / "events.md").write_text("old")
     (folder / generate.SCHEMAS / "headgate.bygone.v1.json").write_text("{}")
-    assert generate.main([], folder) == 0
+    assert generate.main(["--root", str(folder)]) == 0
     assert generate.stale(files, folder) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from policies.registry import POLICIES
 from tests.deploy.several import Command, Ended, run_several
 from tests.wheels import TOY, install
+from tools.generate import REFERENCE
 
 USER_ERROR = 2
 
@@ -47,11 +48,11 @@ def ended(folder: Path) -> dict[str, Ended]:
     installed = [install(TOY, folder)]
     hosted = (Path(__file__).with_name("installed.py"), "-q", "-p", "no:cacheprovider", "--assert=plain")
     commands = {
-        "generate": Command(("--folder", folder / "references"), installed, module="tools.generate"),
+        "generate": Command(("--root", folder / "generated"), installed, module="tools.generate"),
         "replay": Command(("replay", events, "--settings", settings, "--until", "2026-11-21T08:05:00Z"), installed),
         "check good": Command(("check", write(folder / "good.yaml", GOOD)), installed),
         "check bad": Command(("check", write(folder / "bad.yaml", BAD)), installed),
-        "check reference": Command(("check", folder / "references" / "settings.yaml"), installed),
+        "check reference": Command(("check", folder / "generated" / REFERENCE / "settings.yaml"), installed),
         "hosted": Command(hosted, installed, module="pytest"),
         "command": Command(("replication-factor", "1"), installed),
         "help": Command(("--help",), installed),
@@ -63,7 +64,7 @@ def ended(folder: Path) -> dict[str, Ended]:
 @pytest.fixture(scope="module")
 def references(ended: dict[str, Ended], folder: Path) -> Path:
     assert (ended["generate"].status, ended["generate"].err) == (0, "")
-    return folder / "references"
+    return folder / "generated" / REFERENCE
 
 
 def test_replay_gives_its_decisions_and_its_alert(ended: dict[str, Ended]) -> None:
