@@ -1,6 +1,5 @@
 """Which collector reads first changes no decision; what one reading says and the next denies orders nothing."""
 
-import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,59 +27,7 @@ from tests.policies.sessions.course import (
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
-ORDERS = [order for (order,) in combined(itertools.permutations(("session", "brokers", "health")), one_of=3)]
-"""The order in which the collectors look; that of the brokers reads both trees."""
 SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "zombie_after": "10h"}
-
-
-def one_alone(world: World) -> None:
-    world.until(22.5).lose("b3").until(120)
-
-
-def one_during_an_outage(world: World) -> None:
-    world.failing = {"session", "brokers", "namespaces"}
-    world.until(42.5).lose("b3").until(57.5).failing = set()
-    world.until(150)
-
-
-def one_before_an_outage(world: World) -> None:
-    world.until(22.5).lose("b3").until(27.5).failing = {"session", "brokers", "namespaces"}
-    world.until(57.5).failing = set()
-    world.until(150)
-
-
-def the_fleet(world: World) -> None:
-    world.until(22.5).lose(*TEN).until(62.5).back(*TEN).until(150)
-
-
-def one_that_comes_back(world: World) -> None:
-    world.own("b3", BUNDLE).until(22.5).lose("b3").until(32.5).back("b3").until(52.5).own("b3", BUNDLE).until(150)
-
-
-def one_that_dies(world: World) -> None:
-    world.own("b3", BUNDLE).until(22.5).brokers["b3"].well = "unreachable"
-    world.until(42.5).lose("b3").until(150)
-
-
-@pytest.mark.parametrize(
-    "happen",
-    [one_alone, one_during_an_outage, one_before_an_outage, the_fleet, one_that_comes_back, one_that_dies],
-    ids=lambda happen: happen.__name__,
-)
-def test_the_order_of_collectors_within_an_instant_changes_no_decision(
-    happen: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decided: dict[tuple[str, ...], Any] = {}
-    for order in ORDERS:
-        first = {kind: n / 10 for n, kind in enumerate(order)}
-        monkeypatch.setattr(World, "first_second", {**first, "namespaces": first["brokers"]})
-        world = World(*TEN, **SHUTDOWN)
-        happen(world)
-        ruled = [(name, what) for name in TEN for _, what in world.run.ruled(name)]
-        decided[order] = ([(name, what) for name in TEN for _, what in world.run.told(name)], ruled)
-    expected = decided[ORDERS[0]]
-    assert expected[0]
-    assert all(found == expected for found in decided.values()), decided
 
 
 ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
@@ -228,22 +175,6 @@ def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_sett
     for second in range(40, 300, 5):
         run.together(*everything(second, **ODD["closed"](second)))
     assert run.told("b1")[-1][1] == "gone closed"
-
-
-@pytest.mark.parametrize("other", ["disconnected", "expired"])
-def test_two_collectors_that_contradict_each_other_all_the_time_are_a_few_decisions_and_one_alert(other: str) -> None:
-    run = Run(on_session_lost="shutdown").together(*look(0))
-    for second in range(3, 320, 3):
-        state = "connected" if second % 2 else other
-        run.see(session(second, "b1", state, "0xb1"), session(second, "b2", "connected", "0xb2"))
-    told = [what for _, what in run.told("b1")]
-    assert len(told) <= 12, told
-    assert told[-1] == "hold unsettled"
-    assert not ORDERED & {what.split()[0] for what in told}
-    assert {(a.alert, a.subject) for a in run.alerts if a.alert != "session-lost"} == {
-        ("session-flapping", "messaging/b1")
-    }
-    assert len({a.alert_id for a in run.alerts if a.alert == "session-flapping"}) == 1
 
 
 # --- a loss during an outage of ZooKeeper is fleet-wide, however readings are cut

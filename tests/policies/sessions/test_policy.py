@@ -86,11 +86,6 @@ def still_lost(*members: str, every: float = 5, first: float, last: float) -> li
     return [session(s, m, "expired", f"0x{m}") for s in seconds for m in members]
 
 
-def test_a_member_that_alone_lost_its_session_is_shut_down_after_the_delay() -> None:
-    run = start("b1", "b2", "b3", **SHUTDOWN).see(*still_lost("b1", first=10, last=200))
-    assert run.told("b1") == [(10, "hold confirming"), (15, "shutdown session_lost")]
-
-
 def test_a_fleet_that_lost_its_sessions_is_not_shut_down() -> None:
     run = start("b1", "b2", "b3", **SHUTDOWN).see(
         session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2")
@@ -99,21 +94,6 @@ def test_a_fleet_that_lost_its_sessions_is_not_shut_down() -> None:
     assert run.told("b2") == [(12, "reconnect fleet_wide")]
     assert run.firing() == {("session-fleet-wide", "broker")}
     assert run.said("session-lost") == [(10, "b1", "firing"), (12, "b1", "resolved")]
-
-
-def test_two_of_many_are_not_the_fleet() -> None:
-    names = [f"b{n}" for n in range(1, 11)]
-    run = start(*names, **SHUTDOWN, shutdown_budget=5).see(
-        *still_lost("b1", "b2", first=10, last=60)
-    )  # fmt: skip
-    assert run.told("b1")[-1] == (15, "shutdown session_lost")
-    assert run.told("b2")[-1] == (15, "shutdown session_lost")
-
-
-def test_a_third_of_ten_is_the_fleet() -> None:
-    names = [f"b{n}" for n in range(1, 11)]
-    run = start(*names, **SHUTDOWN).together(*[session(10, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)]).until(60)
-    assert {run.told(f"b{n}")[-1][1] for n in (1, 2, 3)} == {"reconnect fleet_wide"}
 
 
 def test_members_of_another_role_are_another_fleet() -> None:
@@ -125,19 +105,6 @@ def test_members_of_another_role_are_another_fleet() -> None:
     run.see(session(15, "b1", "expired", "0xb1"), session(16, "p1", "expired", "0xp1", role="proxy")).until(60)
     assert run.told("b1")[-1] == (15, "shutdown session_lost")
     assert run.told("p1")[-1] == (16, "reconnect shutdown_budget")
-
-
-def test_losses_far_apart_are_one_loss_of_the_fleet_while_nobody_has_recovered() -> None:
-    run = start("b1", "b2", "b3", **SHUTDOWN).see(*still_lost("b1", first=10, last=55))
-    run.see(*still_lost("b1", "b2", first=60, last=100))
-    assert run.told("b1")[-1] == (15, "shutdown session_lost")
-    assert run.told("b2") == [(60, "reconnect fleet_wide")]
-
-
-def test_nobody_is_shut_down_while_zookeeper_cannot_be_read() -> None:
-    run = start("b1", "b2", "b3", **SHUTDOWN).see(session(10, "b1", "expired", "0xb1"), unread(12)).until(100)
-    assert run.told("b1") == [(10, "hold confirming"), (12, "reconnect fleet_wide")]
-    assert ("zookeeper-unread", "messaging") in run.firing()
 
 
 def test_an_unreadable_zookeeper_is_no_loss_of_sessions() -> None:
@@ -192,13 +159,6 @@ def test_without_a_budget_a_member_that_does_not_come_back_is_an_alert() -> None
     assert ("reconnect-exhausted", "b1") not in run.firing(), "a reading five minutes old begins no critical alert"
     run.see(*still_lost("b1", first=315, last=320))
     assert ("reconnect-exhausted", "b1") in run.firing()
-
-
-def test_a_fleet_that_does_not_come_back_is_never_shut_down() -> None:
-    run = start("b1", "b2", "b3").together(*[session(10, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)])
-    for seconds in range(20, 900, 60):
-        run.together(*[session(seconds, f"b{n}", "expired", f"0xb{n}") for n in (1, 2, 3)])
-    assert {d.verdict for d in run.sessions} == {"reconnect"}
 
 
 # --- gone, zombies, not ready, flapping

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.observations import Observation
-from policies.sessions import SessionsSettings, SessionsState
+from policies.sessions import SessionsState
 from policies.wire import audit_event
 from tests.examples import combined
 from tests.policies.sessions.course import (
@@ -131,33 +130,6 @@ def run_of(course: list[Batch], block: dict[str, Any], until: float = 700) -> Ru
         run._wake_until(at(seconds))
         run.step(seen, at(seconds))
     return run.until(course[-1][0] + until)
-
-
-@given(courses, blocks)
-def test_shutdowns_and_restarts_stay_within_the_budget(course: list[Batch], block: dict[str, Any]) -> None:
-    run = run_of(course, block)
-    down = [d for d in run.sessions if d.verdict in ("shutdown", "restart")]
-    for last in down:
-        within = [d for d in down if timedelta(0) <= last.decided_at - d.decided_at < run.settings.shutdown_window]
-        assert len(within) <= run.settings.shutdown_budget
-
-
-@given(
-    st.lists(st.integers(0, 29_999), min_size=4, max_size=4, unique=True),
-    st.sampled_from(["0s", "5s", "40s"]),
-)
-def test_a_loss_of_the_whole_fleet_shuts_nobody_down(moments_ms: list[int], delay: str) -> None:
-    """However the losses lie within the window, once the second is known: with a delay of 30 s or more, none at all."""
-    run = Run(on_session_lost="shutdown", shutdown_delay=delay, shutdown_budget=4)
-    run.together(*[session(0, m, "connected", sid(m, 0)) for m in MEMBERS])
-    order = sorted(zip(moments_ms, MEMBERS, strict=True))
-    for moment_ms, member in order:
-        run.see(session(10 + moment_ms / 1000, member, "expired", sid(member, 0)))
-    run.until(1000)
-    second = 10 + order[1][0] / 1000
-    down = [d for d in run.sessions if d.verdict == "shutdown"]
-    assert all(d.decided_at < at(second) for d in down)
-    assert delay != "40s" or not down
 
 
 @given(courses, blocks)
@@ -285,16 +257,3 @@ def test_every_interleaving_of_two_claims_ends_with_one_owner_told_to_keep(winne
         told = {member: decision.verdict for member, decision in latest.items()}
         assert [m for m, verdict in told.items() if verdict == "keep"] == [winner], (order, told)
         assert set(told.values()) <= {"keep", "unload"}, (order, told)
-
-
-def test_the_settings_have_the_defaults_that_are_documented() -> None:
-    plain = SessionsSettings().model_dump(mode="json", exclude={"clusters"})
-    assert plain == {
-        "mode": "active", "alert_grace": "0s", "alert_repeat": "4h", "alert_refresh": "1m",
-        "on_session_lost": "reconnect",
-        "fleet_ratio": 0.3, "fleet_window": "30s", "shutdown_delay": None, "shutdown_budget": 1,
-        "shutdown_window": "10m", "reconnect_limit": 10, "reconnect_deadline": "5m", "settle": "3m",
-        "recovery_order": ["re-own", "republish-load-data", "invalidate-caches"], "wait_for_deletion": None,
-        "ownership_rules": "current", "orphan_after": "1m", "load_data_after": "30s", "zombie_after": "5m",
-        "validity": "5m",
-    }  # fmt: skip

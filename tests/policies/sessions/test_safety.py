@@ -1,7 +1,7 @@
 """What may never happen, whatever befalls a fleet and those who watch it: courses of a whole world, drawn at random."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -250,3 +250,96 @@ def test_the_courses_bring_somebody_down_at_times(verdict: str) -> None:
     else:
         world.brokers["b1"].registered = False
     assert [what.split()[0] for _, _, what in world.until(100).went_down()][:1] == [verdict]
+
+
+# --- the order of collectors
+
+
+_LOOK = World._look
+SOURCES = {"session", "brokers", "namespaces"}
+DOES = ("lose", "cut", "back", "die", "start", "fail", "heal", "own", "unregister", "register")
+CYCLE_SECONDS = 10
+"""Each collector reads once or twice in a cycle; things happen between two cycles, so all read the same."""
+
+events = st.tuples(st.integers(1, 3), st.sampled_from(DOES), st.sampled_from(NAMES))
+"""(cycles until it happens, what, to which member)"""
+histories = st.lists(events, max_size=6)
+# No timer ends in the moment of a reading: then the order of both would decide, as it does in a real fleet.
+untimely_blocks: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "on_session_lost": st.sampled_from(["reconnect", "shutdown"]),
+        "zombie_after": st.sampled_from(["33s", "10h"]),
+        "ownership_rules": st.sampled_from(["pip57", "current"]),
+        "shutdown_budget": st.sampled_from([1, 2]),
+        "shutdown_delay": st.just("17s"),
+    }
+)
+
+
+def happen(world: World, what: str, name: str) -> None:
+    broker = world.brokers[name]
+    match what:
+        case "lose":
+            world.lose(name)
+        case "cut" if broker.state == "connected":
+            world.cut(name)
+        case "back" if broker.state != "connected":
+            world.back(name)
+        case "die":
+            broker.well = "unreachable"
+            world.lose(name)
+        case "start":
+            broker.well = "ok"
+        case "fail":
+            world.failing = set(SOURCES)
+        case "heal":
+            world.failing = set()
+        case "own" if broker.state == "connected":
+            world.own(name, BUNDLE)
+        case "unregister" | "register":
+            broker.registered = what == "register" and broker.state == "connected"
+
+
+def run_history(history: list[tuple[int, str, str]], block: dict[str, Any], *, until: float = 0) -> World:
+    world, second = World(*NAMES, timeout_s=31.0, **block), CYCLE_SECONDS * 2 - 2.5
+    world.until(second)
+    for cycles, what, name in history:
+        second += cycles * CYCLE_SECONDS
+        happen(world.until(second), what, name)
+    return world.until(second + until)
+
+
+def decisions(world: World) -> dict[str, list[str]]:
+    told = {name: [what for _, what in world.run.told(name)] for name in NAMES}
+    return told | {f"{name} {BUNDLE}": [what for _, what in world.run.ruled(name)] for name in NAMES}
+
+
+@given(histories, untimely_blocks, st.permutations(("session", "brokers", "health")))
+def test_the_order_of_collectors_changes_no_decision(
+    history: list[tuple[int, str, str]], block: dict[str, Any], order: list[str]
+) -> None:
+    def run_in(order: list[str]) -> dict[str, list[str]]:
+        with pytest.MonkeyPatch.context() as patch:
+            first = {kind: n / 10 for n, kind in enumerate(order)}
+            patch.setattr(World, "first_second", {**first, "namespaces": first["brokers"]})
+            return decisions(run_history(history, block, until=100))
+
+    assert run_in(order) == run_in(["session", "brokers", "health"])
+
+
+@given(histories, untimely_blocks, st.permutations(("session", "brokers", "namespaces", "health")))
+def test_the_order_of_ids_within_an_instant_changes_no_decision(
+    history: list[tuple[int, str, str]], block: dict[str, Any], order: list[str]
+) -> None:
+    """All collectors read at once; the order of ids, which decides in one batch, depends on the kind."""
+
+    def run_in(order: list[str]) -> dict[str, list[str]]:
+        def look(world: World, kind: str, at: float) -> list[Observation]:
+            return [replace(each, id=f"{order.index(kind)}{each.id}") for each in _LOOK(world, kind, at)]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(World, "first_second", dict.fromkeys(order, 0.0))
+            patch.setattr(World, "_look", look)
+            return decisions(run_history(history, block, until=100))
+
+    assert run_in(order) == run_in(sorted(order))

@@ -125,16 +125,6 @@ def test_a_list_of_brokers_that_lags_shuts_nobody_down(lag_s: float) -> None:
     assert world.until(900).went_down() == []
 
 
-def test_who_is_registered_and_never_listed_again_is_not_ready() -> None:
-    world = World("b1", "b2", "b3").until(20).lose("b1").until(40).back("b1")
-    world.brokers["b1"].listed = False
-    ((second, name, what),) = world.until(400).went_down()
-    assert (name, what) == ("b1", "shutdown not_ready")
-    assert second >= 220
-    world.brokers["b1"].listed = True
-    assert world.until(420).last("b1") == "resume registered"
-
-
 def test_a_list_that_has_nobody_any_more_shuts_nobody_down() -> None:
     world = World("b1", "b2", "b3").until(20)
     for broker in world.brokers.values():
@@ -156,14 +146,6 @@ def test_however_far_apart_ten_lose_theirs_at_most_the_budget_is_down_before_it_
     assert len(world.went_down()) <= 1
     assert all(second <= 20 + 2 * pace_s + 40 for second, _, _ in world.went_down())
     assert world.fires("session-fleet-wide", "broker")
-
-
-@pytest.mark.parametrize("first_s", [0.0, 3.0, 9.9])
-def test_a_fleet_that_is_cut_off_at_once_loses_nobody(first_s: float) -> None:
-    """Sessions that are cut off together expire up to T/3 apart, and the first is not the only one."""
-    world = fleet().cut(*TEN).until(25 + first_s).lose("b3").until(45)
-    world.lose(*TEN).until(500)
-    assert world.went_down() == []
 
 
 def state_of_a_cut_session(second: float, cut_s: float, heartbeat_s: float, timeout_s: float, shown: str) -> str:
@@ -348,17 +330,6 @@ def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
     assert [what for _, what in world.run.told("b1")[before:]] == ["recover session_reestablished", "resume recovered"]
 
 
-def test_zombies_are_restarted_one_after_the_other_is_back() -> None:
-    world = World(*TEN[:3]).until(20)
-    for broker in world.brokers.values():
-        broker.registered = False
-    world.until(900)
-    assert len(world.went_down()) == 1
-    world.brokers["b0"].registered = True
-    world.until(910)
-    assert len(world.went_down()) == 2
-
-
 # --- what was published only
 
 
@@ -444,22 +415,6 @@ def test_nobody_is_restarted_while_the_fleet_is_without_sessions() -> None:
     assert world.fires("zombie-member", "b1")
     world.back(*TEN[1:]).until(1400)
     assert [name for _, name, _ in world.went_down()] == ["b0"]
-
-
-def test_a_zombie_is_warned_of_at_once_and_restarted_when_none_that_heals_takes_as_long() -> None:
-    world = World("b1", "b2").until(20)
-    world.brokers["b1"].registered = False
-    world.until(40)
-    assert world.fires("not-registered", "b1")
-    assert world.until(199).went_down() == []
-    ((second, _, what),) = world.until(240).went_down()
-    assert what == "restart zombie"
-    assert 200 <= second <= 220
-    assert world.fires("zombie-member", "b1")
-    world.brokers["b1"].registered = True
-    world.until(250)
-    assert not world.fires("zombie-member", "b1")
-    assert not world.fires("not-registered", "b1")
 
 
 @pytest.mark.parametrize("silent", [{"health"}, {"brokers"}, {"session"}, {"health", "brokers", "session"}])
