@@ -246,7 +246,7 @@ def status(
     """Show the wanted and the set values of each cluster. Pauses and firing alerts are shown, too."""
     from deploy.inspection.commands import Shown, show_status
 
-    set_up_logging(answers=not watch)
+    set_up_logging(answers=not watch or sys.stdout.isatty())  # a log line would break the screen
     show_status(load_asked(settings), Shown(cluster, policy, as_json, watch))
 
 
@@ -265,7 +265,7 @@ def decisions(
     """Show the decisions in force, each with its explanation."""
     from deploy.inspection.commands import Shown, show_decisions
 
-    set_up_logging(answers=not watch)
+    set_up_logging(answers=not watch or sys.stdout.isatty())  # a log line would break the screen
     show_decisions(load_asked(settings), subject, Shown(cluster, policy, as_json, watch))
 
 
@@ -281,7 +281,7 @@ def alerts(
     """Show which alerts fire, the most severe first."""
     from deploy.inspection.commands import Shown, show_alerts
 
-    set_up_logging(answers=not watch)
+    set_up_logging(answers=not watch or sys.stdout.isatty())  # a log line would break the screen
     show_alerts(load_asked(settings), Shown(cluster, policy, as_json, watch), resolved=resolved)
 
 

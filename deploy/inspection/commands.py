@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +13,9 @@ from difflib import get_close_matches
 from typing import Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
@@ -33,6 +35,8 @@ from policies.units import UserError, format_instant
 
 _CLIENT_ID = "headgate-inspection"
 _POLL_SECONDS = 0.2
+_FRAME_SECONDS = 1.0
+"""Ages grow, and Kafka may be lost, without any record."""
 _ANSWER_SECONDS = 15.0
 
 
@@ -79,14 +83,22 @@ class InForceReader(AbstractContextManager["InForceReader"]):
         self._in_force.fold_records(self._tail.poll(_POLL_SECONDS))
         return self._in_force
 
-    def changes(self) -> Iterator[DecisionsInForce]:
-        """Yield the decisions in force now, and again after each change."""
+    @property
+    def problem(self) -> str | None:
+        """Return why records cannot be read at present; None if they can."""
+        return self._tail.problem
+
+    def changes(self, at_least_every_seconds: float = math.inf) -> Iterator[DecisionsInForce]:
+        """Yield the decisions in force now, and again after each change, or after this time without one."""
         yield self.now()
+        yielded_at = time.monotonic()
         while True:
             records = self._tail.poll(_POLL_SECONDS)
             changes = self._in_force.fold_records(records)
-            if changes or any(record.topic.endswith(f".{REPORTS}") for record in records):
+            is_due = time.monotonic() >= yielded_at + at_least_every_seconds
+            if changes or is_due or any(record.topic.endswith(f".{REPORTS}") for record in records):
                 yield self._in_force
+                yielded_at = time.monotonic()
 
 
 View = Callable[[DecisionsInForce, datetime], RenderableType]
@@ -244,5 +256,13 @@ def _live(reader: InForceReader, view: View, console: Console) -> None:
     # a parent process may ignore SIGINT, and nothing else ends this command
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with Live(console=console, auto_refresh=False) as live:
-        for now in reader.changes():
-            live.update(view(now, datetime.now(UTC)), refresh=True)
+        for frame in frames(reader, view):
+            live.update(frame, refresh=True)
+
+
+def frames(reader: InForceReader, view: View) -> Iterator[RenderableType]:
+    """Yield each picture of `--watch`: it names a problem itself, because a line of the log would be drawn over."""
+    for now in reader.changes(_FRAME_SECONDS):
+        shown = view(now, datetime.now(UTC))
+        problem = reader.problem
+        yield shown if problem is None else Group(shown, Text(f"Not up to date: {problem}", "bold red"))

@@ -1,12 +1,16 @@
 """What is in force, as the topics tell it: by the fence that every consumer asks."""
 
 from datetime import datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from connectors.decided import DecisionsInForce, is_stale
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
+from deploy.inspection import commands
 from policies.decisions import Alert, Decision, Severity
 from policies.registry import decision_types
 from policies.units import to_millis
@@ -111,3 +115,32 @@ def watched(policy: str, cluster: str, at: datetime) -> Record:
     """The record that says so."""
     _, said = emit_heartbeat(PolicyHost({}).issuer(policy, cluster), LastHeartbeat(), to_millis(at))
     return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+
+
+class Outage:
+    """A tail that has read all there is, and then loses Kafka."""
+
+    caught_up = True
+
+    def __init__(self, *_: object) -> None:
+        self.problem: str | None = None
+
+    def poll(self, _seconds: float) -> list[Record]:
+        return []
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+def test_what_is_watched_names_an_outage_and_its_ages_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "Tail", Outage)
+    monkeypatch.setattr(commands, "reach", lambda *_: None)
+    monkeypatch.setattr(commands, "_FRAME_SECONDS", 0.0)
+    reader = commands.InForceReader(KafkaConnection(bootstrap_servers="k:1"), PREFIX)
+    shown = commands.frames(reader, lambda _in_force, now: f"as of {now:%H:%M:%S.%f}")
+    first, second = next(shown), next(shown)
+    assert first != second
+    reader._tail.problem = "kafka.bootstrap_servers: no answer"  # type: ignore[misc]
+    console = Console(file=StringIO(), width=80)
+    console.print(next(shown))
+    assert "Not up to date: kafka.bootstrap_servers: no answer" in console.file.getvalue()  # type: ignore[attr-defined]
