@@ -115,6 +115,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._progress = Progress()
         self._refusals: dict[Partition, str] = {}
         self._unreachable: str | None = None
+        self._is_outage = False
         self._last_error: KafkaError | None = None
         self._must_renew: str | None = None
         """Why the clients must be replaced."""
@@ -195,15 +196,15 @@ class Tail(AbstractContextManager["Tail"]):
         except KafkaException as error:
             self._clients.metadata_client.poll(0)
             why = root_error(error.args[0], self._last_error)
-            if self._unreachable is None and why.code() in _ELECTIONS:
-                _log.info("a partition has no leader yet", detail=why.str())
-            elif self._unreachable is None:
+            if not self._is_outage and why.code() not in _ELECTIONS:  # a new topic's election is no outage
                 _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
+                self._is_outage = True
             self._unreachable = no_answer(self._connection.servers(), why)
             self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS
             return
-        if self._unreachable is not None:
+        if self._is_outage:
             _log.info("Kafka answers again")
+        self._is_outage = False
         self._unreachable, self._last_error, self._discovered = None, None, True
         complete = {topic for topic, _ in found} == set(self._histories)
         self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
