@@ -129,11 +129,15 @@ fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TAR
 bench: $(VENV)/.dev ## Idle cost, latency and start on this machine in one table; AGAINST=REF measures that commit in turn
 	$(BIN)/python bench/all.py $(if $(AGAINST),--against $(AGAINST))
 
-dist: $(VENV)/.runtime ## The wheel, the sources, an SBOM and checksums: in dist/
+# The chart's archive is the same on each machine, as hatchling's are. The source archive has what the image is made of.
+CHART = tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=a+rX,go-w --transform 's,^docker/helm,headgate,' -czf
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+dist: $(VENV)/.runtime ## Wheel, sources with the image's recipe, Helm chart, an SBOM and checksums: in dist/
 	@rm -rf dist
 	$(BIN)/python -m hatchling build --directory "$(CURDIR)/dist"
+	@$(CHART) dist/headgate-$(VERSION).tgz docker/helm
 	@$(PYTHON) -m venv .venv-sbom && .venv-sbom/bin/python -m pip --disable-pip-version-check -qq install cyclonedx-bom==7.5.0
-	@.venv-sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json requirements.txt
+	@PYTHONWARNINGS=ignore .venv-sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o dist/sbom.cdx.json requirements.txt
 	@cp requirements.txt deploy/java/jars.sha256 dist/
 	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
