@@ -315,29 +315,6 @@ def test_stopping_does_not_wait_for_a_frozen_server(own_server: ZooKeeper, own_w
     own_server.thaw()
 
 
-def test_the_loop_outlives_errors_and_counts_what_it_reads(watch: Watch, tree: Tree) -> None:
-    publish, failed = watch.readings.append, threading.Event()
-
-    def fail_once(reading: Reading) -> None:
-        if isinstance(reading, Bookies) and reading.writable and not failed.is_set():
-            failed.set()
-            raise RuntimeError("a bug somewhere")
-        publish(reading)
-
-    watch.collector._publish = fail_once
-    with watch.running():
-        eventually("a reading of everything", lambda: len({type(reading) for reading in watch.readings}) == 3)
-        tree.join("bk1")
-        eventually("the failure", failed.is_set)
-        tree.join("bk2")
-        eventually("a reading after it", lambda: names(watch.last(Bookies)) == ["bk1", "bk2"])
-    value = watch.registry.get_sample_value
-    assert value("headgate_poll_failures_total", {"cluster": "c1"}) == 1
-    for outcome in (Outcome.OK, Outcome.ABSENT):  # this cluster has neither groups nor local policies
-        counted = value("headgate_polls_total", {"cluster": "c1", "outcome": outcome.value})
-        assert counted == sum(reading.outcome is outcome for reading in watch.readings)
-
-
 def test_closing_does_not_wait_for_a_frozen_server(own_server: ZooKeeper) -> None:
     watch = Watch(own_server.servers, session_timeout="20s")
     watch.poll()
@@ -369,21 +346,6 @@ def test_a_chroot_that_does_not_exist_is_an_error_not_an_empty_cluster(zookeeper
         readings = [*watch.poll(), watch.poll_affinity()]
     assert {reading.outcome for reading in readings} == {Outcome.ERROR}
     assert {reading.detail for reading in readings} == {"there is no node /nowhere, the chroot that `servers` names."}
-
-
-def test_a_server_that_is_not_there_is_unreachable() -> None:
-    with watching("127.0.0.1:1") as watch:
-        bookies, _ = watch.poll()
-    assert (bookies.outcome, bookies.detail) == (Outcome.UNREACHABLE, "127.0.0.1:1: Connection refused")
-
-
-def test_a_name_that_does_not_resolve_is_unreachable() -> None:
-    with watching("does-not-exist.invalid:2181") as watch:
-        bookies, _ = watch.poll()
-    assert (bookies.outcome, bookies.detail) == (
-        Outcome.UNREACHABLE,
-        "no server's name resolves to an address",
-    )
 
 
 # --- access

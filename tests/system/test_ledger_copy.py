@@ -3,12 +3,11 @@
 import os
 import secrets
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from connectors.bookkeeper.copy_journal import (
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.switching.reconciler import REQUESTED_COPIES
-from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
+from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import Layout, path_of
@@ -236,21 +235,6 @@ def test_an_open_ledger_is_not_copied_and_its_writer_goes_on(two: Two, ledger_id
     assert two.ledgers.read(two.new, ledger_id) == [b"before", b"after"]
 
 
-@pytest.mark.parametrize("ledger_id", [-1, -(2**40), 2**63])
-def test_what_is_no_ledger_id_never_reaches_the_client(two: Two, ledger_id: int) -> None:
-    with two.copier() as copier:
-        for ask in (copier.copy, copier.delete_own, copier.delete_old):
-            with pytest.raises(ValueError, match="is no ledger id"):
-                ask(ledger_id)
-
-
-def test_a_cluster_is_not_copied_into_itself(two: Two) -> None:
-    cluster = two.cluster(two.old)
-    alias = replace(cluster, metadata_service_uri=cluster.metadata_service_uri.replace("127.0.0.1", "localhost"))
-    with pytest.raises(UserError, match="the same BookKeeper cluster"):
-        LedgerCopier(two.jvm, cluster, alias, two.journal())
-
-
 # --- killed on the way
 
 
@@ -444,16 +428,6 @@ def test_a_limit_holds_over_all_ledgers_that_are_copied_at_once(two: Two) -> Non
 # --- deleting
 
 
-def test_what_was_never_journalled_is_not_deleted(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.new, ledger_id, [b"1"])
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    with two.copier() as copier:
-        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
-        assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
-    assert two.exists(two.new, ledger_id)
-    assert two.exists(two.old, ledger_id)
-
-
 def test_the_old_ledger_is_deleted_once_it_was_copied_and_again_counts_as_deleted(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     with two.copier() as copier:
@@ -573,69 +547,3 @@ def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two:
 
 
 # --- the journal
-
-
-def test_a_note_of_before_there_were_new_ids_is_readable(two: Two, ledger_id: int) -> None:
-    journal, source, target = two.journal(), two.cluster(two.old).instance_id, two.cluster(two.new).instance_id
-    path = f"/headgate/copies/{target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
-    with two.zookeeper.client() as client:
-        client.create(path, f'{{"source":"{source}","target":"{target}","token":"t"}}'.encode(), makepath=True)
-    record = journal.find(ledger_id)
-    assert record is not None
-    assert (record.token, record.copied, record.target_id, record.id_in_target) == ("t", None, None, ledger_id)
-
-
-def test_the_new_id_of_a_copy_stands_whatever_else_is_written_or_asked(two: Two, ledger_id: int) -> None:
-    journal = two.journal()
-    intended = journal.intend(ledger_id, 9)
-    assert journal.intend(ledger_id, 10) == journal.intend(ledger_id) == intended
-    journal.complete(intended, CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="x", created_ms=1))
-    found = journal.find(ledger_id)
-    assert found is not None
-    assert found.target_id == 9
-
-
-def test_an_id_journalled_for_another_source_is_a_conflict(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    two.journal("another-instance").intend(ledger_id)
-    with two.copier() as copier:
-        result = copier.copy(ledger_id)
-        assert result.outcome is CopyOutcome.FOREIGN_CONFLICT
-        assert "another-instance" in result.detail
-        assert copier.delete_own(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
-    assert not two.exists(two.new, ledger_id)
-
-
-def test_an_intent_stands_and_its_token_is_never_drawn_twice(two: Two) -> None:
-    journal, first, second = two.journal(), next(_ids), next(_ids)
-    intended = journal.intend(first)
-    assert journal.intend(first) == intended == journal.find(first)
-    assert journal.intend(second).token != intended.token
-    journal.forget(intended)
-    assert journal.find(first) is None
-    assert journal.intend(first).token != intended.token
-
-
-def test_many_intents_at_once_are_one(two: Two, ledger_id: int) -> None:
-    journal, barrier = two.journal(), threading.Barrier(8)
-
-    def intend(_: int) -> CopyRecord:
-        barrier.wait()
-        return journal.intend(ledger_id)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(intend, range(8)))) == 1
-
-
-def test_a_stale_record_is_not_written(two: Two, ledger_id: int) -> None:
-    journal = two.journal()
-    stale = journal.intend(ledger_id)
-    copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
-    complete = journal.complete(stale, copied)
-    assert journal.find(ledger_id) == complete
-    other = CopiedLedger(length_bytes=2, last_entry_id=0, entries_digest="sha256:00", created_ms=1)
-    with pytest.raises(ZnodeConflictError):
-        journal.complete(stale, other)
-    with pytest.raises(ZnodeConflictError):
-        journal.forget(stale)
-    assert journal.find(ledger_id) == complete

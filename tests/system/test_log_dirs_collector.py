@@ -161,11 +161,3 @@ def test_the_loop_polls_on_outlives_errors_and_stops_at_once(kafka: EmbeddedKafk
         thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
     assert watch.registry.get_sample_value("headgate_poll_failures_total", {"cluster": "payments"}) == 1.0
-
-
-def test_a_name_that_does_not_resolve_is_unreachable() -> None:
-    watch = Watch("does-not-exist.invalid:9092")
-    cluster, _ = watch.poll()
-    watch.collector.close()
-    assert cluster.outcome is Outcome.UNREACHABLE
-    assert cluster.detail == "does-not-exist.invalid does not resolve to an address"

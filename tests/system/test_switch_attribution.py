@@ -132,34 +132,7 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     assert tree.get(CURSOR)[1].version == version + 1
 
 
-def test_every_position_of_a_schema_is_attributed_at_once(tree: KazooClient, references: ReferenceZnodes) -> None:
-    entries = [position(7 + n % 2, n, entry_of("n", str(n)), unknown=chunk(9, b"x")) for n in range(1000)]
-    put(tree, SCHEMA, locator(*entries))
-    assert to_new(references, SCHEMA, LedgerKind.SCHEMA) == DONE
-    assert references.read_owners([SCHEMA], LedgerKind.SCHEMA, 7) == {"new"}
-    assert references.read_owners([SCHEMA], LedgerKind.SCHEMA, 8) == {None}
-
-
-def test_it_is_taken_back(tree: KazooClient, references: ReferenceZnodes) -> None:
-    before = put(tree, CURSOR, cursor(7, *cluster_is("old")))
-    assert to_new(references) == DONE
-    assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"new"}, "old") == DONE
-    assert tree.get(CURSOR)[0] == before
-
-
 # --- what is not
-
-
-def test_who_writes_between_our_reading_and_writing_loses_nothing(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    theirs = cursor(7, entry_of("a", "theirs"), unknown=MARK_DELETE.replace(b"\x4d", b"\x4e"))
-    session.before = lambda: tree.set(CURSOR, theirs)
-    assert to_new(references) == Attribution(AttributionOutcome.CONFLICT, detail=f"{CURSOR}: others wrote it meanwhile")
-    assert tree.get(CURSOR)[0] == theirs
-    assert to_new(references) == DONE
-    assert difference(LedgerKind.CURSOR, 7, theirs, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
 def test_what_others_write_after_us_is_none_of_our_changes(
@@ -292,11 +265,6 @@ def test_the_order_again_completes_what_a_conflict_left_undone(
     assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
     assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
     assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {"new"}
-
-
-def test_one_znode_that_is_gone_does_not_hide_the_others(tree: KazooClient, references: ReferenceZnodes) -> None:
-    put(tree, SCHEMA, schema_locator(7))
-    assert references.attribute([f"{SCHEMA}-gone", SCHEMA], LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
 
 
 def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -190,71 +190,12 @@ def report(**more: Any) -> SwitchPrecheck:
 # Without a query
 
 
-def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(world: World, switch: Switch) -> None:
-    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1")
-    assert (ended.status, ended.out) == (NO_ANSWER, "")
-    assert ended.err.startswith("No decision within 1 s: the query (`headgate run` or `headgate decide`) may")
-    assert "--idempotency-key first" in ended.err
-    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1", "--json")
-    assert (ended.status, ended.plain["accepted"], ended.plain["idempotency_key"]) == (NO_ANSWER, None, "first")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("register", "--name", "other"), "clusters.c1.bookkeeper names no cluster other; it names alias, new"),
-        (("register", "--name", "nowhere"), "clusters.c1.bookkeeper.clusters.nowhere: cannot be read: 127.0.0.1:"),
-        (("start", "--target", "new"), "--yes: nobody can be asked here"),
-        (("cleanup", "--execute"), "--yes: nobody can be asked here"),
-        (("rollback",), "--yes: nobody can be asked here"),
-        (("unregister", "--name", "old"), "--yes: nobody can be asked here"),
-        (("rollback", "--idempotency-key", ""), "--idempotency-key: "),
-    ],
-    ids=["unknown name", "unreachable", "start", "cleanup", "rollback", "unregister", "empty key"],
-)
-def test_a_mistake_is_one_line_and_nothing_is_sent(
-    world: World, switch: Switch, arguments: Sequence[str], says: str
-) -> None:
-    before = world.commands()
-    ended = switch(*arguments)
-    assert (ended.status, ended.out) == (USER_ERROR, "")
-    assert says in ended.err
-    assert len(ended.err.splitlines()) == 1
-    assert world.commands() == before
-
-
-def test_an_unknown_cluster_is_a_mistake(switch: Switch) -> None:
-    for arguments in (("status",), ("rollback",), ("register", "--name", "old")):
-        ended = switch(*arguments, cluster="c9")
-        assert (ended.status, ended.err) == (
-            USER_ERROR,
-            "--cluster: the settings name no cluster 'c9'; there is c1 and c2\n",
-        )
-
-
-def test_a_cluster_of_which_nothing_is_known_says_how_to_begin(world: World, switch: Switch) -> None:
-    ended = switch("status", cluster="c2")
-    assert (ended.status, ended.err) == (ACCEPTED, "")
-    assert "begin with `headgate switch register --cluster c2`" in ended.out
-    assert json.loads(switch("status", "--json", cluster="c2").out) is None
-
-
 def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_TOPICS__PREFIX", "nobody")
     ended = switch("rollback", "--yes")
     assert ended.status == USER_ERROR
     assert ended.err.startswith("the command could not be sent to nobody.commands (")
     assert "headgate topics create" in ended.err
-
-
-def test_a_kafka_that_is_away_is_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.switch.loop_client._CONNECT_SECONDS", 1.0)
-    monkeypatch.setenv("HEADGATE_KAFKA__BOOTSTRAP_SERVERS", f"127.0.0.1:{free_port()}")
-    for command in (("rollback", "--yes"), ("status",)):
-        ended = switch(*command)
-        assert ended.status == USER_ERROR
-        assert "does not answer as it should" in ended.err
-        assert len(ended.err.splitlines()) == 1
 
 
 # With one
@@ -290,27 +231,6 @@ def test_a_cluster_is_registered_by_what_is_read_at_its_address(query: World, sw
     assert (given["args"]["instance_id"], given["args"]["root"]) == ("id-new", f"/{query.prefix}/new/ledgers")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("register", "--name", "alias"), "URI_DUPLICATE"),
-        (("unregister", "--name", "old", "--yes"), "IN_USE"),
-        (("close-client", "--name", "old"), "INVALID_TRANSITION"),
-        (("rollback", "--with-brokers", "--yes"), "INVALID_TRANSITION"),
-        (("start", "--target", "new", "--digest", DIGEST), "PRECHECK_FAILED"),
-        (("start", "--target", "third", "--yes"), "NOT_FOUND"),
-        (("rollback", "--expected-epoch", "7", "--yes"), "INVALID_TRANSITION"),
-    ],
-    ids=["register", "unregister", "close-client", "rollback", "start with digest", "start", "epoch"],
-)
-def test_a_rejection_ends_with_its_code(query: World, switch: Switch, arguments: Sequence[str], code: str) -> None:
-    ended = switch(*arguments)
-    assert (ended.status, ended.err) == (REJECTED, "")
-    assert ended.out.splitlines()[0].startswith(f"REJECTED {code}: ")
-    plain = switch(*arguments, "--json").plain
-    assert (plain["accepted"], plain["code"]) == (False, code)
-
-
 def test_cleanup_only_lists_unless_it_is_to_be_executed(query: World, switch: Switch) -> None:
     ended = switch("cleanup")
     assert ended.status == REJECTED
@@ -332,16 +252,6 @@ def test_a_target_that_is_not_ready_does_not_start(query: World, switch: Switch)
         assert said in ended.out
     assert (plain["accepted"], plain["precheck"]["ready"]) == (False, False)
     assert [c["command"] for c in query.commands()[-2:]] == ["precheck", "precheck"]
-
-
-def test_a_report_that_cannot_be_made_or_does_not_come_is_told(query: World, switch: Switch) -> None:
-    with executor(query, report(ready=False, outcome=Outcome.TIMEOUT, detail="zk-2 is silent")):
-        ended = switch("start", "--target", "new", "--yes")
-    assert ended.status == REJECTED
-    assert "The precheck of new could not be made: timeout: zk-2 is silent" in ended.out
-    ended = switch("start", "--target", "new", "--yes", "--timeout", "15")
-    assert ended.status == NO_ANSWER
-    assert ended.err.startswith("No report came within 15 s: the executor (`headgate run` or `headgate act`) may not")
 
 
 def _prepare(world: World) -> None:

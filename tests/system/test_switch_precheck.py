@@ -183,16 +183,6 @@ def test_a_sequence_counts_ids_that_are_being_made(fleet: Fleet, zookeeper_clien
     assert fleet.check().report.source_next_id == 4 == fleet.old.make()
 
 
-def test_a_generator_that_is_behind_is_named_with_the_hob_to_advance_to(clusters: Pair, tmp_path: Path) -> None:
-    fleet = Fleet(*clusters, tmp_path)
-    fleet.cursor(fleet.old.make())
-    (finding,) = fleet.check().report.findings
-    assert (finding.reason, finding.hob) == (FindingReason.IDGEN_BEHIND, 1)
-    fleet.new.advance_to(finding.hob or 0)
-    assert fleet.check().report.ready
-    assert fleet.new.make() == 1 << 32
-
-
 def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
     fleet.new.make_at(2)
     for policy in ("shared", "dedicated"):
@@ -200,26 +190,6 @@ def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
         (finding,) = report.findings
         assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (2,))
         assert report.hits[HitClass.FOREIGN].samples == (2,)
-
-
-def test_only_a_dedicated_target_must_have_no_other_ledger(fleet: Fleet) -> None:
-    other = fleet.new.make()
-    assert fleet.check(target_policy="shared").report.ready
-    (finding,) = fleet.check(target_policy="dedicated").report.findings
-    assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (other,))
-
-
-def test_a_ledger_attributed_to_the_target_is_not_imported(fleet: Fleet) -> None:
-    moved = fleet.new.make()
-    fleet.cursor(moved, attribution="new")
-    report = fleet.check(target_policy="shared").report
-    assert (report.ready, report.ids_to_import) == (True, (0, 1, 2))
-
-
-def test_kinds_that_are_remapped_need_no_free_id(fleet: Fleet) -> None:
-    fleet.new.make_at(2)  # a schema's
-    checked = fleet.check(target_policy="shared", strategies={"schema": "remap"})
-    assert (checked.report.ready, checked.report.ids_to_import) == (True, (0,))
 
 
 @pytest.mark.parametrize("spelling", ["by another host name", "as a root below no chroot"])

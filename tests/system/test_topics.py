@@ -96,44 +96,6 @@ def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: Ka
     assert event["data"]["outcome"] == "timeout"
 
 
-def test_what_cannot_be_sent_is_counted(connection: KafkaConnection) -> None:
-    registry = CollectorRegistry()
-
-    def unpublished(topic: str) -> float:
-        metrics = [m for m in registry.collect() if m.name == "headgate_records_unpublished"]
-        samples = [s for m in metrics for s in m.samples if s.name.endswith("_total") and s.labels["topic"] == topic]
-        return sum(sample.value for sample in samples)
-
-    away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=0.5)
-    publisher.publish("gone", "k", b"given up in time")
-    assert publisher.flush(DEADLINE_SECONDS) == 0
-    assert unpublished("gone") == 1.0
-    publisher.publish("gone", "k", b"still waiting when we stop")
-    publisher.close(timeout_seconds=0.0)
-    assert unpublished("gone") == 2.0
-    publisher.publish("gone", "k", b"too late")
-    assert unpublished("gone") == 3.0
-    with Publisher(connection, PublisherMetrics(CollectorRegistry())) as other:
-        other.publish("too-large", "k", bytes(9 * 1024 * 1024))
-
-
-def test_a_full_queue_is_counted_and_does_not_wait() -> None:
-    registry = CollectorRegistry()
-    away = KafkaConnection(bootstrap_servers="127.0.0.1:1")
-    publisher = Publisher(away, PublisherMetrics(registry), delivery_timeout_seconds=36_000)
-    began = time.monotonic()
-    for _ in range(20):
-        publisher.publish("full", "k", bytes(7 * 1024 * 1024))
-    assert time.monotonic() - began < DEADLINE_SECONDS, "one that waited would take ten hours"
-    full = registry.get_sample_value("headgate_records_unpublished_total", {"topic": "full", "error": "_QUEUE_FULL"})
-    assert full is not None
-    assert full > 5
-    publisher.close(timeout_seconds=0.0)
-    purged = {"topic": "full", "error": "_PURGE_QUEUE"}
-    assert registry.get_sample_value("headgate_records_unpublished_total", purged) == 20 - full
-
-
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_is_large_only_when_it_is_unpacked_is_refused_by_the_brokers(
     connection: KafkaConnection, codec: str
