@@ -23,10 +23,5 @@ def test_what_repeats_itself_gets_much_smaller() -> None:
     assert len(compress(b"\x9b" + 40_000 * b"volume")) < 2000
 
 
-@given(MSGPACK)
-def test_a_state_of_an_earlier_version_which_did_not_pack_is_read_as_it_is(value: bytes) -> None:
-    assert decompress(value) == value
-
-
 def test_what_is_kept_of_a_key_is_recalled() -> None:
     assert decode(encode(NEVER_STEPPED)) == NEVER_STEPPED
