@@ -19,6 +19,9 @@ from msgspec import Struct
 
 from policies.units import InstantMs
 
+MOST_TURNS = 6
+"""Readings that have contradicted each other more often than this, without two in a row that agree, are in turn."""
+
 
 class Doubt(Struct, array_like=True, frozen=True, gc=False):
     """One member about which readings disagree, or that a single reading showed."""
@@ -32,10 +35,18 @@ class Doubt(Struct, array_like=True, frozen=True, gc=False):
     """The time of the first reading that contradicted the believed value."""
     is_new: bool = False
     """Whether it was not believed before."""
+    turns: int = 0
+    """The number of further readings that showed another value than the one before them."""
 
+    @property
     def is_contradicted(self) -> bool:
         """Whether readings have shown different values since the doubt began."""
-        return self.row_ms > self.since_ms
+        return self.turns > 0
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether readings have contradicted each other again and again."""
+        return self.turns >= MOST_TURNS
 
     def may_be_acted_on(self, read_ms: int) -> bool:
         """Whether it is new, and a second reading in a row, the last one at `read_ms`, shows it."""
@@ -63,18 +74,34 @@ def confirm(
     after, left = dict(believed), list[Doubt]()
     are_strangers = 2 * len(shown.keys() - believed.keys()) > len(shown)
     for name in sorted(known.keys() | {name for name, _ in believed.items() ^ shown.items()}):
-        value, doubt = shown.get(name), known.get(name)
-        doubt = doubt or Doubt(name, value, at_ms, at_ms, is_new=name not in believed)
-        if doubt.shown != value:
-            doubt = Doubt(name, value, at_ms, doubt.since_ms, doubt.is_new)
-        is_confirmed = at_ms >= doubt.row_ms + confirm_ms
-        if not is_confirmed:
+        value = shown.get(name)
+        doubt = follow(known.get(name), believed.get(name), value, at_ms, confirm_ms, name)
+        if doubt is not None:
             left.append(doubt)
-        if value is None and is_confirmed:
+        if value is None and doubt is None:
             after.pop(name, None)
-        elif value is not None and (is_confirmed or (name not in after and not are_strangers)):
+        elif value is not None and (doubt is None or (name not in after and not are_strangers)):
             after[name] = value
     return after, tuple(left)
+
+
+def follow(
+    doubt: Doubt | None, believed: str | None, shown: str | None, at_ms: int, confirm_ms: int, name: str = ""
+) -> Doubt | None:
+    """Return the doubt about one member after one more reading; None if there is none, or it is over.
+
+    Args:
+        doubt: the doubt before.
+        believed: its value; it counts only if there is no doubt yet.
+        shown: its value by the reading.
+    """
+    if doubt is None:
+        if shown == believed:
+            return None
+        doubt = Doubt(name, shown, at_ms, at_ms, is_new=believed is None)
+    elif doubt.shown != shown:
+        doubt = Doubt(name, shown, at_ms, doubt.since_ms, doubt.is_new, doubt.turns + 1)
+    return None if at_ms >= doubt.row_ms + confirm_ms else doubt
 
 
 def find_missing(doubts: Iterable[Doubt]) -> Mapping[str, int]:

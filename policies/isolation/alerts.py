@@ -313,7 +313,7 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
     lasting_ms = millis_of(context.facts.settings.member_missing_after)
     each = (doubt for doubts in context.facts.known.doubts.values() for doubt in doubts)
-    yield from {doubt.since_ms + lasting_ms for doubt in each if doubt.is_contradicted()}
+    yield from {doubt.since_ms + lasting_ms for doubt in each if doubt.is_contradicted}
     yield from bookies_due_ms(context)
 
 
@@ -348,7 +348,7 @@ def _check_doubts(context: IsolationAlertContext) -> Iterator[Condition]:
     found = {
         kind: doubts
         for kind, doubts in odd.items()
-        if _are_most(known, kind, doubts) or any(d.is_contradicted() and d.since_ms <= lasting_ms for d in doubts)
+        if _are_most(known, kind, doubts) or any(d.is_contradicted and d.since_ms <= lasting_ms for d in doubts)
     }
     if not found:
         return
@@ -369,7 +369,7 @@ def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
     """Yield the doubts about bookies or namespaces, but for changes and new members that nothing contradicts."""
     believed = _READINGS[kind].list_believed(known) if known.doubts[kind] else {}
     for doubt in known.doubts[kind]:
-        is_odd = doubt.is_contradicted() or doubt.shown is None or doubt.name not in believed
+        is_odd = doubt.is_contradicted or doubt.shown is None or doubt.name not in believed
         is_named = doubt.name == NODE or not is_cookie(doubt.name)
         if is_odd and is_named and (doubt.name or kind == "affinity"):
             yield doubt

@@ -52,10 +52,10 @@ ALERTS = (
     AlertKind(
         FLAPPING := "session-flapping",
         (Severity.WARNING,),
-        "A member loses its session again and again within `settle`.",
+        "A member loses its session again and again within `settle`, or readings of it contradict each other.",
         _EXPLAIN,
-        "Look for long pauses (garbage collection, disk, a virtual machine without processor time), or a session "
-        "timeout that is too short for them.",
+        "Look for long pauses (garbage collection, disk, a virtual machine without processor time), for a session "
+        "timeout that is too short for them, or for two collectors of which one reads another cluster.",
         "The member has kept its session for `settle`.",
     ),
     AlertKind(

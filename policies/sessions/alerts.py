@@ -204,7 +204,7 @@ def _check_unread(context: AlertContext) -> Iterator[Condition]:
     """One condition while ZooKeeper cannot be read. If attempts fail and succeed in turn, it lasts for `settle`."""
     facts, cluster, unread = context.facts, context.cluster, context.facts.unread
     oldest_ms = facts.now_ms - facts.validity_ms
-    is_unstable = any(is_relapsing(s, facts.settings) and s.read_ms >= oldest_ms for s in facts.sources.values())
+    is_unstable = any(is_relapsing(s) and s.read_ms >= oldest_ms for s in facts.sources.values())
     if unread is None and not (is_unstable and (UNREAD, cluster) in context.open_alerts):
         return
     no_loss = "this is no loss of sessions, and no member is shut down for it"
@@ -417,7 +417,7 @@ def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:
     """The alerts (name, subject) whose readings are stale."""
     facts, cluster, sources = context.facts, context.cluster, context.facts.sources.values()
     found = {(FLEET_WIDE, f"{cluster}/{role}") for role, each in facts.roles.items() if each.may_be_lost_together}
-    if any(has_failed(source, sources) or is_relapsing(source, facts.settings) for source in sources):
+    if any(has_failed(source, sources) or is_relapsing(source) for source in sources):
         found.add((UNREAD, cluster))
     return found | _find_unknown_members(context) | _find_unknown_bundles(context)
 

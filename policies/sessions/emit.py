@@ -31,7 +31,7 @@ from policies.sessions.state import (
     NodeRecord,
     SourceRecord,
 )
-from policies.units import from_millis, human_seconds, millis_of
+from policies.units import from_millis, human_seconds
 
 NAME = "sessions"
 NAMED_BUNDLES = 100
@@ -79,10 +79,10 @@ class DecisionPublisher:
         ruled = [(r, v.member) for v in verdicts.members for r in v.rulings]
         ruled.sort(key=lambda pair: pair[0].claim.claim.key)
         bundles: list[OwnershipDecision] = []
-        settle_ms = millis_of(self._facts.settings.settle)
         for ruling, member in ruled:
             last = ruling.claim.claim.last_published
-            if last is not None and last.is_held(ruling.ruling.verdict, self._facts.now_ms, settle_ms):
+            is_in_turn = ruling.claim.node is not None and ruling.claim.node.is_in_turn
+            if last is not None and is_in_turn and ruling.ruling.verdict is not last.verdict:
                 continue
             fingerprint = self._ruling_fingerprint(ruling, member)
             is_renewed = ruling.ruling.verdict in _RENEWED_BUNDLES
@@ -157,11 +157,7 @@ class DecisionPublisher:
     def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
         facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
         session, bundle = member.member.session, bundle_of(claim.path)
-        last, oldest_ms = claim.last_published, facts.now_ms - millis_of(facts.settings.settle)
-        changes = tuple(ms for ms in last.changes if ms > oldest_ms) if last else ()
-        if last is not None and last.verdict is not ruling.verdict:
-            changes = (*changes, facts.now_ms)
-        published = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint, changes)
+        published = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint)
         self._rulings[claim.key] = published
         return OwnershipDecision(
             **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),

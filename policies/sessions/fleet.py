@@ -19,7 +19,7 @@ from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import NAMESPACES, SessionState
 from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
-from policies.sessions.state import MOST_CHANGES, NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
+from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
 from policies.units import millis_of
 
 _GOOD = ("", Outcome.OK.value)
@@ -177,9 +177,9 @@ def is_failure(name: str, outcome: str) -> bool:
     return outcome not in _GOOD and (name == SESSIONS or outcome != Outcome.UNSUPPORTED.value)
 
 
-def is_relapsing(source: SourceRecord, settings: SessionsSettings) -> bool:
+def is_relapsing(source: SourceRecord) -> bool:
     """Whether attempts on a source fail and succeed in turn, and it was not read without a failure for `settle`."""
-    return source.relapsed_ms != NEVER and source.read_ms < source.relapsed_ms + millis_of(settings.settle)
+    return source.doubt is not None and source.doubt.turns > 1
 
 
 def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:
@@ -330,14 +330,14 @@ class Liveness(Struct, frozen=True, gc=False):
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
     oldest_ms = now_ms - millis_of(settings.validity)
-    is_restless = _is_restless(member, node, settings)
+    is_restless = _is_restless(member, node)
     is_dead = _is_dead(member, node, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
     health = member.health
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
     refuses = health is not None and health.has_refused_twice()
     is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
-    is_unstable = node is not None and is_registration_unstable(node, settings)
+    is_unstable = node is not None and node.is_in_turn
     return Liveness(
         is_dead,
         None if is_unstable else _find_unregistered(member, node, now_ms, settings),
@@ -349,18 +349,11 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
     )
 
 
-def is_registration_unstable(node: NodeRecord, settings: SessionsSettings) -> bool:
-    """Whether a registration came or went more than `MOST_CHANGES` times, and was not read as stable for `settle`."""
-    return len(node.changes) > MOST_CHANGES and node.read_ms < node.changes[-1] + millis_of(settings.settle)
-
-
-def _is_restless(member: Member, node: NodeRecord | None, settings: SessionsSettings) -> bool:
-    """Whether a member without a session started more than `MOST_CHANGES` times, and not since `settle`."""
-    health = member.health
+def _is_restless(member: Member, node: NodeRecord | None) -> bool:
+    """Whether readings contradict each other about the process of a member without a session."""
     is_lost = member.track is not None and member.track.is_lost
-    if health is None or not (is_lost or has_no_protection(member, node)):
-        return False
-    return len(health.starts) > MOST_CHANGES and health.at_ms < health.starts[-1] + millis_of(settings.settle)
+    doubt = None if member.health is None else member.health.doubt
+    return doubt is not None and doubt.is_in_turn and (is_lost or has_no_protection(member, node))
 
 
 def has_no_protection(member: Member, node: NodeRecord | None) -> bool:

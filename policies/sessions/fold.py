@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from policies.confirmation import Doubt, follow
 from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.sessions.decisions import SessionEvent
 from policies.sessions.fleet import is_failure, join_roles
@@ -31,7 +32,6 @@ from policies.sessions.readings import (
 from policies.sessions.session_machine import Events, Timeouts, fold_health, fold_report, fold_session, pass_member_time
 from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
 from policies.sessions.state import (
-    MOST_CHANGES,
     NEVER,
     SESSIONS,
     Claim,
@@ -115,9 +115,11 @@ class OwnershipNodes:
         if not node.exists:
             self._record_absence(last, at_ms, id_)
             return
-        changed_ms, prior, changes = last.changed_ms, last.prior, last.changes
+        changed_ms, prior, doubt = last.changed_ms, last.prior, last.doubt
+        if doubt is not None or owner != last.owner or not last.exists:
+            doubt = self._doubt(last, owner or path, at_ms)
         if not last.exists:
-            changed_ms, changes = at_ms, self._add_change(last, at_ms)
+            changed_ms = at_ms
         elif owner != last.owner:
             changed_ms = changed_ms if owner is None else at_ms
             # The last owner other than the present one; while the value is unreadable, the last known owner.
@@ -126,7 +128,7 @@ class OwnershipNodes:
         self.by_path[path] = NodeRecord(
             path, at_ms, id_, True, node.ephemeral, owner, node.session, node.czxid, node.version,  # noqa: FBT003
             changed_ms, prior if prior != owner else None, last.unreadable_times + 1 if owner is None else 0,
-            last.read_ms if at_ms > last.read_ms else last.before_ms, NEVER, changes,
+            last.read_ms if at_ms > last.read_ms else last.before_ms, NEVER, doubt,
         )  # fmt: skip
 
     def _record_absence(self, last: NodeRecord, at_ms: int, id_: str, failed_ms: int = NEVER) -> None:
@@ -146,14 +148,15 @@ class OwnershipNodes:
             # Two readings of one moment count as one.
             before_ms=last.read_ms if at_ms > last.read_ms else last.before_ms,
             existed_ms=last.read_ms if last.exists else last.existed_ms,
-            changes=self._add_change(last, at_ms) if last.exists else last.changes,
+            doubt=self._doubt(last, None, at_ms),
         )
 
-    def _add_change(self, last: NodeRecord, at_ms: int) -> tuple[int, ...]:
-        """Return the changes of a registration with this one; a bundle may have no owner for a while at any time."""
-        if is_bundle(last.path) or last.read_ms == NEVER:
-            return ()
-        return (*(ms for ms in last.changes if ms > at_ms - self._timeouts.settle_ms), at_ms)[-MOST_CHANGES - 1 :]
+    def _doubt(self, last: NodeRecord, owner: str | None, at_ms: int) -> Doubt | None:
+        """Return the doubt about a node after a reading of its owner; None: it has no node."""
+        if last.read_ms == NEVER:
+            return None
+        before = (last.owner or last.path) if last.exists else None
+        return follow(last.doubt, before, owner, at_ms, self._timeouts.settle_ms)
 
 
 # Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.
@@ -262,6 +265,7 @@ _KINDS = (MemberHealth, Ownership, Recovery, ZkSession, Ownerships)
 MOST_MEMBERS = 10_000
 MOST_NODES = 200_000
 MOST_SOURCES = 100
+_READ = "read"
 """The bounds of a cluster's state, far above real fleets: readings beyond them are refused."""
 
 
@@ -345,7 +349,7 @@ class ClusterState:
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
         before = self.sources.get(name, SourceRecord(name))
-        self.sources[name] = after = fold_source(before, seen, good=good, validity_ms=self.timeouts.validity_ms)
+        self.sources[name] = after = fold_source(before, seen, self.timeouts, good=good)
         if is_failure(name, seen.reading.outcome.value):
             self._note_failure(name, seen.at_ms)
         return after is not before
@@ -355,10 +359,8 @@ class ClusterState:
         source = self.sources.get(name, SourceRecord(name))
         if at_ms > source.failed_ms:
             recovered_ms = source.read_ms if source.read_ms > at_ms else source.recovered_ms
-            # The source had failed lately, and was read since.
-            has_relapsed = source.recovered_ms >= source.failed_ms > at_ms - self.timeouts.settle_ms
-            relapsed_ms = at_ms if has_relapsed else source.relapsed_ms
-            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms, relapsed_ms=relapsed_ms)
+            doubt = follow(source.doubt, _READ, None, at_ms, self.timeouts.settle_ms)
+            self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms, doubt=doubt)
 
     def _pass_time(self, to_ms: int) -> None:
         for name in sorted(self._moving & self.members.keys()):
@@ -391,7 +393,7 @@ class ClusterState:
                     self.members[member.member] = replace(member, fleet_wide=True)
 
 
-def fold_source(source: SourceRecord, seen: Observation, *, good: bool, validity_ms: int) -> SourceRecord:
+def fold_source(source: SourceRecord, seen: Observation, timeouts: Timeouts, *, good: bool) -> SourceRecord:
     """Return the record of a source after an attempt to read it; the same record if the attempt is not newer."""
     if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
         return source
@@ -405,6 +407,7 @@ def fold_source(source: SourceRecord, seen: Observation, *, good: bool, validity
         tried_ms=seen.at_ms,
         tried_id=seen.id,
         outcome=outcome,
-        since_ms=source.since_ms if seen.at_ms - source.read_ms <= validity_ms else seen.at_ms,
+        since_ms=source.since_ms if seen.at_ms - source.read_ms <= timeouts.validity_ms else seen.at_ms,
         recovered_ms=seen.at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms,
+        doubt=follow(source.doubt, _READ, _READ, seen.at_ms, timeouts.settle_ms),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct
 
+from policies.confirmation import MOST_TURNS
 from policies.decisions import unique_ids
 from policies.sessions import ownership_table
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionStatus
@@ -152,7 +153,9 @@ def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
         what = "has closed its session in an orderly shutdown: other members may take its bundles"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
     # A process that dies and starts again and again is not given up each time.
-    flaps_on = track.unsettled and len(track.losses) > 2 * FLAPPING_LOSSES
+    flaps_on = track.unsettled and (
+        len(track.losses) > 2 * FLAPPING_LOSSES or (track.doubt is not None and track.doubt.turns >= 2 * MOST_TURNS)
+    )
     if member.liveness.is_dead and health is not None and not flaps_on:
         what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
@@ -278,16 +281,12 @@ def describe_attempts(member: MemberFacts) -> str:
 
 
 def describe_flapping(track: SessionTrack, settle: str) -> str:
-    """Word how often a member lost its session or its connection; `settle` is the time in words."""
-    if track.reopened and len(track.reopened) >= max(len(track.losses), len(track.cuts)):
-        times = counted(len(track.reopened), "time")
-        return f"was connected {times} within {settle} after its session had ended, or collectors disagree about it"
-    if len(track.losses) >= len(track.cuts):
+    """Word how often a member lost its session, or since when it comes and goes; `settle` is the time in words."""
+    if len(track.losses) > FLAPPING_LOSSES or track.doubt is None:
         least = "at least " if len(track.losses) == MOST_LOSSES else ""
         return f"lost its session {least}{counted(len(track.losses), 'time')} within {settle}"
-    least = "at least " if len(track.cuts) == MOST_LOSSES else ""
-    times = counted(len(track.cuts), "time")
-    return f"lost its connection {least}{times} within {settle}, or collectors disagree about it"
+    since = from_millis(track.doubt.since_ms)
+    return f"is connected and not connected in turn since {since:%H:%M:%S} UTC, or collectors contradict each other"
 
 
 _AFTER_ALL_LOSSES = 2**63

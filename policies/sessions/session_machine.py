@@ -6,11 +6,12 @@ Each reading changes one field of the member's read model. A reading that is old
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policies.confirmation import Doubt, follow
 from policies.observations import Observation, Outcome
 from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.readings import MemberHealth, Recovery, RecoveryAction, RecoveryResult, SessionState, ZkSession
 from policies.sessions.settings import DEFAULT_TIMEOUT_MS, SHORTEST_INTERVAL_MS
-from policies.sessions.state import MOST_CHANGES, NEVER, Health, Member, SessionTrack
+from policies.sessions.state import NEVER, Health, Member, SessionTrack
 
 # The state machine of one member's ZooKeeper session: transitions by observation and by time.
 #
@@ -25,7 +26,7 @@ from policies.sessions.state import MOST_CHANGES, NEVER, Health, Member, Session
 #     - The session a member has now is not among its past ones.
 
 FLAPPING_LOSSES = 3
-"""More losses than this of the session, or of its connection, within `settle` are flapping."""
+"""More losses of the session than this within `settle` are flapping."""
 _PAST_SESSIONS = 4
 MOST_LOSSES = 16
 
@@ -89,11 +90,22 @@ def observe(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tu
         timeout_ms=seen.timeout_ms or track.timeout_ms,
         connected_ms=seen.at_ms if seen.state is SessionState.CONNECTED else track.connected_ms,
         denied_ms=NEVER,
+        doubt=_doubt(track, seen, timeouts),
     )
+    if read.doubt is not None and read.doubt.is_in_turn:
+        read = replace(read, unsettled=True)
     after, events = _TRANSITIONS[seen.state](read, moment, timeouts)
     # The reading may bring a shorter timeout, by which the session is lost already.
     after, late = pass_time(after, moment.at_ms, timeouts)
     return after, (*before, *events, *late)
+
+
+def _doubt(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> Doubt | None:
+    """Return the doubt about whether it is connected; a new session ends it, since it contradicts no reading before."""
+    if seen.state is SessionState.CONNECTED and seen.session not in (None, track.session):
+        return None
+    before, now = (str(state is SessionState.CONNECTED) for state in (track.state, seen.state))
+    return follow(track.doubt, before, now, seen.at_ms, timeouts.settle_ms)
 
 
 def pass_time(track: SessionTrack, now_ms: int, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
@@ -117,9 +129,8 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     if track.status is SessionStatus.CLOSED:
         # A session that was closed cannot come back: one reading of it is old, two contradict the one that it closed.
         if is_new or seen.session is None or seen.is_repeated:
-            reopened = () if is_new else add_recent(track.reopened, seen.at_ms, timeouts)
-            joined = _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen, reopened)
-            return replace(joined, unsettled=_is_flapping(reopened, timeouts)), (SessionEvent.JOINED,)
+            joined = _restart(_replace_session(track, seen.session), SessionStatus.ESTABLISHED, seen)
+            return joined, (SessionEvent.JOINED,)
         return track, ()
     if is_new and track.status is not SessionStatus.SESSION_LOST:
         track, events = _lose(track, seen.at_ms, timeouts)
@@ -133,18 +144,10 @@ def _connect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> t
     return track, events
 
 
-def _disconnect(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
+def _disconnect(track: SessionTrack, seen: SessionReading, _timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     if track.status is not SessionStatus.ESTABLISHED:
         return track, ()
-    cuts = add_recent(track.cuts, seen.at_ms, timeouts)
-    lost = replace(
-        track,
-        status=SessionStatus.CONNECTION_LOST,
-        since_ms=seen.at_ms,
-        disconnected_ms=seen.at_ms,
-        cuts=cuts,
-        unsettled=track.unsettled or _is_flapping(cuts, timeouts),
-    )
+    lost = replace(track, status=SessionStatus.CONNECTION_LOST, since_ms=seen.at_ms, disconnected_ms=seen.at_ms)
     return lost, (SessionEvent.CONNECTION_LOST,)
 
 
@@ -154,12 +157,10 @@ def _expire(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tu
     return _lose(track, seen.at_ms, timeouts)
 
 
-def _close(track: SessionTrack, seen: SessionReading, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
+def _close(track: SessionTrack, seen: SessionReading, _timeouts: Timeouts) -> tuple[SessionTrack, Events]:
     if track.status is SessionStatus.CLOSED:
         return track, ()
-    closed = _restart(track, SessionStatus.CLOSED, seen, track.reopened)
-    is_flapping = track.unsettled and _is_flapping(track.reopened, timeouts)
-    return replace(closed, unsettled=is_flapping), (SessionEvent.CLOSED,)
+    return _restart(track, SessionStatus.CLOSED, seen), (SessionEvent.CLOSED,)
 
 
 _TRANSITIONS = {
@@ -171,7 +172,7 @@ _TRANSITIONS = {
 
 
 def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionTrack, Events]:
-    recent = add_recent(track.losses, at_ms, timeouts)
+    recent = (*(ms for ms in track.losses if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_LOSSES:]
     gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
     lost = replace(
         track,
@@ -181,28 +182,18 @@ def _lose(track: SessionTrack, at_ms: int, timeouts: Timeouts) -> tuple[SessionT
         lost_ms=at_ms,
         reestablished_ms=None,
         losses=recent,
-        unsettled=track.unsettled or _is_flapping(recent, timeouts),
+        unsettled=track.unsettled or (len(recent) > FLAPPING_LOSSES and timeouts.settle_ms > 0),
         interval_ms=min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms),
     )
     return lost, (SessionEvent.SESSION_LOST,)
 
 
-def add_recent(before: tuple[int, ...], at_ms: int, timeouts: Timeouts) -> tuple[int, ...]:
-    """Append an instant to those within `settle` before it, and keep the last `MOST_LOSSES`."""
-    return (*(ms for ms in before if ms > at_ms - timeouts.settle_ms), at_ms)[-MOST_LOSSES:]
-
-
-def _is_flapping(losses: tuple[int, ...], timeouts: Timeouts) -> bool:
-    return len(losses) > FLAPPING_LOSSES and timeouts.settle_ms > 0
-
-
-def _restart(
-    track: SessionTrack, status: SessionStatus, seen: SessionReading, reopened: tuple[int, ...]
-) -> SessionTrack:
+def _restart(track: SessionTrack, status: SessionStatus, seen: SessionReading) -> SessionTrack:
     """Return a track without losses: the member has ended its session in order, or has joined again after that."""
     return SessionTrack(
         status, seen.at_ms, track.read_ms, seen.state, track.session, track.past, track.timeout_ms,
-        track.connected_ms, before_ms=track.before_ms, reopened=reopened,
+        track.connected_ms, before_ms=track.before_ms, doubt=track.doubt,
+        unsettled=track.doubt is not None and track.doubt.is_in_turn,
     )  # fmt: skip
 
 
@@ -284,9 +275,8 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, timeou
     was_unwell = last is not _NEVER_READ and not (last.outcome == Outcome.OK.value and last.healthy)
     has_started = last.outcome == Outcome.UNREACHABLE.value and reading.outcome is not Outcome.UNREACHABLE
     listed_ms = last.at_ms if last.listed else last.listed_ms
-    starts = last.starts
-    if has_started:
-        starts = add_recent(starts, at_ms, timeouts)[-MOST_CHANGES - 1 :]
+    refused, refuses = (outcome == Outcome.UNREACHABLE.value for outcome in (last.outcome, reading.outcome.value))
+    doubt = follow(last.doubt, str(refused), str(refuses), at_ms, timeouts.settle_ms) if last.outcome else None
     health = Health(
         at_ms,
         seen.id,
@@ -300,7 +290,7 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, timeou
         unlisted_ms=unlisted_ms if reading.listed is False else NEVER,
         started_ms=at_ms if has_started else last.started_ms,
         recovered_ms=at_ms if is_well and was_unwell else last.recovered_ms,
-        starts=starts,
+        doubt=doubt,
     )
     attempts = 0 if has_started else member.attempts  # the attempts were those of the process before
     died_ms = at_ms if member.died_ms == NEVER and health.has_refused_twice() else member.died_ms

@@ -11,6 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from policies.alerts import AlertBook
+from policies.confirmation import Doubt
 from policies.observations import Outcome
 from policies.sessions.decisions import (
     OwnershipReason,
@@ -25,8 +26,6 @@ from policies.sessions.settings import DEFAULT_TIMEOUT_MS, monitor_ms
 from policies.units import InstantMs
 
 NEVER = -1
-MOST_CHANGES = 4
-"""A member that came or went more often than this within `settle` is unstable."""
 SESSIONS = ""
 """The name of the source of all sessions of the cluster."""
 
@@ -62,12 +61,10 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     before_ms: InstantMs = NEVER
     interval_ms: int = 0
     """The time between its last two readings when it lost its session, at most T; 0: not known."""
-    cuts: tuple[InstantMs, ...] = ()
-    """When it lost its connection within `settle` before the last time."""
+    doubt: Doubt | None = None
+    """About whether it is connected by its session, until readings have agreed for `settle`."""
     denied_ms: InstantMs = NEVER
     """When a past session was read as connected, since the last reading of the present one."""
-    reopened: tuple[InstantMs, ...] = ()
-    """When a session that was read as closed was read as connected again, within `settle` before the last time."""
 
     @property
     def is_lost(self) -> bool:
@@ -109,8 +106,8 @@ class Health(Struct, array_like=True, frozen=True, gc=False):
     """When its process first answered after it had refused connections; `NEVER` if that was not seen."""
     recovered_ms: InstantMs = NEVER
     """When it first answered that it is healthy after a reading in which it did not."""
-    starts: tuple[InstantMs, ...] = ()
-    """When it answered after it had refused connections, within `settle` before the last time."""
+    doubt: Doubt | None = None
+    """About whether it refuses connections, until readings have agreed for `settle`."""
 
     def has_refused_twice(self, since_ms: int = 0) -> bool:
         """Whether both of its last readings were taken since then and were refused a connection."""
@@ -202,8 +199,13 @@ class NodeRecord(Struct, array_like=True, frozen=True, gc=False):
     before_ms: InstantMs = NEVER
     existed_ms: InstantMs = NEVER
     """When it was last read as existing, of a node that does not exist."""
-    changes: tuple[InstantMs, ...] = ()
-    """When a registration came or went, within `settle` before the last time."""
+    doubt: Doubt | None = None
+    """About whether it exists, or about a bundle's owner, until readings have agreed for `settle`."""
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether readings of it contradict each other again and again. Then nothing is concluded from it."""
+        return self.doubt is not None and self.doubt.is_in_turn
 
 
 class LastPublishedRuling(Struct, array_like=True, frozen=True, gc=False):
@@ -213,13 +215,6 @@ class LastPublishedRuling(Struct, array_like=True, frozen=True, gc=False):
     reason: OwnershipReason
     published_ms: InstantMs
     fingerprint: str = ""
-    changes: tuple[InstantMs, ...] = ()
-    """When the verdict changed, within `settle` before the last time."""
-
-    def is_held(self, verdict: OwnershipVerdict, now_ms: int, settle_ms: int) -> bool:
-        """Whether another verdict waits until this one has stood for `settle`, because it has changed too often."""
-        has_changed_often = len(self.changes) >= MOST_CHANGES and now_ms < self.changes[-1] + settle_ms
-        return verdict is not self.verdict and has_changed_often
 
 
 class Claim(Struct, array_like=True, frozen=True, gc=False):
@@ -257,8 +252,8 @@ class SourceRecord(Struct, array_like=True, frozen=True, gc=False):
     """The last failed attempt to read it, or a part of it."""
     recovered_ms: InstantMs = NEVER
     """The first good reading after that attempt; older than `failed_ms` if there was none yet."""
-    relapsed_ms: InstantMs = NEVER
-    """The last failed attempt that followed a good reading, which followed another failed attempt within `settle`."""
+    doubt: Doubt | None = None
+    """About whether it can be read, until attempts have agreed for `settle`."""
 
     def was_unread(self, since_ms: int, lost_ms: int, validity_ms: int) -> bool:
         """Whether the source was unreadable at a loss, which happened between `since_ms` and `lost_ms`, or later.

@@ -37,7 +37,6 @@ def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, f
             yield unread_from_ms(claim, track)
         return
     yield facts.schedule.due_ms(last.published_ms)
-    yield from (ms + millis_of(facts.settings.settle) for ms in last.changes[-1:])
     if track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
         yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
 

@@ -7,10 +7,11 @@ import pytest
 from policies.observations import Observation
 from policies.sessions import SessionsSettings, SessionsState
 from policies.sessions.decisions import SessionEvent, SessionStatus
+from policies.sessions.fleet import is_relapsing
 from policies.sessions.fold import ClusterState, OwnershipNodes, fold_source
 from policies.sessions.readings import Ownership, Ownerships, ZkSession, registration_path
 from policies.sessions.session_machine import Timeouts, fold_session, pass_member_time
-from policies.sessions.state import NEVER, Member, NodeRecord, SourceRecord
+from policies.sessions.state import Member, NodeRecord, SourceRecord
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, session, tree, unread
 
@@ -90,25 +91,25 @@ def test_a_member_s_bundles_are_those_it_owns_or_was_the_last_to_own() -> None:
 
 
 def test_a_failed_attempt_leaves_the_last_good_reading() -> None:
-    good = fold_source(SourceRecord("/namespace"), tree(5), good=True, validity_ms=300_000)
-    failed = fold_source(good, tree(9, outcome="timeout"), good=False, validity_ms=300_000)
+    good = fold_source(SourceRecord("/namespace"), tree(5), TIMEOUTS, good=True)
+    failed = fold_source(good, tree(9, outcome="timeout"), TIMEOUTS, good=False)
     assert (failed.read_ms, failed.tried_ms, failed.outcome) == (to_millis(at(5)), to_millis(at(9)), "timeout")
     assert failed.read_id == good.read_id == good.tried_id
 
 
 def test_an_older_attempt_and_the_same_again_are_no_news() -> None:
-    source = fold_source(SourceRecord("/namespace"), tree(5), good=True, validity_ms=300_000)
-    assert fold_source(source, tree(4), good=True, validity_ms=300_000) is source
-    assert fold_source(source, tree(5), good=True, validity_ms=300_000) is source
+    source = fold_source(SourceRecord("/namespace"), tree(5), TIMEOUTS, good=True)
+    assert fold_source(source, tree(4), TIMEOUTS, good=True) is source
+    assert fold_source(source, tree(5), TIMEOUTS, good=True) is source
 
 
 def test_a_failure_that_two_collectors_saw_is_one() -> None:
     cluster = ClusterState(SessionsState(0), SessionsSettings())
     failures = [tree(second, outcome="timeout") for second in (5, 5, 12)]
     failures[1] = dataclasses.replace(failures[1], id="of another collector")
-    for seen, relapsed_ms in zip([failures[0], tree(9), *failures[1:]], [NEVER] * 3 + [to_millis(at(12))], strict=True):
+    for seen, is_in_turn in zip([failures[0], tree(9), *failures[1:]], [False, False, False, True], strict=True):
         cluster.fold([seen], to_millis(at(12)))
-        assert cluster.sources["/namespace"].relapsed_ms == relapsed_ms
+        assert is_relapsing(cluster.sources["/namespace"]) is is_in_turn
 
 
 @pytest.mark.parametrize(("recovered_ms", "is_unread"), [(999, True), (1000, False), (1001, False)])
@@ -121,7 +122,7 @@ def test_it_is_remembered_since_when_it_has_been_read_without_a_gap() -> None:
     read = [tree(0), tree(300), tree(601)]
     source, since = SourceRecord("/namespace"), []
     for seen in read:
-        source = fold_source(source, seen, good=True, validity_ms=300_000)
+        source = fold_source(source, seen, TIMEOUTS, good=True)
         since.append(source.since_ms)
     assert since == [to_millis(at(0)), to_millis(at(0)), to_millis(at(601))]
 
