@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -493,8 +495,23 @@ def clusters_read(broker: Secured) -> set[str]:
 # --- who may write what
 
 
+Right = tuple[str, str, bool, str]
+"""Kind and name of a resource, whether the name is a prefix, and an operation."""
+
+
 def grant(broker: Secured, part: str, prefix: str) -> None:
     """Give the user without rights those of a part, on the real authorizer, and no others."""
+    grant_all(
+        broker,
+        [
+            (each.resource.value, f"{prefix}.{each.name}", each.is_prefix, operation)
+            for each in rights_of(part)
+            for operation in each.operations
+        ],
+    )
+
+
+def grant_all(broker: Secured, rights: Iterable[Right]) -> None:
     admin = AdminClient({"bootstrap.servers": broker.plain_servers})
     of_user = (f"User:{NO_RIGHTS}", "*")
     everything = AclBindingFilter(
@@ -509,22 +526,17 @@ def grant(broker: Secured, part: str, prefix: str) -> None:
         future.result(timeout=DEADLINE_SECONDS)
     bindings = [
         AclBinding(
-            ResourceType[each.resource.name],
-            f"{prefix}.{each.name}",
-            ResourcePatternType.PREFIXED if each.is_prefix else ResourcePatternType.LITERAL,
+            ResourceType.BROKER if kind == "cluster" else ResourceType[kind.upper()],
+            name,
+            ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL,
             *of_user,
-            AclOperation[_constant(operation)],
+            AclOperation["_".join(re.findall("[A-Z][a-z]+", operation)).upper()],
             AclPermissionType.ALLOW,
         )
-        for each in rights_of(part)
-        for operation in each.operations
+        for kind, name, is_prefix, operation in rights
     ]
-    for future in admin.create_acls(bindings).values():
+    for future in (admin.create_acls(bindings) if bindings else {}).values():
         future.result(timeout=DEADLINE_SECONDS)
-
-
-def _constant(operation: str) -> str:
-    return "DESCRIBE_CONFIGS" if operation == "DescribeConfigs" else operation.upper()
 
 
 def writable(broker: Secured, topics: Iterable[str]) -> set[str]:
@@ -551,6 +563,8 @@ def has_exactly(broker: Secured, names: Sequence[str], expected: set[str]) -> bo
 
 
 PARTS: dict[str, set[str]] = {
+    "topics": set(),
+    "collect": {f"observed.{each}" for each in ("log-dirs", "bookies", "sessions", "switches", "bookie-disks")},
     "collect-throttle": {"observed.log-dirs"},
     "collect-isolation": {"observed.bookies"},
     "collect-sessions": {"observed.sessions"},
@@ -570,6 +584,14 @@ def test_each_part_may_write_its_own_topics_and_no_others(broker: Secured) -> No
         eventually(f"the rights of {part}", partial(has_exactly, broker, names, expected))
 
 
+def creates_topics(broker: Secured, prefix: str) -> bool:
+    """Whether that user may create the topics of the loop, and has."""
+    try:
+        return bool(create_topics(KafkaConnection(**broker.sasl(NO_RIGHTS)), TopicSettings(prefix=prefix)).created)
+    except UserError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("part", "login"),
     [
@@ -583,8 +605,9 @@ def test_a_part_with_its_own_rights_does_its_work(
     broker: Secured, tmp_path: Path, free_port: int, part: str, login: Callable[[Secured, str], dict[str, Any]]
 ) -> None:
     prefix = f"work-{part}-{login.__name__}"
-    create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), TopicSettings(prefix=prefix))
-    grant(broker, "collect-throttle" if part == "collect" else part, prefix)
+    grant(broker, "topics", prefix)
+    eventually("a user for that creates the topics", partial(creates_topics, broker, prefix))
+    grant(broker, part, prefix)
     file = write_settings(
         tmp_path / "headgate.yaml",
         kafka=plain(login(broker, NO_RIGHTS)),
@@ -604,6 +627,33 @@ def test_a_part_with_its_own_rights_does_its_work(
         with Topic(broker.plain_servers, f"{prefix}.{written}") as topic:
             eventually(f"it writes {written}", lambda: topic.entries() != [])
         assert running.stop() == 0, running.output()
+
+
+@pytest.mark.parametrize(
+    ("user", "may"),
+    [
+        ("headgate-watch", {"payments, throttle collector"}),
+        ("headgate-throttle", {"payments: Kafka, quotas", "payments: Kafka, rights on quotas"}),
+    ],
+)
+def test_the_users_of_strimzi_may_do_their_work_on_a_watched_cluster(user: str, may: set[str], broker: Secured) -> None:
+    users = yaml.safe_load_all((CHECKOUT / "docker/strimzi-users.yaml").read_text())
+    (acls,) = (each["spec"]["authorization"]["acls"] for each in users if each["metadata"]["name"] == user)
+    rights = [
+        (each["resource"]["type"], each["resource"].get("name", "kafka-cluster"), False, operation)
+        for each in acls
+        for operation in each["operations"]
+    ]
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}]}
+    clusters = {"payments": {"kafka": plain(broker.sasl(NO_RIGHTS)), "quotas": quotas}}
+
+    def allowed() -> set[str]:
+        return {asked for asked, each in examined({"clusters": clusters}).items() if asked in may and each.is_good}
+
+    grant_all(broker, [])
+    eventually("it may do nothing", lambda: not allowed())
+    grant_all(broker, rights)
+    eventually(f"it may do what {user} should", lambda: allowed() == may)
 
 
 def test_what_the_doctor_says_is_not_allowed_is_allowed_by_the_lines_that_it_says(broker: Secured) -> None:
