@@ -6,7 +6,7 @@ Only the settings can exclude a path, by its name; the inventory then lists it.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -37,9 +37,6 @@ _LOG_MARK = b"BKDL"
 
 _PERSISTENT = "persistent"
 _TOPICS_AT_ONCE = 10_000
-SHARED_FROM = 20_000
-"""The number of topics from which helper processes are worth their start."""
-_TOPICS_A_PIECE = 2_000
 SAMPLES = 3
 """Number of sample paths."""
 
@@ -71,15 +68,6 @@ class Inventory:
     """Paths that the settings exclude."""
     _topics: dict[tuple[StayingKind, str | None], _Tally] = field(default_factory=dict)
     _others: list[tuple[str, StayingReference]] = field(default_factory=list)
-
-    def add(self, more: "Inventory") -> None:
-        """Add the references of another part of the same tree."""
-        self.references += more.references
-        self.problems += more.problems
-        self.left_out += more.left_out
-        self._others += more._others
-        for key, tally in more._topics.items():
-            _merge(self._topics.setdefault(key, _Tally()), tally)
 
     def add_staying(self, path: str, found: Iterable[StayingReference]) -> None:
         """Add ledgers that a switch does not move."""
@@ -119,13 +107,7 @@ def _merge(into: _Tally, more: _Tally) -> None:
     into.samples = [*into.samples, *more.samples][:SAMPLES]
 
 
-ReadElsewhere = Callable[[Iterable[list[str]], Callable[[], float]], Iterator[Inventory]]
-"""Reads topics in other processes, see `topic_readers.TopicReaders.read`."""
-
-
-def read_references(
-    reader: Reader, leave_out: Collection[str] = (), read_elsewhere: ReadElsewhere | None = None
-) -> Inventory:
+def read_references(reader: Reader, leave_out: Collection[str] = ()) -> Inventory:
     """Read all references to ledgers.
 
     It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
@@ -134,31 +116,22 @@ def read_references(
     Raises:
         UnreadError: a znode cannot be read, so there is no inventory.
     """
-    return _Walk(reader, leave_out, read_elsewhere).read()
-
-
-def read_topics(reader: Reader, topics: list[str], leave_out: Collection[str]) -> Inventory:
-    """Read only these topics with their cursors. Raises as `read_references` does."""
-    return _Walk(reader, leave_out).read_topics(topics)
+    return _Walk(reader, leave_out).read()
 
 
 class _Walk:
-    def __init__(self, reader: Reader, leave_out: Collection[str], read_elsewhere: ReadElsewhere | None = None) -> None:
+    def __init__(self, reader: Reader, leave_out: Collection[str]) -> None:
         self._reader = reader
         self._leave_out = frozenset(leave_out)
-        self._read_elsewhere = read_elsewhere
         self._found = Inventory()
 
     def read(self) -> Inventory:
         # Every node with a value below their root is a schema; tenants and namespaces have no value.
         for path, data in self._tree([SCHEMAS]):
             self._try(self._read_schema, path, data)
-        self._read_all_topics()
+        for some in _pieces(self._children(self._domains()), _TOPICS_AT_ONCE):
+            self._read_topics(some)
         self._read_logs()
-        return self._found
-
-    def read_topics(self, topics: list[str]) -> Inventory:
-        self._read_topics(topics)
         return self._found
 
     def _try(self, read: Callable[..., None], path: str, *node: Any) -> None:
@@ -172,17 +145,6 @@ class _Walk:
         check_versions(data)
 
     # --- topics: the children of each namespace's `persistent`; cursors are the children of their topic
-
-    def _read_all_topics(self) -> None:
-        topics = self._children(self._domains())
-        first = list(islice(topics, SHARED_FROM))
-        left = chain(first, topics)
-        if self._read_elsewhere is not None and len(first) == SHARED_FROM:
-            for found in self._read_elsewhere(_pieces(left, _TOPICS_A_PIECE), self._reader.left_seconds):
-                self._found.add(found)
-        else:
-            for some in _pieces(left, _TOPICS_AT_ONCE):
-                self._read_topics(some)
 
     def _read_topics(self, some: list[str]) -> None:
         for path, answer in self._get(some):

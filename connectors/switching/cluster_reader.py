@@ -19,7 +19,6 @@ from connectors.bookkeeper.cluster import (
 )
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.pulsar.topics import TopicReaders
 from connectors.switching.clusters import ClusterMetadata, ClusterSessions, make_inventory, time_limit
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import (
@@ -111,8 +110,7 @@ class _SnapshotReader:
         rules: PrecheckRules,
     ) -> SnapshotResult:
         references_ms = _now_ms()
-        topic_readers = TopicReaders(brokers.connection, self._leave_out)
-        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out, topic_readers.read))
+        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out))
         source_seen, target_seen = self._read_cluster(source), self._read_cluster(target)
         known = inventory or Inventory()
         self._problems += known.problems
@@ -330,8 +328,7 @@ class ClusterReader:
     def _read_references(self) -> Inventory:
         reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
         reader.read(reader.client.sync_async, "/")
-        topic_readers = TopicReaders(self._sessions.brokers.connection, self._sessions.leave_out)
-        found = read_references(reader, self._sessions.leave_out, topic_readers.read)
+        found = read_references(reader, self._sessions.leave_out)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found
