@@ -20,13 +20,7 @@ from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import AdminError, PulsarAdmin
-from connectors.switching.registry_content import (
-    AtEpoch,
-    ClusterDocument,
-    DirectiveDocument,
-    ProposedEntry,
-    SwitchTarget,
-)
+from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
 from connectors.zookeeper.server_admin import AdminServer, StatusError
@@ -168,7 +162,7 @@ def _znode(document: bytes) -> None:
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
         with suppress(ValueError, MalformedRacksError):
             parse(document)
-    for kind in (ClusterDocument, DirectiveDocument, AtEpoch, SwitchTarget, ProposedEntry):
+    for kind in (ClusterDocument, DirectiveDocument, AtEpoch):
         with suppress(UnreadableJsonError):
             read_json(document, kind)
 

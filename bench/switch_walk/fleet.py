@@ -230,7 +230,7 @@ class Fleet(World):
         listed = self.listed.references if self.listed else ()
         return {r.path for r in listed if r.ledger_id >= 0 and find_owner(r, "old") == cluster}
 
-    def registry_event(self, *, two_active: bool = False, also_active: tuple[str, ...] = ()) -> RegistrySeen:
+    def registry_event(self, *, two_active: bool = False) -> RegistrySeen:
         """Return a reading of the registry."""
         if self.kept is not None:
             return replace(self.kept, at_ms=self.now_ms)
@@ -239,7 +239,7 @@ class Fleet(World):
             for e in self.state.entries
         )
         committed = self.state.committed_epoch
-        return RegistrySeen(entries, self.state.bootstrap, self.in_force(), committed, self.now_ms, also_active)
+        return RegistrySeen(entries, self.state.bootstrap, self.in_force(), committed, self.now_ms)
 
     # --- events
 

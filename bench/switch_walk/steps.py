@@ -188,15 +188,6 @@ def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
         fleet.later().tell(fleet.registry_event())
 
 
-def _third_hand_makes_active(fleet: Fleet, draw: Random) -> None:
-    """Let a plugin's entry, as in the proposal, name another cluster as active."""
-    if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
-        fleet.contested_heard = True
-        fleet.later().tell(fleet.registry_event(also_active=tuple(fleet.clusters)))
-        fleet.contested_heard = False
-        fleet.later().tell(fleet.registry_event())
-
-
 def _two_are_active(fleet: Fleet, draw: Random) -> None:
     if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
         fleet.contested_heard = True
@@ -363,11 +354,11 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (8, lambda fleet, draw: fleet.write_anywhere(draw.choice(("t1", "t2")), _any_broker(fleet, draw))),
     (1, _client_fails), (1, _new_reference), (16, _works), (1, _dies), (1, _fails), (2, _repeats),
     (8, lambda fleet, _: fleet.read()), (2, lambda fleet, _: fleet.list_references()),
-    (1, _somebody_else_directs), (1, _two_are_active), (1, _third_hand_makes_active),
     (4, _is_said), (4, _comes), (1, _is_lost), (3, _answers_late),
     (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters),
     (1, _command_about("close-client", "name")), (1, _command_about("precheck", "target")),
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
+    (1, _somebody_else_directs), (1, _two_are_active),
 )  # fmt: skip
 """The steps with their weights."""
 WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back, _command("end"))

@@ -18,7 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
 from connectors.switching.registry import Registry
-from connectors.switching.registry_content import SWITCH_TARGET, RegistryView
+from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
 from policies.observations import Outcome, Reading
@@ -96,7 +96,7 @@ class BrokerAgent:
         self._broker = broker
         self._registry = Registry(session, root)
         self._nodes = JsonZnodes(session)
-        self._watched = (f"{root}/directive", f"{root}/{SWITCH_TARGET}", f"{root}/committed")
+        self._watched = (f"{root}/directive", f"{root}/committed")
         self._clients = clients
         self._report = report
         self._interval_seconds = interval_seconds

@@ -1,11 +1,9 @@
 """The registry of a broker cluster: its BookKeeper clusters, and the one that its brokers write to.
 
-The directive and the entries exist in two formats, which one transaction writes: the format of PIP-477, revision 3
-(`switch-target`, `<name>`), and our own (`directive`, `clusters/<name>`). All writes are conditional, and an order that
-is carried out twice, as after a crash, finds its work done. See docs/design/switching.md.
+All writes are conditional, and an order that is carried out twice, as after a crash, finds its work done. See
+docs/design/switching.md.
 """
 
-import time
 from urllib.parse import unquote
 
 import msgspec
@@ -14,7 +12,6 @@ from pydantic import ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.registry_content import (
-    SWITCH_TARGET,
     AtEpoch,
     Bootstrap,
     ClusterDocument,
@@ -22,12 +19,9 @@ from connectors.switching.registry_content import (
     DirectiveDocument,
     ProgressDocument,
     RegistryView,
-    SwitchTarget,
-    latest_directive,
     read_committed,
     read_content,
-    read_directives,
-    read_proposed,
+    read_directive,
 )
 from connectors.zookeeper.json_znodes import (
     DamagedZnodeError,
@@ -73,10 +67,9 @@ class Registry:
         content = self._read_content(contested_too=contested_too)
         return RegistryView(
             tuple(self._describe_entry(name, node) for name, node in content.entries.items()),
-            None if content.bootstrap is None else content.bootstrap.value.cluster,
-            content.directive,
+            None if content.bootstrap is None else content.bootstrap.value.name,
+            _describe_directive(content.directive),
             content.committed_epoch,
-            tuple(content.proposed.active()),
         )
 
     def require_private(self) -> None:
@@ -87,10 +80,10 @@ class Registry:
         """Read the epoch of the directive in force from the leader; 0: there is none, None: it cannot be read."""
         try:
             self._nodes.catch_up(self._root)
-            directive = latest_directive(*read_directives(self._nodes, self._root))
+            directive = read_directive(self._nodes, self._root)
         except ZnodeError:
             return None
-        return 0 if directive is None else directive.epoch
+        return 0 if directive is None else directive.value.epoch
 
     def write_cluster(
         self,
@@ -123,15 +116,12 @@ class Registry:
             found, named = content.entries.get(name), content.bootstrap
             steps: list[Step] = []
             if named is None and bootstrap is not None:
-                now_ms = time.time_ns() // 1_000_000
-                marker = Bootstrap(name=bootstrap, bootstrap_cluster_name=bootstrap, recorded_at=now_ms)
-                steps.append(create(f"{self._root}/bootstrap", marker))
+                steps.append(create(f"{self._root}/bootstrap", Bootstrap(name=bootstrap)))
             if found is None or found.value != wanted:
                 _require_version(name, found, version)
                 if status is ClusterStatus.ACTIVE and (others := content.list_other_active(name)):
                     raise ZnodeConflictError(f"{name} cannot become active: {others[0]} is")
                 steps.append(create_or_put(path, wanted, found))
-            steps += content.proposed.put(name, uri, status)
             if steps:
                 self._nodes.ensure(f"{self._root}/clusters")
             if not steps or self._nodes.commit(*steps):
@@ -161,7 +151,6 @@ class Registry:
             if (permit := self._nodes.get(allowed, AtEpoch)) is not None:
                 # The permit must not hold for a later cluster of the same name.
                 steps.append(delete(allowed, permit.version))
-            steps += read_proposed(self._nodes, self._root).drop(name)
             if self._nodes.commit(*steps):
                 return
         raise ZnodeConflictError(f"{self._entry_path(name)} is changed by others all the time")
@@ -175,24 +164,18 @@ class Registry:
         Raises:
             ZnodeError: it could not be written, or the result is unknown.
         """
-        wanted = WrittenDirective(epoch=epoch, target=target)
+        wanted = DirectiveDocument(epoch=epoch, target=target)
         for _ in range(_TRIES):
-            found, proposed = read_directives(self._nodes, self._root)
-            latest, committed = latest_directive(found, proposed), read_committed(self._nodes, self._root)
-            if latest == wanted and found is not None and proposed is not None:
+            found, committed = read_directive(self._nodes, self._root), read_committed(self._nodes, self._root)
+            if found is not None and found.value == wanted:
                 return ""
-            if latest is not None and latest != wanted and latest.epoch >= epoch:
-                return f"epoch {latest.epoch} directs to {latest.target}"
+            if found is not None and found.value.epoch >= epoch:
+                return f"epoch {found.value.epoch} directs to {found.value.target}"
             if committed is not None and committed.value.epoch >= epoch:
                 return f"epoch {committed.value.epoch} is committed"
-            if found is None or proposed is None:
+            if found is None:
                 self._nodes.ensure(self._root)
-            plain = DirectiveDocument(epoch=epoch, target=target)
-            named = SwitchTarget(target=target, origin="headgate", epoch=epoch, ts=time.time_ns() // 1_000_000)
-            if self._nodes.commit(
-                create_or_put(f"{self._root}/directive", plain, found),
-                create_or_put(f"{self._root}/{SWITCH_TARGET}", named, proposed),
-            ):
+            if self._nodes.commit(create_or_put(f"{self._root}/directive", wanted, found)):
                 return ""
         raise ZnodeConflictError(f"{self._root}/directive is changed by others all the time")
 
@@ -333,13 +316,16 @@ class Registry:
             found = content.entries[each]
             changed = msgspec.structs.replace(found.value, status=its_status)
             steps.append(create_or_put(self._entry_path(each), changed, found))
-            steps += content.proposed.put(each, found.value.uri, its_status)
         if status is ClusterStatus.ACTIVE:
             others = ((other, node) for other, node in content.entries.items() if other not in wanted)
             steps += [check(self._entry_path(other), node.version) for other, node in others]
         if commit_epoch is not None and content.committed_epoch < commit_epoch:
             steps.append(create_or_put(f"{self._root}/committed", AtEpoch(epoch=commit_epoch), content.committed))
         return steps
+
+
+def _describe_directive(found: Node[DirectiveDocument] | None) -> WrittenDirective | None:
+    return None if found is None else WrittenDirective(epoch=found.value.epoch, target=found.value.target)
 
 
 def _require_version(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:

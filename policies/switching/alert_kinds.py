@@ -81,8 +81,7 @@ ALERTS = (
         (Severity.CRITICAL,),
         "The registry has two active clusters or none, or a foreign directive: nothing is ordered.",
         _STATUS,
-        "Find out who wrote below `/admin/bookie-clusters`. An entry `<name>` there that makes another cluster active "
-        "must be deleted; then the switch goes on by itself.",
+        "Find out who wrote below `/admin/bookie-clusters`, and undo it; then the switch goes on by itself.",
         "The registry has one active cluster, and the directive is Headgate's.",
     ),
     AlertKind(

@@ -12,22 +12,16 @@ from msgspec.structs import replace
 from policies.switching.ledgers import IdGenerator, Layout
 from policies.units import InstantMs
 
-RESERVED_NAMES = frozenset(
-    {"bootstrap", "clients", "clusters", "committed", "copies", "directive", "lease", "orchestrator", "switch-target"}
-)
-"""Names of other znodes in the registry, where PIP-477 has a znode for each cluster."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def why_not_a_name(name: str) -> str | None:
     """Return why a text cannot be the name of a cluster; None if it can."""
-    if not _NAME.fullmatch(name):
-        return (
-            "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
-            "letter or digit"
-        )
+    if _NAME.fullmatch(name):
+        return None
     return (
-        f"in the registry {name} is the name of something else: choose another one" if name in RESERVED_NAMES else None
+        "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
+        "letter or digit"
     )
 
 

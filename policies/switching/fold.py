@@ -165,7 +165,7 @@ def _find_other_active(state: SwitchingState, seen: SwitchRegistry) -> str:
     """Return why the active cluster is not the one that we know; empty if it is, or if a commit may explain it."""
     entries = seen.clusters or state.entries  # our first entry may still be unwritten because another one is active
     ours, known = {e.name for e in entries if e.status is ClusterStatus.ACTIVE}, state.committed()
-    active = sorted(ours.union(seen.active_as_proposed)) if ours else []
+    active = sorted(ours)
     if len(active) > 1:
         return f"{' and '.join(active)} are active in the registry at once"
     is_shown = seen.committed_epoch == state.committed_epoch and known in {e.name for e in seen.clusters}

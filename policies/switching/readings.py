@@ -162,7 +162,6 @@ class SwitchRegistry(Reading):
     committed_epoch: Epoch = Field(
         default=0, description="The epoch of the directive whose target became the active cluster."
     )
-    active_as_proposed: Names = Field(default=(), description="Active clusters by the entries of PIP-477.")
     progress: SwitchProgress | None = Field(default=None, description="The last switch; null: none is kept.")
 
 

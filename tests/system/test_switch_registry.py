@@ -118,8 +118,7 @@ def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> No
 
 def test_the_first_cluster_is_written_with_the_bootstrap(registry: Registry, tree: KazooClient) -> None:
     register(registry, "old", ClusterStatus.ACTIVE, bootstrap="old")
-    written = document(tree, f"{REGISTRY_ROOT}/bootstrap")
-    assert (written["name"], written["bootstrapClusterName"]) == ("old", "old")
+    assert document(tree, f"{REGISTRY_ROOT}/bootstrap") == {"name": "old"}
     entry = {"uri": "zk://old/ledgers", "instance_id": "id-old", "root": "/ledgers", "status": "active"}
     assert document(tree, f"{REGISTRY_ROOT}/clusters/old") == entry
     view = registry.read()

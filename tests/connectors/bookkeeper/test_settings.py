@@ -46,9 +46,3 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_mistake_is_named(more: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         clusters(**more)
-
-
-@pytest.mark.parametrize("name", ["lease", "switch-target", "bootstrap"])
-def test_a_name_that_means_something_else_in_the_registry_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"in the registry {name} is the name of something else"):
-        BookKeeperClusters.model_validate({"bootstrap": name, "clusters": {name: {}}})

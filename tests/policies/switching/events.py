@@ -52,7 +52,6 @@ class RegistrySeen:
     committed_epoch: int
     at_ms: int = -1
     """When it was read; -1: now."""
-    also_active: tuple[str, ...] = ()
     progress: SwitchProgress | None = None
 
 
@@ -182,7 +181,7 @@ def _sighting(event: Event, now_ms: int) -> Reading:
             directive = WrittenDirective(epoch=written.epoch, target=written.target) if written else None
             return SwitchRegistry(
                 **OK, clusters=entries, bootstrap=event.bootstrap, directive=directive,
-                committed_epoch=event.committed_epoch, active_as_proposed=event.also_active, progress=event.progress,
+                committed_epoch=event.committed_epoch, progress=event.progress,
             )  # fmt: skip
         case StatusResult():
             return SwitchStatus(**OK, action=StatusAction.STATUS_NEW, op=event.op, written=event.ok)

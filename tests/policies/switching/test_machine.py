@@ -38,9 +38,9 @@ def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_i
     assert {task.ledger_id for task in world.switch.tasks if task.copied} >= seen.existing.keys()
 
 
-def test_a_cluster_is_registered_under_no_name_that_another_znode_has_or_that_none_may_have() -> None:
+def test_a_cluster_is_registered_under_no_name_that_no_znode_may_have() -> None:
     world = World()
-    for name in ("lease", "directive", "a/b", ".hidden", "a b", "ü", "x" * 64):
+    for name in ("a/b", ".hidden", "a b", "ü", "x" * 64):
         with case(name):
             asked = command("register", name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
             assert codes(world.tell(asked)) == [RejectCode.NAME_CONFLICT]

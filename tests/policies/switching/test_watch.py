@@ -199,12 +199,6 @@ def two_active(world: World) -> RegistrySeen:
     return RegistrySeen(tuple(entries), "old", world.state.directive, 0, world.later().now_ms)
 
 
-def active_as_proposed(world: World) -> RegistrySeen:
-    """A broker's plugin, or a client of it, made another one active where the proposal has entries."""
-    at_ms = world.later().now_ms
-    return RegistrySeen(world.state.entries, "old", world.state.directive, 0, at_ms, ("old", "third"))
-
-
 def other_active(active: str) -> Callable[[World], RegistrySeen]:
     def seen(world: World) -> RegistrySeen:
         entries = tuple(
@@ -220,7 +214,6 @@ CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
     "a later directive": lambda w: theirs(w, w.state.epoch + 3, "new"),
     "another directive of our epoch": lambda w: theirs(w, w.state.epoch, "third"),
     "two active clusters": two_active,
-    "an active cluster in the proposal's place": active_as_proposed,
     "another active cluster": other_active("third"),
     "no active cluster": other_active(""),
 }
@@ -261,15 +254,6 @@ def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
     assert "new and old are active in the registry at once" in alert.summary
     world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0))
     assert firing(world, CONTESTED) == []
-
-
-def test_a_first_registration_beside_what_a_plugin_made_active_is_an_alert() -> None:
-    world = WireWorld()
-    world.registered()
-    read = RegistrySeen((), "first", None, 0, world.later().now_ms, ("first",))
-    world.tell(read)
-    [alert] = firing(world, CONTESTED)
-    assert "first and old are active in the registry at once" in alert.summary
 
 
 def test_a_reading_without_a_foreign_directive_is_an_older_one_whatever_its_time() -> None:

@@ -376,7 +376,7 @@ def without_lease() -> None:
 
 SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "refuse_known_identity": [registers("alias", "id-of-old")],
-    "refuse_taken_name": [registers("old", "id-of-fourth"), registers("directive", "id-of-fourth")],
+    "refuse_taken_name": [registers("old", "id-of-fourth"), registers("a/b", "id-of-fourth")],
     "refuse_cluster_in_use": [forgets_what_is_used],
     "refuse_without_lease": [starts(no_lease), without_lease],
     "refuse_other_switch": [starts(other_switch, "third")],
