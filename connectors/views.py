@@ -42,6 +42,8 @@ class DiskDetail(BaseModel):
     used_ratio: float = Field(description="From 0 to 1.")
     soft_ratio: float | None = Field(description="The used ratio from which producers are slowed; null: no limit.")
     hard_ratio: float | None = Field(description="The used ratio from which they are stopped; null: no limit.")
+    soft_bytes: float | None = Field(description="The soft limit in free bytes; null: no limit.")
+    hard_bytes: float | None = Field(description="The hard limit in free bytes; null: no limit.")
     seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
 
     @classmethod
@@ -61,19 +63,24 @@ class DiskDetail(BaseModel):
             "used_ratio": _used_ratio(usable, total),
             "soft_ratio": _limit_ratio(soft, total),
             "hard_ratio": _limit_ratio(hard, total),
+            "soft_bytes": _limit_bytes(soft, total),
+            "hard_bytes": _limit_bytes(hard, total),
             "seconds_to_full": seconds_to_full,
         }
         return cls.model_validate(measured | own)
 
     def fill(self, place: str, factor: float | None) -> Fill:
         """Return the point of the page's plot, if this disk limits."""
-        ratios = (self.soft_ratio, self.hard_ratio)
-        soft, hard = (None if used is None else (1 - used) * self.total_bytes for used in ratios)
-        return Fill(place, self.usable_bytes, soft, hard, factor)
+        return Fill(place, self.usable_bytes, self.soft_bytes, self.hard_bytes, factor)
+
+
+def _limit_bytes(limit: Limit | None, total_bytes: float) -> float | None:
+    return None if limit is None else limit.in_bytes(round(total_bytes))
 
 
 def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
-    return None if limit is None else _used_ratio(limit.in_bytes(round(total_bytes)), total_bytes)
+    free = _limit_bytes(limit, total_bytes)
+    return None if free is None else _used_ratio(free, total_bytes)
 
 
 def _used_ratio(free: float, total: float) -> float:

@@ -47,7 +47,7 @@ class Moment(NamedTuple):
     at: datetime
     fill: Fill
     bytes_per_second: float | None
-    """How fast the disk filled until then, deletions deducted; None if it was not known before, or another limited."""
+    """How fast the disk filled until then, deletions deducted; None if it did not limit before."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,8 @@ class History:
             return None
         fills = self._kept[key].fills(window)
         began = self._ends_at - window.step * (len(fills) - 1)
-        apart = max(1, round(timedelta(minutes=1) / window.step))
         moments = [
-            None if fill is None else Moment(began + window.step * at, fill, _rate(fills, at, apart, window))
+            None if fill is None else Moment(began + window.step * at, fill, _rate(fills, at, window))
             for at, fill in enumerate(fills)
         ]
         return Course(window, tuple(moments)) if any(moments) else None
@@ -102,12 +101,17 @@ class History:
         return HistoryDocument(interval_seconds=INTERVAL_SECONDS, ends_at=self._ends_at, clusters=clusters)
 
 
-def _rate(fills: list[Fill | None], at: int, apart: int, window: Window) -> float | None:
-    """Return the speed over the last minute, or the last step if that is longer."""
-    now, before = fills[at], fills[at - apart] if at >= apart else None
-    if now is None or before is None or now.place != before.place:
-        return None
-    return (before.free_bytes - now.free_bytes) / (apart * window.step.total_seconds())
+def _rate(fills: list[Fill | None], at: int, window: Window) -> float | None:
+    """Return the speed over the last minute, or the last step if that is longer.
+
+    Of disks that are equally full each limits in turn, so a moment of the same disk up to five times as old will do.
+    """
+    now, least = fills[at], max(1, round(timedelta(minutes=1) / window.step))
+    for apart in range(least, min(at, 5 * least) + 1):
+        before = fills[at - apart]
+        if now is not None and before is not None and now.place == before.place:
+            return (before.free_bytes - now.free_bytes) / (apart * window.step.total_seconds())
+    return None
 
 
 _Row = tuple[float, ...]

@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from connectors.exporter.page.history import POINTS, Course, Moment, Window
+from connectors.exporter.page.history import Course, Moment, Window
 from connectors.views import Fill
 from policies.units import format_instant, human_bytes, human_rate, printable_line
 
@@ -21,7 +23,6 @@ COLUMNS = 48
 _FREE, _FACTOR, _RATE = (36, 130), (206, 42), (288, 50)
 """Upper edge and height of each panel, in pixels; its title stands above it."""
 _HEIGHT = 364
-_WIDTH = POINTS - 1
 _TICKS = 4
 
 Value = Callable[[Moment], float | None]
@@ -30,6 +31,7 @@ Value = Callable[[Moment], float | None]
 class Row(NamedTuple):
     """The values of one column."""
 
+    column: int
     moment: Moment
     text: str
 
@@ -59,13 +61,13 @@ class _Panel:
         return round(self.height * (1 - min(1.0, max(0.0, share))), 1)
 
     def curve(self, moments: Sequence[Moment | None], of: Value, kind: str, *, steps: bool = False) -> Markup:
-        """Return a line through the known values; where the disk is another one, it begins again."""
+        """Return a line through the known values."""
         path, before = "", None
-        for number, moment in enumerate(moments, POINTS - len(moments)):
+        for number, moment in enumerate(moments):
             value = None if moment is None else of(moment)
             if moment is None or value is None:
                 before = None
-            elif before is None or before.fill.place != moment.fill.place:
+            elif before is None:
                 path += f"M{number - 0.5:g},{self.y(value):g}h.5"
                 before = moment
             else:
@@ -73,10 +75,10 @@ class _Panel:
                 before = moment
         return Markup('<path class="{}" d="{}"/>').format(kind, path) if path else Markup("")
 
-    def stretched(self, *shapes: Markup) -> Markup:
-        """Return shapes in a picture that is as wide as the window."""
+    def stretched(self, points: int, *shapes: Markup) -> Markup:
+        """Return shapes of so many points in a picture that is as wide as the window."""
         box = Markup('<svg y="{}" width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>')
-        return box.format(self.top, self.height, _WIDTH, self.height, Markup("").join(shapes))
+        return box.format(self.top, self.height, points - 1, self.height, Markup("").join(shapes))
 
     def grid(self, title: str, ticks: Sequence[tuple[float, str]]) -> Iterator[Markup]:
         """Yield the title, and a line with its value for each tick."""
@@ -89,8 +91,10 @@ class _Panel:
 
 def draw_fill(course: Course) -> Plot:
     """Draw a course that has a known moment."""
-    moments, known = course.moments, [each for each in course.moments if each is not None]
-    last = known[-1]
+    known = [each for each in course.moments if each is not None]
+    # A course that began lately has the whole width.
+    moments = [*[None] * (COLUMNS - len(course.moments)), *course.moments]
+    last, points = known[-1], len(moments)
     limits = [limit for each in known for limit in (each.fill.soft_bytes, each.fill.hard_bytes) if limit is not None]
     step = _round_up(max([1.0, *(each.fill.free_bytes for each in known), *limits]) / _TICKS)
     free = _Panel(*_FREE, 0, _TICKS * step)
@@ -102,21 +106,22 @@ def draw_fill(course: Course) -> Plot:
     shapes = [
         *free.grid(_name_limits(_now("Free", now, lambda m: human_bytes(m.fill.free_bytes)), last.fill), _ticks(step)),
         free.stretched(
+            points,
             free.curve(moments, lambda m: m.fill.soft_bytes, "soft limit", steps=True),
             free.curve(moments, lambda m: m.fill.hard_bytes, "hard limit", steps=True),
             free.curve(moments, lambda m: m.fill.free_bytes, "free"),
         ),
         *factor.grid(_now("Factor", now, lambda m: _show_factor(m.fill.factor)), ((1, "1"), (0, "0"))),
-        factor.stretched(factor.curve(moments, lambda m: m.fill.factor, "factor", steps=True)),
+        factor.stretched(points, factor.curve(moments, lambda m: m.fill.factor, "factor", steps=True)),
         *rate.grid(
             _now("Fills at", now, lambda m: f"{_show_rate(m.bytes_per_second)}, deletions deducted"),
             [(rate.high, human_rate(rate.high)), (rate.low, human_rate(rate.low) if rate.low else ""), (0, "")],
         ),
-        rate.stretched(rate.curve(moments, lambda m: m.bytes_per_second, "rate")),
-        *_time_axis(course.window),
-        *(_hover(number, row) for number, row in _columns(moments, rows)),
+        rate.stretched(points, rate.curve(moments, lambda m: m.bytes_per_second, "rate")),
+        *_time_axis(course.window.step * points),
+        *map(_hover, rows),
     ]
-    label = _describe(course.window, known, now)
+    label = _describe(known, now)
     svg = Markup('<svg class="fill" width="100%" height="{}" role="img" aria-label="{}">{}</svg>').format(
         _HEIGHT, label, Markup("").join(shapes)
     )
@@ -164,28 +169,19 @@ def _name_limits(title: str, fill: Fill) -> Markup:
     return Markup("").join([title, *spans])
 
 
-def _time_axis(window: Window) -> Iterator[Markup]:
-    minutes = int(window.step * POINTS / timedelta(minutes=1))
+def _time_axis(length: timedelta) -> Iterator[Markup]:
     for share, anchor in ((0, "start"), (25, "middle"), (50, "middle"), (75, "middle"), (100, "end")):
-        before = minutes * (100 - share) // 100
-        text = "now" if not before else f"-{before} min" if minutes <= 60 else f"-{before / 60:g} h"
+        minutes = length / timedelta(minutes=1) * (100 - share) / 100
+        text = f"-{minutes:.0f} min" if length <= timedelta(minutes=90) else f"-{minutes / 60:.3g} h"
+        text = text if minutes else "now"
         yield Markup('<text x="{}%" y="{}" text-anchor="{}">{}</text>').format(share, _HEIGHT - 6, anchor, text)
 
 
-def _columns(moments: Sequence[Moment | None], rows: Sequence[Row]) -> Iterator[tuple[int, Row]]:
-    """Yield the number of each row's column."""
-    numbers = {id(each): number for number, each in enumerate(moments, POINTS - len(moments))}
-    return ((numbers[id(row.moment)] * COLUMNS // POINTS, row) for row in rows)
-
-
 def _choose_rows(moments: Sequence[Moment | None]) -> Iterator[Row]:
-    width = POINTS // COLUMNS
-    padded = [None] * (POINTS - len(moments)) + list(moments)
-    for begin in range(0, POINTS, width):
-        known = [each for each in padded[begin : begin + width] if each is not None]
-        if known:
-            least = min(known, key=lambda each: each.fill.free_bytes)
-            yield Row(least, _tell(least))
+    numbered = [(number * COLUMNS // len(moments), each) for number, each in enumerate(moments) if each is not None]
+    for column, found in groupby(numbered, key=itemgetter(0)):
+        least = min((each for _, each in found), key=lambda each: each.fill.free_bytes)
+        yield Row(column, least, _tell(least))
 
 
 def _tell(moment: Moment) -> str:
@@ -198,13 +194,13 @@ def _tell(moment: Moment) -> str:
     return printable_line(f"{clock} UTC, {fill.place}: {human_bytes(fill.free_bytes)} free{factor}{rate}; {told}")
 
 
-def _hover(column: int, row: Row) -> Markup:
+def _hover(row: Row) -> Markup:
     rect = Markup('<rect class="column" x="{:.3f}%" width="{:.3f}%" height="{}"><title>{}</title></rect>')
-    return rect.format(100 * column / COLUMNS, 100 / COLUMNS, _HEIGHT - 22, row.text)
+    return rect.format(100 * row.column / COLUMNS, 100 / COLUMNS, _HEIGHT - 22, row.text)
 
 
-def _describe(window: Window, known: Sequence[Moment], now: Moment | None) -> str:
+def _describe(known: Sequence[Moment], now: Moment | None) -> str:
     """Return what the picture shows, for those who do not see it."""
     free = sorted(each.fill.free_bytes for each in known)
     at_last = "unknown" if now is None else _tell(now)
-    return f"Free space over {window.title}: from {human_bytes(free[0])} to {human_bytes(free[-1])}; now {at_last}"
+    return f"Free space from {human_bytes(free[0])} to {human_bytes(free[-1])}; now {at_last}"

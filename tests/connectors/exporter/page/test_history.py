@@ -73,10 +73,17 @@ def test_the_rate_is_what_the_disk_takes_and_deletions_are_below_zero(window: st
 
 def test_another_disk_or_a_gap_gives_no_rate() -> None:
     before = [fill(100.0)] * 5
-    for seen in ([*before, fill(50.0, "broker 2 /b")], [fill(100.0), *[None] * 4, fill(90.0)]):
+    for seen in ([*before, fill(50.0, "broker 2 /b")], [fill(100.0), *[None] * 20, fill(90.0)]):
         last = course(recorded([*seen])).moments[-1]
         assert last is not None
         assert last.bytes_per_second is None
+
+
+def test_disks_that_limit_in_turn_have_rates() -> None:
+    """Each loses 150 bytes in 15 s."""
+    seen = [fill(1e6 - 150 * step, f"broker {step % 3} /a") for step in range(60)]
+    rates = [None if each is None else each.bytes_per_second for each in course(recorded([*seen])).moments[6:]]
+    assert rates == [pytest.approx(10.0)] * 54
 
 
 def test_a_fill_is_forgotten_a_day_after_it_was_seen_last() -> None:

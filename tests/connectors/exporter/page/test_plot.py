@@ -57,9 +57,9 @@ def test_any_course_is_drawn_inside_its_panels_without_styles_or_scripts(course:
         for path in panel.iter("path"):
             ys = [float(y) for y in re.findall(r"[,V](-?[\d.]+)", path.attrib["d"])]
             assert all(0 <= y <= height for y in ys)
-    columns = {
-        number * COLUMNS // POINTS for number, each in enumerate(course.moments, POINTS - len(course.moments)) if each
-    }
+    width = max(COLUMNS, len(course.moments))
+    begin = width - len(course.moments)
+    columns = {number * COLUMNS // width for number, each in enumerate(course.moments, begin) if each is not None}
     assert len(root.findall("rect")) == len(columns) == len(plot.rows)
 
 
@@ -75,13 +75,13 @@ def test_titles_name_the_present_values_and_both_limits() -> None:
     ]
 
 
-def test_a_gap_and_another_disk_begin_a_new_line() -> None:
+def test_a_gap_begins_a_new_line_and_another_disk_does_not() -> None:
     other = moment(9 * GB, place="broker 2 /b")
     for moments, strokes in (
         ((moment(1 * GB), moment(2 * GB)), 1),
         ((moment(1 * GB), None, moment(2 * GB)), 2),
-        ((moment(1 * GB), other), 2),
-        ((other, other, moment(1 * GB)), 2),
+        ((moment(1 * GB), other), 1),
+        ((other, None, None, moment(1 * GB)), 2),
     ):
         assert curve(drawn(*moments), "free").count("M") == strokes, moments
 
@@ -99,9 +99,20 @@ def test_hover_table_and_label_tell_the_values() -> None:
     told = "2026-11-21 08:00 UTC, broker 1 /a: 3.0 GB free, factor 0.75, fills at 1.0 MB/s; soft limit 5.0 GB"
     told += "; hard limit 1.0 GB"
     root = ET.fromstring(plot.svg)
-    assert [each.text for each in root.iter("title")] == [told]
-    assert root.get("aria-label") == f"Free space over 1 h: from 3.0 GB to 4.0 GB; now {told}"
-    assert [row.moment.fill.free_bytes for row in plot.rows] == [3 * GB]
+    first, last = (str(each.text) for each in root.iter("title"))
+    assert first == told.replace("3.0 GB free", "4.0 GB free").replace("1.0 MB", "2.0 MB")
+    assert last == told
+    assert root.get("aria-label") == f"Free space from 3.0 GB to 4.0 GB; now {told}"
+    assert [row.moment.fill.free_bytes for row in plot.rows] == [3 * GB, 4 * GB]
+
+
+def test_a_course_that_began_lately_has_the_whole_width_and_a_column_shows_its_least() -> None:
+    short, whole = drawn(moment(4 * GB)), drawn(*(moment(free * GB) for free in range(1, POINTS + 1)))
+    assert [text for text in texts(short) if text.endswith("min")] == ["-12 min", "-9 min", "-6 min", "-3 min"]
+    assert [text for text in texts(whole) if text.endswith("min")] == ["-60 min", "-45 min", "-30 min", "-15 min"]
+    assert [row.moment.fill.free_bytes / GB for row in whole.rows] == [1 + 5 * column for column in range(COLUMNS)][
+        ::-1
+    ]
 
 
 def test_deletions_much_faster_than_the_fill_do_not_flatten_it() -> None:
