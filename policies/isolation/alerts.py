@@ -311,7 +311,7 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     yield context.started_ms + validity_ms
     statuses = context.facts.known.statuses.values()
     yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
-    lasting_ms = millis_of(context.facts.settings.member_missing_after)
+    lasting_ms = _lasting_ms(context.facts)
     each = (doubt for doubts in context.facts.known.doubts.values() for doubt in doubts)
     yield from {doubt.since_ms + lasting_ms for doubt in each if doubt.is_contradicted}
     yield from bookies_due_ms(context)
@@ -343,7 +343,7 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
 def _check_doubts(context: IsolationAlertContext) -> Iterator[Condition]:
     """One condition for the cluster while most of a reading is doubted, or readings keep contradicting each other."""
     facts, known = context.facts, context.facts.known
-    lasting_ms = facts.now_ms - millis_of(facts.settings.member_missing_after)
+    lasting_ms = facts.now_ms - _lasting_ms(facts)
     odd = {kind: list(_find_odd(known, kind)) for kind in known.doubts}
     found = {
         kind: doubts
@@ -365,6 +365,11 @@ def _check_doubts(context: IsolationAlertContext) -> Iterator[Condition]:
     )
 
 
+def _lasting_ms(facts: IsolationFacts) -> int:
+    """How long readings must contradict each other for an alert: two ordinary doubts in a row end before that."""
+    return millis_of(max(facts.settings.member_missing_after, 3 * facts.settings.confirm_after))
+
+
 def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
     """Yield the doubts about bookies or namespaces, but for changes and new members that nothing contradicts."""
     believed = _READINGS[kind].list_believed(known) if known.doubts[kind] else {}
@@ -377,8 +382,8 @@ def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
 
 def _are_most(known: BookieClusterState, kind: str, doubts: Sequence[Doubt]) -> bool:
     """Whether most bookies, members of a group, or namespaces are doubted; the quarantine group may be emptied."""
-    names = {doubt.name for doubt in doubts}
-    believed = [name for name in _READINGS[kind].list_believed(known) if not is_cookie(name)] if names else []
+    believed = [name for name in _READINGS[kind].list_believed(known) if not is_cookie(name)] if doubts else []
+    names = {doubt.name for doubt in doubts if not doubt.is_new}.union({doubt.name for doubt in doubts} - {*believed})
     groups = [members for group, members in known.groups or () if kind == "racks" and group != QUARANTINE_GROUP]
     if groups:
         return any(2 * len(names.intersection(members)) > len(members) for members in groups)

@@ -38,7 +38,7 @@ class IsolationFacts:
     doubted: Mapping[str, Doubt]
     """The bookies that readings of registrations disagree about, or that a single one showed."""
     is_settled: bool
-    """Whether all readings are valid, and nothing is doubted but new bookies."""
+    """Whether all readings are valid, and nothing is doubted but new bookies, members of groups, and namespaces."""
     notable: tuple[BookieState, ...]
     """The bookies that are not simply writable members of a group: few in a healthy cluster."""
     portless: Mapping[str, str]
@@ -86,8 +86,9 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         quarantined=membership.quarantined(),
         missing=missing,
         doubted={doubt.name: doubt for doubt in known.bookies_doubts},
-        is_settled=not (stale or known.racks_doubts or known.affinity_doubts)
-        and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_doubts),
+        is_settled=not stale
+        and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_doubts)
+        and all(doubt.is_new and not doubt.is_contradicted for doubt in (*known.racks_doubts, *known.affinity_doubts)),
         notable=notable,
         portless=_find_portless(notable),
         stale=stale,
