@@ -27,7 +27,7 @@ from bench.loop import Appended, Throttled, latencies, loop_kafka, quantile
 from bench.peer_loop import POLICY
 from bench.processes import cpu_seconds, kill_tree, resident_bytes
 from bench.turns import ROOT, Figures, table
-from deploy.java.jars import default_cache_dir
+from deploy.settings.folders import default_cache_dir
 from tests.eager import EAGER
 from tests.system.loop import write_settings
 from tests.system.waiting import eventually, within

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 from bench.processes import cpu_seconds
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import ensure_jars
+from deploy.settings.folders import default_cache_dir
 from tests.system.disks import why_not_mountable
 from tests.system.fill import (
     BROKERS,

@@ -13,10 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.registration import connectors_of, load_named
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.free_space.limits import Limit
 from policies.observations import Observation
+from policies.policy import PolicyKind
 from policies.settings import PolicySettings
 
 # A disk on the status page, with its limits, for each policy that watches free space.
@@ -299,3 +301,10 @@ class DetailKind:
     """Returns None if the section has no content for the cluster."""
     template: Path | None = None
     """A Jinja template with the variables of `page/templates/policy.html`; None: that one, for the API has the rest."""
+
+
+def load_detail(kind: PolicyKind) -> DetailKind | None:
+    """Return a policy's section of the status page; None: it has none of its own."""
+    place = connectors_of(kind).detail
+    found: DetailKind | None = None if place is None else load_named(place, "the section of the status page")
+    return found

@@ -35,7 +35,8 @@ from connectors.kafka.probes import LOOP as LOOP_KAFKA
 from connectors.kafka.probes import loop_probes
 from connectors.kafka.topics import RUN_PARTS, TopicSettings, rights_of
 from connectors.partitions.membership import describe_loops, find_deciders
-from connectors.registration import CollectorContext, PolicyConnectors, ProbeContext, acts_on, connectors_of
+from connectors.policy_io import CollectorContext, ProbeContext
+from connectors.registration import PolicyConnectors, acts_on, connectors_of, load_hook
 from deploy.commands.shell import complete_commands
 from deploy.commands.terminal import SafeConsole
 from deploy.java.jars import missing_jars, spark_group
@@ -280,7 +281,7 @@ def cluster_probes(settings: Settings, connections: Connections) -> Iterator[Pro
             context = ProbeContext(name, cluster, blocks[kind.name].for_cluster(name), connections, settings.kafka)
             registered = connectors_of(kind)
             yield from _collector_probes(kind.name, registered, context)
-            yield from registered.probes(context)
+            yield from load_hook(registered.probes)(context)
 
 
 def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContext) -> Iterator[Probe]:
@@ -291,7 +292,7 @@ def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContex
         polls = _Polls()
         sink = partial(_sink, readings)
         context = CollectorContext(of.name, of.cluster, sink, polls, of.clients, settings=of.settings)
-        parts = list(registered.collectors(context))
+        parts = list(load_hook(registered.collectors)(context))
         if number >= len(parts):
             return
         name = parts[number].name.removesuffix(f" of {of.name}")
@@ -300,7 +301,7 @@ def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContex
 
 
 def _remedies(registered: PolicyConnectors, of: ProbeContext, reading: Reading) -> Iterator[str]:
-    yield from registered.remedies(of.cluster, reading)
+    yield from load_hook(registered.remedies)(of.cluster, reading)
     if reading.outcome in (Outcome.UNREACHABLE, Outcome.TIMEOUT):
         yield f"clusters.{of.name}: check its addresses, that the servers run, and that this machine can reach them"
 

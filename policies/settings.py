@@ -129,6 +129,11 @@ class PolicySettings(BaseModel):
         return self
 
     @property
+    def acts(self) -> bool:
+        """Whether these settings let an actuator carry the decisions out, as far as the policy's block decides it."""
+        return True
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the policy only watches now: alerts wait, too."""
         return self._quiet is not None

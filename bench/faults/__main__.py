@@ -16,7 +16,8 @@ from bench.faults.clocks import why_no_leaps
 from bench.faults.matrix import Matrix, Result, plan
 from bench.faults.stream import Stream
 from bench.faults.world import World
-from deploy.java.jars import default_cache_dir, ensure_jars, spark_group
+from deploy.java.jars import ensure_jars, spark_group
+from deploy.settings.folders import default_cache_dir
 
 
 def main() -> int:

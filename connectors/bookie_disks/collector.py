@@ -1,22 +1,22 @@
 """The collector of bookies' disks: asks each registered bookie over HTTP, several at once."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import Collector, PollMetrics, first_problem, one_line
-from connectors.http.client import url_problems
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError, PulsarAdmin, is_member
-from connectors.redaction import RedactedBlock
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, normalize_path
 from policies.bookie_readings import MAX_BOOKIES
 from policies.observations import Outcome, Reading
-from policies.units import MAX_INT64, PositiveDuration, parse_duration
+from policies.units import MAX_INT64
 
 # The HTTP admin server of one bookie (`httpServerEnabled=true`): free space, mode, configuration, and usage by dir.
 #
@@ -172,41 +172,6 @@ SOURCE = "headgate/collector/bookie-http"
 _AT_ONCE = 16
 _OTHERS_ASKED = 3
 _LONGEST_NAME = 255
-_MEMBER_HOST = "{host}"
-
-
-class WatchedBookieDisks(RedactedBlock):
-    """Settings of the collector of bookies' disks."""
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("10s"), description="Interval between readings of all bookies, and time limit of each."
-    )
-    bookie_url: str = Field(
-        description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
-        "any live bookie: it lists the registered bookies. If it does not answer, known bookies are asked.",
-    )
-    member_url: str = Field(
-        default="http://{host}:8000",
-        description="The same of each bookie; `{host}` stands for its host.",
-    )
-    urls: dict[str, str] = Field(
-        default_factory=dict,
-        description="Addresses of single bookies, by their ids, in place of `member_url`.",
-    )
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the problems of the addresses."""
-        yield from url_problems("bookie_url", self.bookie_url)
-        yield from url_problems("member_url", self.member_url.replace(_MEMBER_HOST, "bookie"))
-        for bookie, url in self.urls.items():
-            yield from url_problems(f"urls.{bookie}", url)
-
-    def find_url(self, bookie: str, host: str | None) -> str | None:
-        """Return the address of a bookie, given its id and its host; None if these are no part of an address."""
-        named = host or bookie.rpartition(":")[0] or bookie
-        if bookie in self.urls:
-            return self.urls[bookie]
-        return self.member_url.replace(_MEMBER_HOST, named) if is_member(f"{named}:1") else None
 
 
 class BookieDisksCollector(Collector):

@@ -22,10 +22,10 @@ from connectors.views import (
     PolicySnapshot,
     Sample,
 )
+from policies.bookie_disks import NAME
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge import BookieVerdict, judge_bookies
-from policies.bookie_disks.policy import NAME
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, keep_groups_within_bounds, keep_within_bounds
 from policies.decisions import Decision

@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Self
 
 import msgspec
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from connectors.bookkeeper.copy_groups import (
     CopyGroups,
@@ -40,8 +38,9 @@ from connectors.bookkeeper.copy_journal import (
     outcome_of_failure,
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JavaResult, JvmDiedError
+from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout
 from policies.units import MAX_INT64, UserError
 
@@ -69,22 +68,6 @@ class LedgerCluster:
     """The digest type of ledgers without one in their metadata: `MAC`, `CRC32`, `CRC32C` (Pulsar's) or `DUMMY`."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further properties of BookKeeper's client, such as those of TLS."""
-
-
-class CopyReplication(BaseModel):
-    """Replication of the copies in the target."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    ensemble_size: int = Field(ge=1, le=1000, description="Bookies of a copy.")
-    write_quorum: int = Field(ge=1, le=1000, description="Bookies that store each entry.")
-    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must acknowledge each entry.")
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
-            raise ValueError("ensemble_size must be at least write_quorum, and that at least ack_quorum")
-        return self
 
 
 def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from connectors.zookeeper.session import ZnodePath, ZooKeeperConnection
+from connectors.zookeeper.settings import ZnodePath, ZooKeeperConnection
 from policies.switching.clusters import why_not_a_name
 
 _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
@@ -66,3 +66,19 @@ class BookKeeperClusters(BaseModel):
     def source(self) -> str:
         """The BookKeeper cluster that the brokers write to now."""
         return self.active or self.bootstrap
+
+
+class CopyReplication(BaseModel):
+    """Replication of the copies in the target."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ensemble_size: int = Field(ge=1, le=1000, description="Bookies of a copy.")
+    write_quorum: int = Field(ge=1, le=1000, description="Bookies that store each entry.")
+    ack_quorum: int = Field(ge=1, le=1000, description="Bookies that must acknowledge each entry.")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
+            raise ValueError("ensemble_size must be at least write_quorum, and that at least ack_quorum")
+        return self

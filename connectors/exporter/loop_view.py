@@ -14,7 +14,7 @@ from connectors.decided import DecisionsInForce
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
 from connectors.kafka.foreign_records import RECENT, describe_foreign
 from connectors.kafka.tail import Record
-from connectors.registration import connectors_of
+from connectors.registration import connectors_of, load_hook
 from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Observation
@@ -108,7 +108,7 @@ class LoopView:
         self._seen_clusters: set[str] = set()
         self._settings = {name: settings.get(name) or kind.settings() for name, kind in POLICIES.items()}
         self._views = {
-            name: view(self._settings[name])
+            name: load_hook(view)(self._settings[name])
             for name, kind in POLICIES.items()
             if (view := connectors_of(kind).view) is not None
         }

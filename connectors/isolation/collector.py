@@ -3,26 +3,25 @@
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
-from connectors.http.client import url_problems
+from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import AffinityReader, read_broker_groups
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import PULSAR_READ_ERRORS
-from connectors.redaction import RedactedBlock
 from connectors.zookeeper.affinity import AffinityTree
 from connectors.zookeeper.json_znodes import LEDGERS_ELSEWHERE, read_bookies, read_racks
-from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZnodePath, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
 from policies.bookie_readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
 from policies.observations import Outcome, Reading
-from policies.units import PositiveDuration, UserError, parse_duration
+from policies.units import UserError
 
 # The base of both collectors of bookies: when they read, and how they publish.
 
@@ -160,30 +159,6 @@ ZOOKEEPER_SOURCE = "headgate/collector/zookeeper"
 """The CloudEvents `source` of this collector's readings."""
 
 
-class WatchedBookies(BaseModel):
-    """Settings of the collector from ZooKeeper."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("5s"),
-        description="Interval between readings of the bookies and their groups; watches show most changes at once.",
-    )
-    affinity_interval: PositiveDuration = Field(
-        default=parse_duration("30s"),
-        description="Interval between readings of the namespaces' affinity; with thousands of namespaces not short.",
-    )
-    ledgers: ZooKeeperConnection | None = Field(
-        default=None,
-        description="The ZooKeeper with BookKeeper's metadata (the brokers' bookkeeperMetadataServiceUri), if it is "
-        "not `zookeeper`.",
-    )
-    ledgers_root: ZnodePath = Field(default="/ledgers", description="Root of BookKeeper's metadata, below the chroot.")
-    bookies_path: ZnodePath = Field(
-        default="/bookies", description="The znode with the groups of bookies, below the chroot."
-    )
-
-
 class ZooKeeperPolicies:
     """The policies of one cluster's namespaces, and the groups of its brokers.
 
@@ -284,27 +259,6 @@ class ZooKeeperBookieCollector(BookieCollector[Reader]):
 
 PULSAR_SOURCE = "headgate/collector/pulsar"
 """The CloudEvents `source` of this collector's readings."""
-
-
-class WatchedPulsarBookies(RedactedBlock):
-    """Settings of the collector over HTTP."""
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("5s"), description="Interval between readings of the bookies and their groups."
-    )
-    affinity_interval: PositiveDuration = Field(
-        default=parse_duration("1m"),
-        description="Interval between readings of the namespaces' affinity, and time limit of each: a namespace takes "
-        "one or two requests.",
-    )
-    bookie_url: str = Field(
-        description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
-        "any live bookie: Pulsar's admin REST API does not list the registered bookies.",
-    )
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the problems of the address."""
-        yield from url_problems("bookie_url", self.bookie_url)
 
 
 class PulsarBookieCollector(BookieCollector[LeftSeconds]):

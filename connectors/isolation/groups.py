@@ -33,13 +33,8 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import AdminError, describe_pulsar_error, was_not_done
 from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
-from connectors.zookeeper.session import (
-    NotConnectedError,
-    UnreadError,
-    ZooKeeperConnection,
-    ZooKeeperSession,
-    describe_zookeeper_error,
-)
+from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieRegistration, RackInfo
 from policies.units import UserError, from_millis
 

@@ -21,7 +21,7 @@ from connectors.http.tls import Tls
 from connectors.kafka import properties as client_properties
 from connectors.kafka.tokens import ClientCredentials, ProvidedTokens, TokenSource, load_provider
 from connectors.redaction import RedactedBlock, read_text, secret
-from policies.units import UserError
+from policies.units import PositiveDuration, UserError, parse_duration
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _PKCS8 = re.compile(r"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----(?P<base64>[^-]+)-----END")
@@ -401,3 +401,32 @@ def root_error(error: KafkaError, last: KafkaError | None) -> KafkaError:
 def no_answer(servers: Sequence[str], why: KafkaError) -> str:
     """Return a clause about a Kafka that does not answer."""
     return f"Kafka at {','.join(servers)} does not answer as it should: {why.name()}: {why.str()}"
+
+
+class WatchedKafka(KafkaConnection):
+    """A Kafka cluster whose log dirs are watched: its connection and the intervals of readings."""
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="The interval between readings, while no volume of a broker is near a limit.",
+    )
+    poll_interval_min: PositiveDuration = Field(
+        default=parse_duration("1s"),
+        description="The shortest interval between readings of a broker with a volume near a limit. With the value of "
+        "`poll_interval`, or a longer one, the interval is always the same.",
+    )
+    poll_requests_per_second: float = Field(
+        default=100.0,
+        ge=0.1,
+        le=10_000.0,
+        description="Maximum rate of additional readings near a limit, for all brokers of the cluster together.",
+    )
+    timeout: PositiveDuration = Field(
+        default=parse_duration("5s"),
+        description="The limit for one broker's answer; at most `poll_interval`.",
+    )
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The effective timeout."""
+        return min(self.timeout, self.poll_interval).total_seconds()

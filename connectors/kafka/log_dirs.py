@@ -8,18 +8,17 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from connectors.collection import Collector, PollMetrics, ticks
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, detail_of, error_in, error_name, outcome_of
-from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.connection import WatchedKafka
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, fold_volumes
 from policies.observations import Outcome, Reading
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, ReplicaSizes, VolumeReading, VolumeUsage
 from policies.throttle.state import VolumeContent, is_filling_up, measure_usage
-from policies.units import PositiveDuration, parse_duration
 
 # Reads which topics fill the volumes that are at a limit, or full soon: at most once a minute and broker.
 
@@ -117,41 +116,6 @@ _SIZES_VERSION = 4  # the first version of DescribeLogDirs with sizes; Kafka 3.3
 _log = structlog.get_logger(__name__)
 
 
-class WatchedKafka(KafkaConnection):
-    """A Kafka cluster whose log dirs are watched: its connection and the intervals of readings."""
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("10s"),
-        description="The interval between readings, while no volume of a broker is near a limit.",
-    )
-    poll_interval_min: PositiveDuration = Field(
-        default=parse_duration("1s"),
-        description="The shortest interval between readings of a broker with a volume near a limit. With the value of "
-        "`poll_interval`, or a longer one, the interval is always the same.",
-    )
-    poll_requests_per_second: float = Field(
-        default=100.0,
-        ge=0.1,
-        le=10_000.0,
-        description="Maximum rate of additional readings near a limit, for all brokers of the cluster together.",
-    )
-    timeout: PositiveDuration = Field(
-        default=parse_duration("5s"),
-        description="The limit for one broker's answer; at most `poll_interval`.",
-    )
-
-    @property
-    def timeout_seconds(self) -> float:
-        """The effective timeout."""
-        return min(self.timeout, self.poll_interval).total_seconds()
-
-    @property
-    def pace_bounds(self) -> PaceBounds:
-        """The bounds of a broker's interval."""
-        longest = self.poll_interval.total_seconds()
-        return PaceBounds(min(self.poll_interval_min.total_seconds(), longest), longest)
-
-
 class LogDirsCollector(Collector):
     """Reads one cluster repeatedly, and publishes its readings and failures.
 
@@ -221,7 +185,7 @@ class LogDirsCollector(Collector):
 
     def _due(self) -> list[tuple[float, int]]:
         """Return (time, broker) of the additional readings before the next poll, the earliest first."""
-        bounds = self._settings.pace_bounds
+        bounds = _bound_pace(self._settings)
         near = {
             number: pace.interval_seconds
             for number, pace in self._paces.items()
@@ -250,7 +214,7 @@ class LogDirsCollector(Collector):
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
             self._paces[broker] = adapt_pace(
-                self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._settings.pace_bounds
+                self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, _bound_pace(self._settings)
             )
             if self._replica_sizes is not None:
                 self._replica_sizes.follow(reading, time.monotonic())
@@ -316,3 +280,9 @@ def _volume(result: Any) -> VolumeReading:
         usable_bytes=max(-1, result.usable_bytes),
         cordoned=bool(result.is_cordoned),
     )
+
+
+def _bound_pace(settings: WatchedKafka) -> PaceBounds:
+    """Return the bounds of a broker's interval."""
+    longest = settings.poll_interval.total_seconds()
+    return PaceBounds(min(settings.poll_interval_min.total_seconds(), longest), longest)

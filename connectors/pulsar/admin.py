@@ -11,7 +11,8 @@ import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
 from connectors.collection import one_line
-from connectors.pulsar.rest import AdminError, Names, PulsarAdmin, RestClient, address_problem, is_member
+from connectors.pulsar.rest import AdminError, Names, RestClient
+from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
 from connectors.zookeeper.json_znodes import RackGroups, none_as_empty
 from policies.bookie_readings import RackInfo

@@ -23,7 +23,8 @@ from connectors.pulsar.metadata import (
     parse_segment,
     parse_topic,
 )
-from connectors.pulsar.rest import PulsarAdmin, RestClient, plain_client
+from connectors.pulsar.rest import RestClient
+from connectors.pulsar.settings import PulsarAdmin, plain_client
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import ANY_CLUSTER, NO_LEDGER, Reference, StayingKind, StayingLedgers
 

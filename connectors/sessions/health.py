@@ -11,28 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
 
 import httpx
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import (
-    PULSAR_READ_ERRORS,
-    AdminError,
-    MemberUrl,
-    PulsarAdmin,
-    address_problem,
-    describe_pulsar_error,
-    is_member,
-    outcome_of,
-    url_of_member,
-)
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError, describe_pulsar_error, outcome_of
+from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
+from connectors.sessions.registration import WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
-from policies.units import PositiveDuration, parse_duration
 
 SOURCE = "headgate/collector/pulsar-health"
 """The CloudEvents `source` of this collector's readings."""
@@ -46,40 +35,6 @@ _Answer = tuple[Outcome, str | None, bool | None]
 """The outcome, its detail, and whether the broker is healthy."""
 
 _log = structlog.get_logger(__name__)
-
-
-def _validate_member(member: str) -> str:
-    if not is_member(member):
-        raise ValueError(f"'{member}' is not host:port, as a broker registers itself")
-    return member
-
-
-class WatchedHealth(BaseModel):
-    """Settings of the health collector."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("10s"),
-        description="Interval between checks; for each, a broker writes and reads a message of its own.",
-    )
-    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="Time limit for a broker's answer.")
-    member_url: MemberUrl = Field(
-        default="http://{member}",
-        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
-    )
-    members: tuple[Annotated[str, AfterValidator(_validate_member)], ...] = Field(
-        default=(),
-        description="Brokers that are always asked, as `host:port`, in addition to the listed ones; loopback addresses "
-        "only if `pulsar.admin_url` is one.",
-    )
-    republish: PositiveDuration = Field(
-        default=parse_duration("15s"), description="An unchanged reading is published again after this time."
-    )
-    forget_after: PositiveDuration = Field(
-        default=parse_duration("1h"),
-        description="A broker that is not listed and does not answer is no longer asked after this time.",
-    )
 
 
 class MemberHealthCollector(Collector):

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, is_member
+from connectors.pulsar.rest import PULSAR_READ_ERRORS
+from connectors.pulsar.settings import is_member
+from connectors.sessions.registration import WatchedOwnership
 from connectors.zookeeper.json_znodes import digest, load_manager, owner_member
 from connectors.zookeeper.server_admin import session_name
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
@@ -25,13 +26,11 @@ from policies.sessions.readings import (
     LEADER,
     MAX_NAME,
     NAMESPACES,
-    UNCHANGED_TREE_INTERVAL,
     NodeKind,
     OwnedNode,
     Ownership,
     Ownerships,
 )
-from policies.units import PositiveDuration, parse_duration
 from policies.wire import MAX_RECORD_BYTES
 
 # Reads from the brokers which bundles they own, where ZooKeeper does not show it.
@@ -250,21 +249,6 @@ _NODE_BYTES = 300
 _ENVELOPE_BYTES = 4096
 
 _log = structlog.get_logger(__name__)
-
-
-class WatchedOwnership(BaseModel):
-    """Settings of the ownership collector."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    poll_interval: PositiveDuration = Field(
-        default=parse_duration("2s"), description="Interval between readings; unchanged nodes cost little."
-    )
-    republish: PositiveDuration = Field(
-        default=UNCHANGED_TREE_INTERVAL,
-        description="An unchanged tree is published again after this time. A member that has come back may wait this "
-        "long for decisions about its bundles.",
-    )
 
 
 class OwnershipCollector(Collector):

@@ -1,77 +1,156 @@
-"""The sessions policy's I/O: reads sessions, ownership and health, and unloads bundles through the admin REST API."""
+"""The settings of the sessions policy in a watched cluster, and its registration."""
 
+import re
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-import connectors.sessions.health
-import connectors.sessions.ownership
-import connectors.sessions.zookeeper_sessions
-from connectors.collection import Probe, ProbeResult
-from connectors.component import Component
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, address_problem, plain_http_problem
-from connectors.registration import (
-    ActuatorContext,
-    ClusterSetting,
-    ClusterSources,
-    CollectorContext,
-    PolicyConnectors,
-    ProbeContext,
-    SettingsWarning,
-    warn_of_interval,
+from connectors.pulsar.settings import MemberUrl, address_problem, is_member, plain_http_problem
+from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
+from connectors.zookeeper.settings import ZnodePath
+from policies.sessions import SessionsSettings
+from policies.sessions.readings import (
+    BROKERS,
+    MAX_NAME,
+    UNCHANGED_TREE_INTERVAL,
 )
-from connectors.sessions.health import MemberHealthCollector, WatchedHealth
-from connectors.sessions.ownership import OwnershipCollector, WatchedOwnership
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
-from connectors.sessions.view import DETAIL, SessionsView
-from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.probes import acl_line, read_probe
-from policies.observations import Outcome, Reading
-from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, SessionsSettings, ZkSession
-from policies.sessions.readings import BROKERS, EXTENSIBLE_LOAD_MANAGER
+from policies.units import Duration, PositiveDuration, parse_duration
 
-SESSION_POLICY = "zookeeperSessionExpiredPolicy"
-"""The brokers' own setting of PIP-57."""
-_OTHER_STORES = {"oxia": "Oxia", "etcd": "etcd", "rocksdb": "RocksDB", "memory": "memory"}
-"""Pulsar's metadata stores other than ZooKeeper, by the scheme of their addresses; `zk:` or none is ZooKeeper's."""
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_ADMIN_URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+_HOST = "{host}"
 
 
-def _collectors(context: CollectorContext) -> Iterator[Component]:
-    name, cluster, metrics = context.name, context.cluster, context.metrics
-    zookeeper = context.clients.zookeeper(name)
-    if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
-        publish = context.sink(ZkSession, connectors.sessions.zookeeper_sessions.SOURCE)
-        history = context.history(ZkSession)
-        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, history=history)
-        yield Component(f"session collector of {name}", sessions.run)
-    if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
-        publish = context.sink(Ownerships, connectors.sessions.ownership.SOURCE)
-        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics, admin=context.clients.pulsar(name))
-        yield Component(f"ownership collector of {name}", ownership.run)
-    if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
-        publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
-        earlier = context.history(MemberHealth)
-        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, history=earlier)
-        yield Component(f"health collector of {name}", health.run)
+def _validate_server(server: str) -> str:
+    match = _SERVER.fullmatch(server)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"'{server}' is not host:port, such as zk-1.example.org:2181")
+    return server
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = {
-        name: (admin, settings)
-        for name, cluster in context.clusters.items()
-        if (settings := cluster.setting(UnloadSettings)) is not None
-        and (admin := context.clients.pulsar(name)) is not None
-    }
-    if watched:
-        topics, metrics = context.loop_topics(OwnershipDecision), UnloadMetrics(context.registry)
-        audit = topics.reporter(context.publish)
-        workers = {name: UnloadWorker(name, *each, audit, metrics) for name, each in watched.items()}
-        actuator = UnloadActuator(topics, workers)
-        yield Component("unload actuator", actuator.run, None, actuator.caught_up)
+def _validate_admin_url(url: str) -> str:
+    if url.count(_HOST) != 1 or not _ADMIN_URL.fullmatch(url.replace(_HOST, "host")):
+        raise ValueError("is not http(s)://{host}:port, such as http://{host}:8080, with a literal {host}")
+    return url
+
+
+class Registrations(BaseModel):
+    """A tree in which members of one role register: each child is an ephemeral node with the member's name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: ZnodePath = Field(description="The tree's root, below the chroot.")
+    role: str = Field(
+        min_length=1, max_length=MAX_NAME, description="The role of its members, which names their fleet."
+    )
+
+
+class WatchedSessions(BaseModel):
+    """Settings of the session collector.
+
+    It sends `server_stats`, `dump` and `connections` to the servers' admin servers, which ZooKeeper has since 3.5.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("1s"), description="Interval between readings; short compared to a session timeout."
+    )
+    timeout: PositiveDuration = Field(
+        default=parse_duration("2s"), description="Time limit for one answer of a server."
+    )
+    servers: tuple[Annotated[str, AfterValidator(_validate_server)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="All servers of the ensemble, as `host:port`, observers included: a session that is connected to a "
+        "server not listed here looks disconnected at first. Default: the servers of the connection.",
+    )
+    admin_url: Annotated[str, AfterValidator(_validate_admin_url)] = Field(
+        default="http://{host}:8080",
+        description="Address of each server's admin server; `{host}` is the host in `servers`. Its port is "
+        "`admin.serverPort` in `zoo.cfg`: 8080 by default, 9990 in Pulsar's own configuration.",
+    )
+    members: tuple[Registrations, ...] = Field(
+        default=(Registrations(path=BROKERS, role="broker"),),
+        min_length=1,
+        description="The trees in which members register; a name that occurs twice counts in the first tree only.",
+    )
+    republish: PositiveDuration = Field(
+        default=parse_duration("15s"), description="An unchanged reading is published again after this time."
+    )
+    forget_after: PositiveDuration = Field(
+        default=parse_duration("1h"),
+        description="A member whose session has ended is no longer reported after this time, unless it comes back.",
+    )
+
+
+class WatchedOwnership(BaseModel):
+    """Settings of the ownership collector."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("2s"), description="Interval between readings; unchanged nodes cost little."
+    )
+    republish: PositiveDuration = Field(
+        default=UNCHANGED_TREE_INTERVAL,
+        description="An unchanged tree is published again after this time. A member that has come back may wait this "
+        "long for decisions about its bundles.",
+    )
+
+
+def _validate_member(member: str) -> str:
+    if not is_member(member):
+        raise ValueError(f"'{member}' is not host:port, as a broker registers itself")
+    return member
+
+
+class WatchedHealth(BaseModel):
+    """Settings of the health collector."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="Interval between checks; for each, a broker writes and reads a message of its own.",
+    )
+    timeout: PositiveDuration = Field(default=parse_duration("5s"), description="Time limit for a broker's answer.")
+    member_url: MemberUrl = Field(
+        default="http://{member}",
+        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
+    )
+    members: tuple[Annotated[str, AfterValidator(_validate_member)], ...] = Field(
+        default=(),
+        description="Brokers that are always asked, as `host:port`, in addition to the listed ones; loopback addresses "
+        "only if `pulsar.admin_url` is one.",
+    )
+    republish: PositiveDuration = Field(
+        default=parse_duration("15s"), description="An unchanged reading is published again after this time."
+    )
+    forget_after: PositiveDuration = Field(
+        default=parse_duration("1h"),
+        description="A broker that is not listed and does not answer is no longer asked after this time.",
+    )
+
+
+class UnloadSettings(BaseModel):
+    """Settings of the unload actuator. If the block is present, decisions about bundles are carried out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    per_broker_interval: PositiveDuration = Field(
+        default=parse_duration("10s"),
+        description="At most one bundle of a broker is unloaded or looked up in this interval; the others wait.",
+    )
+    grace: Duration = Field(
+        default=parse_duration("5s"),
+        description="Time after a decision in which the broker may act on its own, before the actuator does.",
+    )
+    member_url: MemberUrl = Field(
+        default="http://{member}",
+        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
+    )
 
 
 def _warnings(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]) -> Iterator[SettingsWarning]:
@@ -79,75 +158,17 @@ def _warnings(settings: SessionsSettings, clusters: Mapping[str, ClusterSources]
         place, validity = ("clusters", name), settings.for_cluster(name).validity
         if cluster.setting(UnloadSettings) is not None and cluster.setting(WatchedOwnership) is None:
             yield SettingsWarning((*place, "unload"), f"has nothing to do: set clusters.{name}.ownership, too")
-        for block, kind in _POLLED.items():
+        for block, kind in POLLED.items():
             watched: Any = cluster.setting(kind)
             if watched is not None and watched.poll_interval >= validity:
                 yield warn_of_interval((*place, block, "poll_interval"), watched.poll_interval, "sessions", validity)
 
 
-_POLLED: Mapping[str, type[BaseModel]] = {
+POLLED: Mapping[str, type[BaseModel]] = {
     "sessions": WatchedSessions,
     "ownership": WatchedOwnership,
     "health": WatchedHealth,
 }
-
-
-def _acts_on(settings: Any, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
-    return cluster.setting(UnloadSettings) is not None and cluster.pulsar is not None
-
-
-def _probes(context: ProbeContext) -> Iterator[Probe]:
-    admin, system = context.clients.pulsar(context.name), f"{context.name}: Pulsar"
-    zookeeper, watched = context.clients.zookeeper(context.name), context.cluster.setting(WatchedSessions)
-    watches_brokers = watched is not None and any(tree.path == BROKERS for tree in watched.members)
-    if zookeeper is not None and (watches_brokers or context.cluster.setting(WatchedOwnership) is not None):
-        remedy = (
-            "no broker has ever registered in this ZooKeeper: check zookeeper.servers with its chroot; brokers that "
-        )
-        remedy += "keep their metadata in Oxia or etcd (metadataStoreUrl) have no sessions to watch"
-        yield read_probe(f"{context.name}: ZooKeeper", zookeeper, BROKERS, remedy)
-    if admin is None:
-        return
-    if context.cluster.setting(UnloadSettings) is not None:
-        yield superuser_probe(system, admin, "unload bundles")
-    if any(context.cluster.setting(block) is not None for block in _POLLED.values()):
-        yield Probe(system, "the brokers' settings for lost sessions", partial(check_brokers, admin))
-
-
-def check_brokers(admin: AdminApi) -> ProbeResult:
-    """Check the settings of the broker that answers: the store is ZooKeeper, and decisions are left to Headgate."""
-    try:
-        configuration = admin.runtime_configuration()
-    except PULSAR_READ_ERRORS.expected as error:
-        return failed_probe(admin.settings, error, "read the brokers' settings")
-    store = (configuration.get("metadataStoreUrl") or "").strip().partition(":")[0].lower()
-    if store in _OTHER_STORES:
-        found = f"the brokers keep their metadata in {_OTHER_STORES[store]} (metadataStoreUrl), not in ZooKeeper"
-        remedy = "remove `sessions` and `ownership` of this cluster: without ZooKeeper there are no sessions to watch"
-        return ProbeResult(Outcome.UNSUPPORTED, found, (remedy,))
-    expired = configuration.get(SESSION_POLICY) or "not set"
-    manager = configuration.get("loadManagerClassName") or "an unknown load manager"
-    source = "from the brokers" if manager.endswith(EXTENSIBLE_LOAD_MANAGER) else "from ZooKeeper"
-    found = f"{SESSION_POLICY} is {expired}; {manager.rpartition('.')[2]}, so ownership is read {source}"
-    if expired == "reconnect":
-        return ProbeResult(Outcome.OK, found)
-    remedy = f"broker.conf: {SESSION_POLICY}=reconnect (and restart the brokers); else each shuts itself down at once"
-    return ProbeResult(Outcome.ERROR, found, (remedy,))
-
-
-def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
-    if isinstance(reading, ZkSession):
-        sessions = cluster.setting(WatchedSessions) or WatchedSessions()
-        yield (
-            f"zoo.cfg of every server: admin.enableServer=true, and admin.serverPort as in {sessions.admin_url} "
-            "(or set sessions.admin_url)"
-        )
-    elif reading.outcome is not Outcome.UNAUTHORIZED:
-        return
-    elif isinstance(reading, MemberHealth) and cluster.pulsar is not None:
-        yield superuser_line(cluster.pulsar, "ask a broker for its health")
-    elif cluster.zookeeper is not None:
-        yield from (acl_line(cluster.zookeeper, path, "r") for path in ("/loadbalance", "/namespace"))
 
 
 def _mistakes(cluster: ClusterSources) -> Iterator[str]:
@@ -184,13 +205,11 @@ CONNECTORS = PolicyConnectors(
     },
     mistakes=_mistakes,
     warnings=_warnings,
-    probes=_probes,
-    remedies=_remedies,
-    collectors=_collectors,
-    actuators=_actuators,
-    acts_on=_acts_on,
-    acts_if="`unload`",
-    view=SessionsView,
-    detail=DETAIL,
-    metrics={"The unload actuator": UnloadMetrics},
+    acts_with=("unload",),
+    collectors="connectors.sessions.io:make_collectors",
+    actuators="connectors.sessions.io:make_actuators",
+    probes="connectors.sessions.io:list_probes",
+    remedies="connectors.sessions.io:list_remedies",
+    view="connectors.sessions.view:SessionsView",
+    detail="connectors.sessions.view:DETAIL",
 )

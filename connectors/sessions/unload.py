@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 from prometheus_client import CollectorRegistry, Counter
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
@@ -28,22 +28,12 @@ from connectors.actuation.order_worker import (
 from connectors.actuation.worker import SYSTEM_CLOCK, BrokerRateLimit, Clock
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import (
-    AdminError,
-    MemberUrl,
-    Names,
-    PulsarAdmin,
-    RestClient,
-    address_problem,
-    describe_pulsar_error,
-    is_member,
-    request_line,
-    url_of_member,
-    was_not_done,
-)
+from connectors.pulsar.rest import AdminError, Names, RestClient, describe_pulsar_error, request_line, was_not_done
+from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
+from connectors.sessions.registration import UnloadSettings
 from policies.sessions.decisions import OwnershipDecision, OwnershipReason, OwnershipVerdict
 from policies.sessions.readings import BundleReOwned, BundleUnloaded, UnloadOutcome
-from policies.units import Duration, PositiveDuration, UserError, parse_duration
+from policies.units import UserError
 from policies.wire import EventReader
 
 # The admin REST API of one cluster's brokers: which bundles they serve, and requests to unload one.
@@ -63,25 +53,6 @@ CONCURRENCY = 16
 
 _FAILURES = (AdminError, httpx.RequestError, UserError)
 _PERSISTENT = "persistent://"
-
-
-class UnloadSettings(BaseModel):
-    """Settings of the unload actuator. If the block is present, decisions about bundles are carried out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-    per_broker_interval: PositiveDuration = Field(
-        default=parse_duration("10s"),
-        description="At most one bundle of a broker is unloaded or looked up in this interval; the others wait.",
-    )
-    grace: Duration = Field(
-        default=parse_duration("5s"),
-        description="Time after a decision in which the broker may act on its own, before the actuator does.",
-    )
-    member_url: MemberUrl = Field(
-        default="http://{member}",
-        description="A broker's own address; `{member}` is `host:port` as it registers itself, `{host}` the host.",
-    )
 
 
 class RedirectedError(ActionError):

@@ -4,9 +4,3 @@ All writes are conditional. `executor` follows the decisions. A `reconciler` for
 publishes the readings of `cluster_reader`, and has orders carried out by `registry_orders` (on `registry`) and
 `ledger_orders` (with `ledger_copiers` and `attribution`). `broker_agent` runs beside each broker.
 """
-
-from connectors.switching.clusters import ClusterSessions
-from connectors.switching.executor import SwitchExecutor, WatchedSwitch
-from connectors.switching.settings import SwitchExecution
-
-__all__ = ["ClusterSessions", "SwitchExecution", "SwitchExecutor", "WatchedSwitch"]

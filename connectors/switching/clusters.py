@@ -19,7 +19,8 @@ from connectors.bookkeeper.cluster import FoundLedgers, read_cluster, read_layou
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.pulsar.metadata import MANAGED_LEDGERS
 from connectors.zookeeper.json_znodes import owner_member
-from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import NAMESPACES
 from policies.switching.clusters import ClusterSnapshot

@@ -18,8 +18,8 @@ from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
 from connectors.switching.publisher import SOURCE, GatheredAnswers, ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
+from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry, RegistryOrders
-from connectors.switching.settings import SwitchExecution
 from policies.decisions import Fence
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.precheck.snapshot import PrecheckRules

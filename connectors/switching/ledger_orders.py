@@ -28,7 +28,7 @@ from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
 from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions, make_ledger_reading
-from connectors.switching.settings import SwitchExecution
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from policies.observations import Outcome

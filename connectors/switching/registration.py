@@ -1,84 +1,52 @@
-"""The switching policy's I/O: the executor carries out orders between the clusters of `bookkeeper`."""
+"""The settings of the switching policy in a watched cluster, and its registration."""
 
-from collections.abc import Iterator
-from functools import partial
+from pathlib import Path
 
-from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
-from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
-from connectors.collection import Probe, ProbeResult
-from connectors.component import Component
-from connectors.registration import ActuatorContext, ClusterSetting, ClusterSources, PolicyConnectors, ProbeContext
-from connectors.switching import ClusterSessions, SwitchExecutor, WatchedSwitch
-from connectors.switching.lease import SwitchExecutorMetrics
-from connectors.switching.settings import SwitchExecution
-from connectors.switching.view import DETAIL, SwitchingView
-from connectors.zookeeper.probes import read_probe, write_probes
-from connectors.zookeeper.session import ZooKeeperSession
-from policies.registry import observed_topic
-from policies.switching.decisions import SwitchDecision
-from policies.switching.readings import SwitchLedger
-from policies.switching.settings import SwitchingSettings
+from pydantic import Field, SecretStr
+
+from connectors.bookkeeper.settings import BookKeeperClusters, CopyReplication
+from connectors.redaction import RedactedBlock, secret
+from connectors.registration import ClusterSetting, PolicyConnectors
+from connectors.zookeeper.settings import ZnodePath
+from policies.units import PositiveDuration, parse_duration
 
 
-def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    watched = list(_list_watched(context))
-    if not watched:
-        return
-    heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
-    executor = SwitchExecutor(
-        context.loop_topics(SwitchDecision),
-        context.topic(observed_topic(SwitchLedger)),
-        watched,
-        context.publish,
-        context.publish_answer,
-        lambda: _make_jvm(context, heap_mebibytes),
-        context.registry,
+class SwitchExecution(RedactedBlock):
+    """Settings of the executor of switches. If the block is present, orders are carried out."""
+
+    poll_interval: PositiveDuration = Field(
+        default=parse_duration("2s"),
+        description="Interval of reading registry, live brokers and id generators, and of renewing the lease.",
     )
-    yield Component("switch executor", executor.run, None, executor.caught_up)
+    inventory_interval: PositiveDuration = Field(
+        default=parse_duration("10m"),
+        description="Interval of listing all schema locators and cursors without a request.",
+    )
+    brokers_path: ZnodePath = Field(
+        default="/loadbalance/brokers", description="The znode in which live brokers register, one child each."
+    )
+    copy_timeout: PositiveDuration = Field(
+        default=parse_duration("30s"), description="Time limit of one request of the BookKeeper client."
+    )
+    replication: CopyReplication | None = Field(
+        default=None, description="Replication of the copies. Default: as in the source."
+    )
+    heap_mebibytes: int = Field(default=256, ge=64, description="Java heap of the BookKeeper client.")
+    ledger_password: SecretStr | None = Field(
+        default=None,
+        description="Password of the ledgers: the brokers' `managedLedgerPassword`. Default: none, as theirs.",
+    )
+    ledger_password_file: Path | None = Field(
+        default=None, description="File with the password; read again when it changes."
+    )
 
+    def password(self) -> bytes:
+        """Return the password of the ledgers; empty if none is set.
 
-def _list_watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
-    switching: SwitchingSettings = context.settings
-    for name, cluster in context.clusters.items():
-        execution, bookkeeper = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters)
-        if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
-            own = switching.for_cluster(name)
-            sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
-            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, own.retries)
-
-
-def _acts_on(settings: SwitchingSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
-    needed = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters), cluster.zookeeper
-    return all(each is not None for each in needed)
-
-
-def _make_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
-    jars = (*context.jars("bookkeeper"), *support_jars())
-    return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
-
-
-def _probes(context: ProbeContext) -> Iterator[Probe]:
-    clusters, brokers = context.cluster.setting(BookKeeperClusters), context.clients.zookeeper(context.name)
-    if clusters is None or brokers is None:
-        return
-    for name, each in clusters.clusters.items():
-        system = f"{context.name}: BookKeeper {name}"
-        yield Probe(system, f"read {each.ledgers_root}", partial(_read_metadata, system, each, brokers))
-    if context.cluster.setting(SwitchExecution) is not None:
-        yield from write_probes(f"{context.name}: ZooKeeper", brokers, _WRITTEN, "a switch must")
-
-
-_WRITTEN = ("/admin/bookie-clusters", "/schemas", "/managed-ledgers")
-
-
-def _read_metadata(system: str, cluster: BookKeeperCluster, brokers: ZooKeeperSession) -> ProbeResult:
-    session = brokers if cluster.zookeeper is None else ZooKeeperSession(system, cluster.zookeeper)
-    try:
-        remedy = "set its ledgers_root, and the chroot in its zookeeper.servers, to where BookKeeper's metadata is"
-        return read_probe(system, session, cluster.ledgers_root, remedy).ask()
-    finally:
-        if session is not brokers:
-            session.close()
+        Raises:
+            UserError: its file cannot be read.
+        """
+        return (secret(self.ledger_password, self.ledger_password_file, "ledger_password_file") or "").encode()
 
 
 CONNECTORS = PolicyConnectors(
@@ -96,13 +64,11 @@ CONNECTORS = PolicyConnectors(
             needs=("bookkeeper.clusters",),
         ),
     },
-    probes=_probes,
-    actuators=_actuators,
-    acts_on=_acts_on,
-    acts_if="`switching`",
-    view=SwitchingView,
-    detail=DETAIL,
     commands="deploy.switch.cli:switch_app",
     jars=("bookkeeper",),
-    metrics={"The switching executor": SwitchExecutorMetrics},
+    acts_with=("switching",),
+    actuators="connectors.switching.io:make_actuators",
+    probes="connectors.switching.io:list_probes",
+    view="connectors.switching.view:SwitchingView",
+    detail="connectors.switching.view:DETAIL",
 )

@@ -6,7 +6,8 @@ from shlex import quote
 
 from connectors.collection import ProbeResult
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
-from connectors.kafka.log_dirs import WatchedKafka, log_dirs_reading
+from connectors.kafka.connection import WatchedKafka
+from connectors.kafka.log_dirs import log_dirs_reading
 from connectors.kafka.quotas import FAILURES
 from policies.free_space.limits import Limit
 from policies.observations import Outcome

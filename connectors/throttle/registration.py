@@ -1,57 +1,19 @@
-"""The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
+"""The throttle policy's settings and registration."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from datetime import timedelta
-from functools import partial
-from threading import Event
 
-import connectors.kafka.log_dirs
-from connectors.collection import Probe, ProbeResult, whole_line
-from connectors.component import Component
-from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
-from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
-from connectors.kafka.quotas import FAILURES, QuotaClient
-from connectors.registration import (
-    ActuatorContext,
-    ClusterSetting,
-    ClusterSources,
-    CollectorContext,
-    PolicyConnectors,
-    ProbeContext,
-    SettingsWarning,
-    warn_of_interval,
-)
-from connectors.throttle.cordons import check_cordons
-from connectors.throttle.quotas.actuator import QuotaActuator, find_refusals
-from connectors.throttle.quotas.own_quotas import find_callbacks
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
-from connectors.throttle.quotas.worker import QuotaWorker
-from connectors.throttle.view import DETAIL, ThrottleView
-from policies.free_space.alerts import render_rate
-from policies.observations import Outcome, Reading
-from policies.registry import APPLIED_QUOTAS
-from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_entities import Entity, forget_command, parse_entity
-from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS, full_rate_seconds, may_be_ours
-from policies.throttle.quota_settings import Cover, QuotaSettings
-from policies.throttle.quota_state import CATCH_ALL, QuotaState, exclude_own, find_coverage, misses_empty_ids
-from policies.throttle.readings import QuotaApplication
-from policies.units import UserError, counted, format_duration, human_bytes, name_some
+from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
+from policies.throttle import ThrottleSettings
+from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.throttle.quota_settings import QuotaSettings
+from policies.throttle.quota_state import CATCH_ALL
+from policies.units import format_duration
 
 
 def _informed(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]) -> ThrottleSettings:
     """Add whether an actuator carries out the factor, which the decisions' sentences state, and how fast it stops."""
     return settings.with_defaults({name: _describe_actuator(cluster) for name, cluster in clusters.items()})
-
-
-def _limit_embedded(settings: ThrottleSettings, cluster: str) -> ThrottleSettings:
-    """Add limits without which the embedded cluster would have none, so that any nearly full disk has decisions."""
-    if settings.for_cluster(cluster).limited:
-        return settings
-    return settings.with_defaults({cluster: {"hard": _EMBEDDED_HARD, "soft": _EMBEDDED_SOFT}})
 
 
 def _describe_actuator(cluster: ClusterSources) -> dict[str, object]:
@@ -64,7 +26,6 @@ def _describe_actuator(cluster: ClusterSources) -> dict[str, object]:
     return {"has_actuator": True, "stop_time": format_duration(timedelta(seconds=round(seconds, 1)))}
 
 
-_EMBEDDED_HARD, _EMBEDDED_SOFT = {"available_ratio_below": 0.05}, {"available_ratio_below": 0.15}
 _USUAL_BASE = 10_000_000
 """Assumed for the dead time where an entity's base is its quota in Kafka: the result depends little on it."""
 
@@ -103,204 +64,6 @@ _NO_LIMIT = (
     "policies.throttle has no limit for it; set hard: {available_bytes_below: 5GB}, or soft: {available_ratio_below: "
     "0.15}, or both"
 )
-
-
-def _probes(context: ProbeContext) -> Iterator[Probe]:
-    kafka, quotas = context.cluster.kafka, context.cluster.setting(QuotaSettings)
-    throttle: ThrottleSettings = context.settings
-    if kafka is not None and throttle.limited:
-        yield Probe(f"{context.name}: Kafka", "cordons", lambda: check_cordons(context.name, kafka, throttle))
-    if kafka is not None and quotas is not None:
-        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
-        yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
-    loop = context.loop
-    if kafka is not None and loop is not None:
-        line = None if quotas is None else exclude_own(quotas, loop.username)
-        yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
-
-
-def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
-    """Check whether quotas can be read, whether the brokers apply them, and whether clients escape them."""
-    try:
-        with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
-            client.describe()
-            seen, brokers = client.read(), client.broker_settings()
-    except FAILURES as error:
-        remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
-        return ProbeResult(outcome_of(error), detail_of(error), remedies)
-    if deaf := find_callbacks(brokers):
-        broker, name = next(iter(deaf.items()))
-        remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
-        return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
-    before = {**seen.rates, **{entity: each.baseline for entity, each in seen.originals.items() if each.is_held}}
-    rates = {entity: rate for entity, rate in before.items() if rate is not None}
-    known = seen.rates.keys() | seen.originals.keys()
-    if baseless := [str(spec.entity) for spec in quotas.entities if spec.base is None and spec.entity not in known]:
-        detail = f"`act` does not start: neither a `base` nor a quota in Kafka: {', '.join(baseless)}"
-        return ProbeResult(Outcome.ERROR, detail, ("clusters.<name>.quotas.entities: add base: 10MB, for example",))
-    coverage = find_coverage(quotas, rates)
-    if coverage.escaping:
-        shown = [f"{e} ({human_bytes(rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]
-        more = f" and {len(coverage.escaping) - _MOST_NAMED} more" if len(coverage.escaping) > _MOST_NAMED else ""
-        detail = f"{counted(len(coverage.escaping), 'quota')} more specific than `entities` escape: {', '.join(shown)}"
-        return ProbeResult(Outcome.ERROR, detail + more, ("clusters.<name>.quotas.cover: all",))
-    floor = int(quotas.floor_bytes_per_second)
-    unrecorded = [spec for spec in quotas.entities if spec.entity not in seen.originals]
-    unknown = [str(s.entity) for s in unrecorded if may_be_ours(seen.rates.get(s.entity), s.base, floor, ())]
-    if unknown:
-        forget = tuple(map(forget_command, unknown))
-        detail = f"{', '.join(unknown)}: at the floor, and no record tells the original quota; keep it, or set another"
-        return ProbeResult(Outcome.ERROR, detail, forget)
-    scaled = (
-        f", {len(coverage.scaled)} of them more specific than `entities` and scaled, too" if coverage.scaled else ""
-    )
-    escape = f"; {_WITHOUT_ID[quotas.cover]}" if misses_empty_ids(quotas, coverage.scaled) else ""
-    free = [user for user in quotas.exclude if Entity(user) not in rates]
-    unlimited = f"; excluded and without a quota, so without a limit in a throttle: {name_some(free)}" if free else ""
-    detail = f"{counted(len(seen.rates), 'quota')} read, and heeded by every broker{scaled}{escape}{unlimited}"
-    return ProbeResult(Outcome.OK, detail)
-
-
-_MOST_NAMED = 5
-_WITHOUT_ID = {
-    Cover.ALL: "clients without a client id escape above factor 0, a stop reaches them",
-    Cover.LISTED: "clients without a client id escape, which {user: default} or `cover: all` would stop",
-}
-
-
-def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str | None) -> ProbeResult:
-    """Check that a stop does not slow down Headgate itself, whose records may be on the same Kafka.
-
-    Args:
-        line: excludes Headgate's user from a stop that would slow it down; None: no stop does.
-    """
-    ids = []
-    for connection in (kafka, loop):
-        try:
-            with closing(ClusterClient(connection, kafka.timeout_seconds)) as client:
-                client.describe()
-                ids.append(client.cluster_id)
-        except FAILURES as error:
-            return ProbeResult(outcome_of(error), detail_of(error))
-    if ids[0] is None or ids[0] != ids[1]:
-        return ProbeResult(Outcome.OK, "the loop's topics are on another Kafka")
-    detail = "the loop's topics are on this Kafka, too, so "
-    if line is None:
-        return ProbeResult(
-            Outcome.OK, f"{detail}a disk that is full there stops the loop: move them once you have tried it"
-        )
-    remedy = f"another Kafka for the loop, or clusters.<name>.quotas: {line}"
-    return ProbeResult(Outcome.ERROR, f"{detail}a stop slows Headgate down and delays its own end", (remedy,))
-
-
-def _check_quota_rights(kafka: WatchedKafka) -> ProbeResult:
-    try:
-        lacking = [each for each in _QUOTA_RIGHTS if each not in cluster_operations(kafka)]
-    except (UserError, TimeoutError) as error:
-        return ProbeResult(Outcome.UNREACHABLE, whole_line(str(error)))
-    if lacking:
-        who = f"{principal_of(kafka)} may not set quotas ({', '.join(lacking)})"
-        return ProbeResult(Outcome.UNAUTHORIZED, who, (cluster_acl(kafka, *lacking),))
-    return ProbeResult(Outcome.OK, "quotas may be set")
-
-
-_QUOTA_RIGHTS = ("DescribeConfigs", "AlterConfigs")
-
-
-def _remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
-    if cluster.kafka is not None and reading.outcome is Outcome.UNAUTHORIZED and isinstance(reading, LogDirs):
-        yield cluster_acl(cluster.kafka, "Describe")
-    if reading.outcome is Outcome.UNSUPPORTED:
-        yield "upgrade to Kafka 3.3 or newer: older brokers do not report the size and free space of their volumes"
-
-
-def _collectors(context: CollectorContext) -> Iterator[Component]:
-    if context.cluster.kafka is not None:
-        publish = context.sink(LogDirs, connectors.kafka.log_dirs.SOURCE)
-        throttle: ThrottleSettings = context.settings
-        limits = [limit for limit in (throttle.soft, throttle.hard) if limit is not None]
-        replica_sizes = ReplicaSizesReader(limits, throttle.time_to_full_alert.total_seconds())
-        collector = LogDirsCollector(
-            context.name, context.cluster.kafka, publish, context.metrics, limits, replica_sizes
-        )
-        yield Component(f"collector of {context.name}", collector.run)
-
-
-def _actuators(context: ActuatorContext) -> Iterator[Component]:
-    if quotas := _make_quota_workers(context, only_set=True):
-        topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
-        actuator = QuotaActuator(topics, applied, quotas, context.elsewhere)
-        yield Component("quota actuator", actuator.run, None, actuator.caught_up)
-
-
-def _refusals(context: ActuatorContext) -> Iterator[str]:
-    yield from find_refusals(_make_quota_workers(context, only_set=True).values())
-
-
-def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str, QuotaWorker]:
-    """Make a worker for each watched cluster; `only_set`: for each with `quotas`."""
-    throttle: ThrottleSettings = context.settings
-    report = context.loop_topics(ThrottleFactor).reporter(context.publish)
-    applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
-    outlets = QuotaOutlets(report, applied, context.sink(QuotaState, QuotaApplication.source))
-    metrics = QuotaMetrics(context.registry)
-    found = {}
-    for name, cluster in context.clusters.items():
-        quotas = cluster.setting(QuotaSettings)
-        if cluster.kafka is not None and (not only_set or quotas is not None):
-            found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), outlets, metrics)
-    return found
-
-
-def _acts_on(settings: ThrottleSettings, name: str, cluster: ClusterSources) -> bool:  # noqa: ARG001 - as for all
-    return cluster.kafka is not None and cluster.setting(QuotaSettings) is not None
-
-
-def release_quotas(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
-    """Restore the original quotas of every watched cluster, including those without `quotas` (any more).
-
-    It reads nothing from the loop's own Kafka: the originals are on the watched clusters.
-
-    Args:
-        forget: an entity whose present quota an operator declares to be the original.
-
-    Yields:
-        A sentence for each cluster that was restored.
-
-    Raises:
-        UserError: some could not be restored; the others were.
-    """
-    entity = None if forget is None else parse_entity(forget)
-    if forget is not None and entity is None:
-        raise UserError(f"--forget {forget}: {_NO_ENTITY}")
-    left: list[str] = []
-    is_found = entity is None
-    for cluster, quotas in _make_quota_workers(context, only_set=False).items():
-        result = quotas.release(Event(), entity)
-        left += (f"Not put back on {cluster}: {name}: {why}" for name, why in result.left.items())
-        is_found = is_found or bool(result.confirmed)
-        yield from _describe_released(cluster, result)
-    if not is_found:
-        left.append(f"--forget {entity}: no watched cluster has such a quota")
-    if left:
-        raise UserError("\n".join(left))
-
-
-def _describe_released(cluster: str, result: Released) -> Iterator[str]:
-    for name, rate in result.restored.items():
-        yield f"{cluster}: {name} has {render_rate(rate, 'no quota')} again, as before Headgate."
-    for name, confirmed in result.confirmed.items():
-        if name not in result.restored:
-            yield f"{cluster}: {name} has {render_rate(confirmed, 'no quota')}, which counts as its original."
-    if not (result.restored or result.left or result.confirmed):
-        yield f"{cluster}: no record of Headgate is there, so no quota was changed."
-
-
-_NO_ENTITY = (
-    "not an entity such as user=alice,client-id=<default>; where a name contains `,user=` or `,client-id=`, or is "
-    'called <default>: {"user": "name", "client_id": "default"}'
-)
-
 CONNECTORS = PolicyConnectors(
     cluster_settings={
         "quotas": ClusterSetting(
@@ -311,18 +74,15 @@ CONNECTORS = PolicyConnectors(
         )
     },
     warnings=_warnings,
-    refusals=_refusals,
-    probes=_probes,
-    remedies=_remedies,
     informed=_informed,
-    embedded=_limit_embedded,
-    collectors=_collectors,
-    actuators=_actuators,
-    release=release_quotas,
-    acts_on=_acts_on,
-    acts_if="`quotas`",
-    view=ThrottleView,
-    detail=DETAIL,
     commands="deploy.policy_commands.apps:app",
-    metrics={"The quota actuator": QuotaMetrics},
+    acts_with=("quotas",),
+    collectors="connectors.throttle.io:make_collectors",
+    actuators="connectors.throttle.io:make_actuators",
+    release="connectors.throttle.io:release_quotas",
+    refusals="connectors.throttle.io:list_refusals",
+    probes="connectors.throttle.io:list_probes",
+    remedies="connectors.throttle.io:list_remedies",
+    view="connectors.throttle.view:ThrottleView",
+    detail="connectors.throttle.view:DETAIL",
 )

@@ -29,6 +29,7 @@ from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Observation
+from policies.throttle import NAME
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
     FilledBy,
@@ -39,7 +40,6 @@ from policies.throttle.decisions import (
 from policies.throttle.facts import VolumeVerdict
 from policies.throttle.fold import fold
 from policies.throttle.judge import BrokerVerdicts, judge_brokers
-from policies.throttle.policy import NAME
 from policies.throttle.readings import TopicUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, keep_within_bounds

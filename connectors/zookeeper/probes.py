@@ -7,7 +7,8 @@ from typing import Any
 from kazoo.security import ACL, Permissions, make_digest_acl_credential
 
 from connectors.collection import Probe, ProbeResult
-from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome
 
 _UNKNOWABLE = ("sasl", "x509", "ip", "super")

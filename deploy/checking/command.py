@@ -16,9 +16,9 @@ from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
 from connectors.kafka.properties import SECRET_NAME
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.checking.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
 from deploy.checking.wording import Wording
 from deploy.checking.yaml_text import mappings

@@ -49,8 +49,8 @@ def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
 
 
 def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool = False) -> None:
-    """Call `deploy.processes.logs.set_up_logging`."""
-    from deploy.processes import logs
+    """Call `deploy.commands.logs.set_up_logging`."""
+    from deploy.commands import logs
 
     set_up = partial(logs.set_up_logging, verbose=verbose, answers=answers, runs=runs)
     set_up()

@@ -22,6 +22,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
+from deploy.commands.logs import set_up_logging
 from deploy.commands.terminal import Terminal, sentence_console
 from deploy.demo.load import AuditFollower, QuotaFollower
 from deploy.demo.servers import DemoVolume, Servers, running_servers, small_volume
@@ -35,13 +36,13 @@ from deploy.demo.story import (
     describe_volume,
     temporary_folder,
 )
-from deploy.java.jars import default_cache_dir, fetch_jars
+from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.logs import set_up_logging
 from deploy.processes.parts import Actuators, Connections, exporting
 from deploy.processes.running import new_registry, publishing, run_components, serving
 from deploy.query.components import SparkSessions, query_components
 from deploy.settings.application import Settings
+from deploy.settings.folders import default_cache_dir
 from policies.decisions import Decision
 from policies.observations import Reading
 from policies.registry import AUDIT, observed_topic

@@ -18,7 +18,6 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.embedded.small_servers import LOOPBACK, write_properties
 from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, tail
 from deploy.locks import exclusive_lock
 from policies.units import UserError
@@ -26,6 +25,8 @@ from policies.units import UserError
 CONTROLLER_ID = 1
 
 _LOGGING = Path(__file__).with_name("log4j2-broker.properties")
+
+LOOPBACK = "127.0.0.1"
 
 # Below the range of local ports for outgoing connections. Otherwise a connection could take the port of a broker that
 # is down for a moment.
@@ -434,3 +435,18 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> Path:
+    """Write a Java properties file; return its path."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}={_escape_property(str(value))}\n" for name, value in properties.items()]
+    file.write_text("".join(lines), encoding="ascii")
+    return file
+
+
+def _escape_property(value: str) -> str:
+    """Escape a value for Java, which reads properties as Latin-1: a path may have backslashes and any letters."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[n : n + 2], "big") for n in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from deploy.commands.terminal import SafeConsole
 from deploy.java.jvm import run_java
-from deploy.settings.folders import user_folder
+from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 
 SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
@@ -53,11 +53,6 @@ def _ignore(_line: str) -> None:
 def log_progress(line: str) -> None:
     """Log a line of progress, for a process without a terminal screen of its own."""
     _log.info(line)
-
-
-def default_cache_dir() -> Path:
-    """Return the default folder for jars: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
-    return user_folder("XDG_CACHE_HOME", ".cache") / "jars"
 
 
 def groups() -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import typer
 from prometheus_client import CollectorRegistry
 from rich.table import Table
 
-from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.collector import BookieDisksCollector
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from deploy.commands.terminal import SafeConsole
 from deploy.policy_commands.placement import read_cluster

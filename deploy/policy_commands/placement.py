@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.collection import PollMetrics
-from connectors.isolation.registration import open_collector
+from connectors.isolation.io import open_collector
 from deploy.commands.pausing import actor, ask, option_error
 from deploy.commands.terminal import SafeConsole
 from deploy.policy_commands.apps import require_namespace

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pkgutil import resolve_name
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -21,9 +20,11 @@ from connectors.exporter.page.site import StatusSite
 from connectors.kafka.history import last_readings
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.partitions.membership import Group, PartitionLease
+from connectors.policy_io import ActuatorContext, CollectorContext
 from connectors.pulsar.admin import AdminApi
-from connectors.registration import ActuatorContext, CollectorContext, acts_on, connectors_of, find_needs
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.registration import acts_on, connectors_of, find_needs, load_hook
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.shared_components import Held, Work, passing_registry
@@ -158,7 +159,7 @@ class Collectors:
         return [
             component
             for kind in POLICIES.values()
-            for component in connectors_of(kind).collectors(
+            for component in load_hook(connectors_of(kind).collectors)(
                 replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
             )
         ]
@@ -255,7 +256,7 @@ class Actuators:
         elsewhere = self._clusters[policy] - clusters
         context = _context(self._blocks[policy], self._settings, registry, publish, publish_answer, self._connections)
         own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
-        return list(connectors_of(kind).actuators(own))
+        return list(load_hook(connectors_of(kind).actuators)(own))
 
 
 @contextmanager
@@ -284,10 +285,9 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
     """
     with Connections(settings) as connections:
         for kind in POLICIES.values():
-            if (restore := connectors_of(kind).release) is not None:
-                block = settings.policy_settings()[kind.name]
-                publish = publisher.publish
-                yield from restore(_context(block, settings, registry, publish, publish, connections), forget)
+            block, publish = settings.policy_settings()[kind.name], publisher.publish
+            context = _context(block, settings, registry, publish, publish, connections)
+            yield from load_hook(connectors_of(kind).release)(context, forget)
 
 
 def require_accepted(settings: Settings) -> None:
@@ -296,7 +296,7 @@ def require_accepted(settings: Settings) -> None:
         problems = [
             problem
             for kind in POLICIES.values()
-            for problem in connectors_of(kind).refusals(
+            for problem in load_hook(connectors_of(kind).refusals)(
                 _context(
                     settings.policy_settings()[kind.name],
                     settings,
@@ -313,13 +313,6 @@ def require_accepted(settings: Settings) -> None:
 
 def _publish_nothing(_topic: str, _key: str, _value: bytes) -> None:
     """A check tells nobody."""
-
-
-def policy_services(settings: Settings) -> Iterator[Component]:
-    """Yield the components that policies run beside their actuators."""
-    for kind in POLICIES.values():
-        if (place := connectors_of(kind).services) is not None:
-            yield from resolve_name(place)(settings)
 
 
 def _context(

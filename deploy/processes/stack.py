@@ -23,7 +23,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
-from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components, policy_services
+from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components
 from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
@@ -208,10 +208,10 @@ def run_actuators(renewal: Renewal) -> None:
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         work = Actuators(settings, registry, publisher, connections).work()
         if work is None:
-            needed = ", or ".join(words for kind in POLICIES.values() if (words := connectors_of(kind).acts_if))
+            needed = ", or ".join(filter(None, (connectors_of(kind).needed for kind in POLICIES.values())))
             raise UserError(f"clusters: no decision can be carried out: none has {needed}")
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(renewal, registry, [shared.component(), *policy_services(settings)])
+        _run_part(renewal, registry, [shared.component()])
 
 
 def release(settings: Settings, forget: str | None) -> Iterator[str]:
@@ -367,7 +367,6 @@ def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
         )
         components += [
             *_shared_components(settings, report, registry, sessions, publisher, connections, stop),
-            *policy_services(settings),
             *export.components,
             *notifier_components(settings, registry),
             renewal.component(registry, stop),

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -31,14 +31,15 @@ from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import ClusterSources, connectors_of
 from deploy.checking.schema import suggest, with_names_of_clusters
-from deploy.java.jars import default_cache_dir
-from deploy.settings.folders import user_folder
+from deploy.settings.folders import default_cache_dir, user_folder
 from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors
 from policies.units import ClosedEnum, UserError
-from streaming.host import PolicyHost
 from streaming.settings import CheckpointPlace, StreamSettings, is_loopback, is_on_this_machine
+
+if TYPE_CHECKING:
+    from streaming.host import PolicyHost
 
 # The base of the settings' blocks.
 
@@ -353,8 +354,10 @@ class Settings(BaseSettings):
         """Return the watched clusters; None without any (a file with only `policies:`): then all are accepted."""
         return frozenset(self.clusters) if self.clusters else None
 
-    def policy_host(self) -> PolicyHost:
+    def policy_host(self) -> "PolicyHost":
         """Return the host of the policies with these settings."""
+        from streaming.host import PolicyHost
+
         return PolicyHost(self.policy_settings(), self.watched_clusters())
 
     def loop_kafka(self) -> KafkaConnection:

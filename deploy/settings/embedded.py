@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.log_dirs import WatchedKafka
-from connectors.registration import connectors_of
-from deploy.embedded.small_servers import LOOPBACK
+from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
-from policies.registry import POLICIES
+
+_LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
+"""The limits of the embedded cluster, where the settings name none."""
 
 
 def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
@@ -21,15 +20,14 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
         watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
     kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
     embedded = given.model_copy(update={"kafka": kafka})
-    blocks = {
-        name: connectors_of(kind).embedded(getattr(settings.policies, name), EMBEDDED_CLUSTER)
-        for name, kind in POLICIES.items()
-    }
+    throttle = settings.policies.throttle
+    if not throttle.for_cluster(EMBEDDED_CLUSTER).limited:  # so that any nearly full disk has decisions
+        throttle = throttle.with_defaults({EMBEDDED_CLUSTER: _LIMITS})
     return settings.model_copy(
         update={
             "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
             "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
-            "policies": settings.policies.model_copy(update=blocks),
+            "policies": settings.policies.model_copy(update={"throttle": throttle}),
         }
     )
 
@@ -54,4 +52,4 @@ def embedded_servers(folder: Path) -> str | None:
         return None
     except OSError:
         pass  # the process runs as another user
-    return ",".join(f"{LOOPBACK}:{port}" for port in ports) or None
+    return ",".join(f"127.0.0.1:{port}" for port in ports) or None

@@ -16,3 +16,8 @@ def user_folder(variable: str, in_home: str) -> Path:
         return Path(os.environ.get(variable) or Path.home() / in_home) / "headgate"
     except RuntimeError:
         raise UserError(f"this user has no home folder: set HOME, {variable}, or data_dir and jars_dir") from None
+
+
+def default_cache_dir() -> Path:
+    """Return the default folder for jars: `headgate/jars` in `$XDG_CACHE_HOME` or in `~/.cache`."""
+    return user_folder("XDG_CACHE_HOME", ".cache") / "jars"

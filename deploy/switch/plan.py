@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.switching.clusters import ClusterSessions, time_limit
-from connectors.switching.settings import SwitchExecution
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.commands.terminal import SafeConsole, indent_body, sentence_console
 from deploy.settings.application import Settings

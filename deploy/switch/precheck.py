@@ -21,7 +21,8 @@ from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registry import Registry
 from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperConnection, describe_zookeeper_error
+from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.commands.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome

@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from policies.book import Step, Subject, Wanted
+from policies.bookie_disks import NAME
 from policies.bookie_disks.alerts import (
     NAMES,
     find_conditions,
@@ -34,8 +35,6 @@ from policies.bookie_disks.state import (
 from policies.free_space.alerts import SpaceAlertContext, follow_actuator
 from policies.observations import Observation
 from policies.units import millis_of, to_millis
-
-NAME = "bookie_disks"
 
 
 class BookieDisksPolicy:

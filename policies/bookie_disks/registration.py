@@ -3,7 +3,6 @@
 from policies.bookie_disks import (
     NAME,
     BookieDisks,
-    BookieDisksPolicy,
     BookieDisksSettings,
     BookieDisksState,
     BookieThrottle,
@@ -11,7 +10,7 @@ from policies.bookie_disks import (
 from policies.bookie_disks import alerts as kinds
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
-from policies.policy import Inhibition, PolicyKind, ReportKind
+from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
 
 _ONE_DIR = ("cluster", "subject")
 _INHIBITIONS = (
@@ -19,6 +18,14 @@ _INHIBITIONS = (
     Inhibition(kinds.BELOW_HARD, (kinds.BELOW_SOFT, kinds.FILLS_SOON), _ONE_DIR),
     Inhibition(kinds.BELOW_SOFT, (kinds.FILLS_SOON,), _ONE_DIR),
 )
+
+
+def _build(cluster: str, settings: BookieDisksSettings) -> Policy[BookieDisksState]:
+    """Import the policy only where it decides."""
+    from policies.bookie_disks.policy import BookieDisksPolicy
+
+    return BookieDisksPolicy(cluster, settings)
+
 
 KIND = PolicyKind(
     name=NAME,
@@ -31,7 +38,7 @@ KIND = PolicyKind(
     settings=BookieDisksSettings,
     state=BookieDisksState,
     state_version=1,
-    build=BookieDisksPolicy,
+    build=_build,
     reports=(ReportKind(PublishApplication, "the publish actuator"),),
     connectors="connectors.bookie_disks.registration:CONNECTORS",
 )

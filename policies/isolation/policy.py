@@ -8,6 +8,7 @@ from datetime import datetime
 
 from policies.alerts import Sender, review
 from policies.book import Published, find_wake_at
+from policies.isolation import NAME
 from policies.isolation.alert_kinds import IsolationAlertContext
 from policies.isolation.alerts import conditions, due_ms, find_ends
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
@@ -19,7 +20,6 @@ from policies.isolation.state import IsolationState, keep_within_bounds
 from policies.observations import Observation
 from policies.units import to_millis
 
-NAME = "isolation"
 _NEXT_PLACEMENTS_MS = 1000
 """When placements for which a step had no room are published."""
 

@@ -4,7 +4,6 @@ from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation import (
     NAME,
     BookieQuarantine,
-    IsolationPolicy,
     IsolationSettings,
     IsolationState,
     NamespacePromise,
@@ -13,13 +12,21 @@ from policies.isolation import (
 )
 from policies.isolation import alert_kinds as kinds
 from policies.isolation.readings import BookieQuarantined
-from policies.policy import Inhibition, PolicyKind, ReportKind
+from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
 
 _ONE_NAMESPACE = ("cluster", "subject")
 _INHIBITIONS = (
     Inhibition(kinds.INFEASIBLE, (kinds.HEADROOM,), _ONE_NAMESPACE),
     Inhibition(kinds.LEAK, (kinds.HEADROOM,), _ONE_NAMESPACE),
 )
+
+
+def _build(cluster: str, settings: IsolationSettings) -> Policy[IsolationState]:
+    """Import the policy only where it decides."""
+    from policies.isolation.policy import IsolationPolicy
+
+    return IsolationPolicy(cluster, settings)
+
 
 KIND = PolicyKind(
     name=NAME,
@@ -30,7 +37,7 @@ KIND = PolicyKind(
     settings=IsolationSettings,
     state=IsolationState,
     state_version=1,
-    build=IsolationPolicy,
+    build=_build,
     written_by={NamespacePromise: "`headgate promise`"},
     reports=(ReportKind(BookieQuarantined, "the quarantine actuator"),),
     connectors="connectors.isolation.registration:CONNECTORS",

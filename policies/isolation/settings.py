@@ -101,3 +101,8 @@ class IsolationSettings(PolicySettings):
         description="How many bookies may be in quarantine. Further ones are reported only, and so is a bookie without "
         "which a namespace could not place its data.",
     )
+
+    @property
+    def acts(self) -> bool:
+        """Whether bookies are quarantined."""
+        return self.quarantine is Quarantine.ON

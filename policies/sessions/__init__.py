@@ -1,11 +1,11 @@
 """The sessions policy: what a member does when its ZooKeeper session is lost, and what becomes of its bundles."""
 
 from policies.sessions.decisions import OwnershipDecision, SessionDecision
-from policies.sessions.emit import NAME
-from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import MemberHealth, Ownership, Ownerships, Recovery, ZkSession
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionsState
+
+NAME = "sessions"
 
 __all__ = [
     "NAME",
@@ -15,7 +15,6 @@ __all__ = [
     "Ownerships",
     "Recovery",
     "SessionDecision",
-    "SessionsPolicy",
     "SessionsSettings",
     "SessionsState",
     "ZkSession",

@@ -33,7 +33,6 @@ from policies.sessions.state import (
 )
 from policies.units import from_millis, human_seconds
 
-NAME = "sessions"
 NAMED_BUNDLES = 100
 
 RENEWED = frozenset({SessionVerdict.HOLD, SessionVerdict.RECONNECT, SessionVerdict.RECOVER})

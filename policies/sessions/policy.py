@@ -10,8 +10,8 @@ from operator import attrgetter
 from policies.alerts import AlertBook, Sender, review
 from policies.book import Published, find_wake_at
 from policies.observations import Observation
-from policies.sessions import alerts
-from policies.sessions.emit import NAME, DecisionPublisher, apply_step
+from policies.sessions import NAME, alerts
+from policies.sessions.emit import DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge

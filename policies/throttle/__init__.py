@@ -1,10 +1,11 @@
 """The throttle policy: how much the producers of a cluster may write while a volume fills up."""
 
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.policy import NAME, ThrottlePolicy
 from policies.throttle.readings import KafkaCluster, LogDirs, ReplicaSizes
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
+
+NAME = "throttle"
 
 __all__ = [
     "NAME",
@@ -12,7 +13,6 @@ __all__ = [
     "LogDirs",
     "ReplicaSizes",
     "ThrottleFactor",
-    "ThrottlePolicy",
     "ThrottleSettings",
     "ThrottleState",
 ]

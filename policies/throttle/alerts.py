@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from math import inf
 from shlex import join
+from typing import TYPE_CHECKING
 
 from policies.alerts import Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
@@ -24,8 +25,6 @@ from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, VolumeFacts, VolumeState, is_overdue
 from policies.observations import name_failure
 from policies.policy import AlertKind
-from policies.throttle.facts import BrokerFacts, VolumeVerdict
-from policies.throttle.judge import BrokerVerdict, ClusterVerdict
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.state import (
@@ -49,6 +48,10 @@ from policies.units import (
     millis_of,
     name_some,
 )
+
+if TYPE_CHECKING:  # commands that list the alerts judge nothing
+    from policies.throttle.facts import BrokerFacts, VolumeVerdict
+    from policies.throttle.judge import BrokerVerdict, ClusterVerdict
 
 # The alerts of the throttle policy, each with its runbook.
 
@@ -190,7 +193,7 @@ _NAMES = SpaceAlerts("broker", "log_dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
 
 
 def find_conditions(
-    cluster: str, verdict: ClusterVerdict, held: Collection[HeldAlert[VolumeKey]]
+    cluster: str, verdict: "ClusterVerdict", held: Collection[HeldAlert[VolumeKey]]
 ) -> tuple[list[Condition], tuple[HeldAlert[VolumeKey], ...]]:
     """Find the alert conditions of a cluster's brokers and volumes.
 
@@ -210,7 +213,7 @@ def find_conditions(
     return found, tuple(sorted(context.held))
 
 
-def _find_broker_conditions(context: SpaceAlertContext, verdict: BrokerVerdict) -> Iterator[Condition]:
+def _find_broker_conditions(context: SpaceAlertContext, verdict: "BrokerVerdict") -> Iterator[Condition]:
     """Find the alert conditions of one broker and its volumes."""
     broker, cluster, settings = verdict.facts, context.cluster, context.settings
     state, validity_ms = broker.state, millis_of(settings.validity)
@@ -240,7 +243,7 @@ def _end_with_growth(broker: BrokerState, volume: VolumeState, now_ms: int, vali
     return f"; {growth}" if growth else ""
 
 
-def _find_cluster_conditions(cluster: str, verdict: ClusterVerdict) -> Iterator[Condition]:
+def _find_cluster_conditions(cluster: str, verdict: "ClusterVerdict") -> Iterator[Condition]:
     """Find the alert conditions of the cluster as a whole."""
     known = verdict.brokers.known
     if known.other_id is not None:
@@ -267,7 +270,7 @@ def _find_cluster_conditions(cluster: str, verdict: ClusterVerdict) -> Iterator[
         )
 
 
-def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
+def _find_limits_cross(context: SpaceAlertContext, volume: "VolumeVerdict") -> Iterator[Condition]:
     hard, soft = context.settings.hard, context.settings.soft
     if hard is None or soft is None:
         return
@@ -280,7 +283,7 @@ def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Ite
         yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
 
 
-def _find_unreadable(context: SpaceAlertContext, broker: BrokerFacts) -> Iterator[Condition]:
+def _find_unreadable(context: SpaceAlertContext, broker: "BrokerFacts") -> Iterator[Condition]:
     """Find the log dirs that their broker reports as failed, and those that it has not read for `validity`.
 
     With the preset `strimzi`, too: there they are watched, though they no longer count.
@@ -328,7 +331,7 @@ def follow_volumes(
     before: Iterable[VolumeGrowth[VolumeKey]],
     growths_before: Iterable[GrowthBefore[VolumeKey]],
     quotas: QuotaState | None,
-    limiting: Mapping[VolumeKey, VolumeVerdict],
+    limiting: Mapping[VolumeKey, "VolumeVerdict"],
     find_usage: FindUsage,
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
@@ -341,7 +344,7 @@ def follow_volumes(
     entities = quotas.set_count if quotas.factor == 0.0 else 1
     least = _TOLERATED * quotas.let_through_bytes_per_second / entities
 
-    def expect(volume: VolumeVerdict) -> float:
+    def expect(volume: "VolumeVerdict") -> float:
         growth, usage, most = known.get(volume.key), find_usage(volume.key), HALF * usual.get(volume.key, inf)
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery

@@ -12,6 +12,7 @@ from weakref import ref
 from policies.book import Step
 from policies.free_space.alerts import follow_actuator, follow_growth_before
 from policies.observations import Observation
+from policies.throttle import NAME
 from policies.throttle.alerts import find_conditions, find_effect_conditions, find_end, follow_volumes, is_in_force
 from policies.throttle.emit import want
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
@@ -20,8 +21,6 @@ from policies.throttle.quota_state import QuotaState
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, keep_within_bounds
 from policies.units import millis_of, to_millis
-
-NAME = "throttle"
 
 
 class ThrottlePolicy:

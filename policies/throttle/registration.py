@@ -1,13 +1,12 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.policy import Inhibition, PolicyKind, ReportKind
+from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
 from policies.throttle import (
     NAME,
     KafkaCluster,
     LogDirs,
     ReplicaSizes,
     ThrottleFactor,
-    ThrottlePolicy,
     ThrottleSettings,
     ThrottleState,
 )
@@ -24,6 +23,14 @@ _INHIBITIONS = (
     Inhibition(kinds.REPLACED, (kinds.UNREAD,)),
 )
 
+
+def _build(cluster: str, settings: ThrottleSettings) -> Policy[ThrottleState]:
+    """Import the policy only where it decides."""
+    from policies.throttle.policy import ThrottlePolicy
+
+    return ThrottlePolicy(cluster, settings)
+
+
 KIND = PolicyKind(
     name=NAME,
     observed={"observed.log-dirs": (LogDirs, ReplicaSizes, KafkaCluster), "observed.quotas": (QuotaState,)},
@@ -35,7 +42,7 @@ KIND = PolicyKind(
     settings=ThrottleSettings,
     state=ThrottleState,
     state_version=1,
-    build=ThrottlePolicy,
+    build=_build,
     reports=(
         ReportKind(QuotaApplication, "the quota actuator"),
         ReportKind(AppliedQuota, "the quota actuator", topic="applied.quotas", key="`<cluster>/<entity>`"),

@@ -37,7 +37,7 @@ def test_all_registered_connectors_resolve(kind: object) -> None:
         ("connectors.throttle.registration", "it must be module:attribute"),
         (":CONNECTORS", "it must be module:attribute"),
         (
-            "connectors.throttle.registration:ThrottleView",
+            "connectors.throttle.registration:QuotaSettings",
             "must be a connectors.registration.PolicyConnectors, and is a",
         ),
     ],

@@ -141,7 +141,7 @@ def test_entry_points_come_in_order_of_their_names() -> None:
         ("no_such_package:KIND", "it cannot be loaded (ModuleNotFoundError: No module named 'no_such_package')"),
         ("policies.throttle.registration:KIN", "it cannot be loaded (AttributeError: "),
         ("policies.throttle:NAME", "it must name a policies.policy.PolicyKind, and names a str"),
-        ("policies.throttle:ThrottlePolicy", "it must name a policies.policy.PolicyKind, and names a type"),
+        ("policies.policy:PolicyKind", "it must name a policies.policy.PolicyKind, and names a type"),
     ],
 )
 def test_an_entry_point_that_gives_no_policy_is_named_with_what_it_gives(value: str, said: str) -> None:

@@ -182,9 +182,8 @@ def _record(seen: Observation) -> tuple[str, int, str]:
 
 
 def _describe(name: str, policy: Any, batches: list[Batch]) -> Course:
-    kind = next(kind for kind in POLICIES.values() if kind.build is type(policy))
     settings = policy._settings.model_dump(mode="json", exclude_unset=True)
-    return Course(name, kind.name, policy._cluster, settings, tuple(batches))
+    return Course(name, policy.name, policy._cluster, settings, tuple(batches))
 
 
 def write(courses: Iterable[Course]) -> None:

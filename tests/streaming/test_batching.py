@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from policies.observations import Observation
 from policies.registry import POLICIES
-from policies.throttle import LogDirs, ThrottlePolicy
+from policies.throttle import LogDirs
 from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import KafkaClusterState, ThrottleState
 from policies.units import to_millis
 from policies.wire import ObservedRecord

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.throttle import ThrottlePolicy
+from policies.throttle.policy import ThrottlePolicy
 from streaming.host import PolicyHost
 from streaming.key_state import INTERVAL_MS, LastHeartbeat
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle

@@ -20,7 +20,7 @@ from policies.book import Published
 from policies.bookie_readings import Bookies
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES
-from policies.throttle import ThrottlePolicy
+from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.kafka.connection import LOGGER
-from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
+from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 from tests.system.maven import dependency, ensure_fetched, pom_of
 from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom

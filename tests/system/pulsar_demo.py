@@ -7,7 +7,8 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
-from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.collector import BookieDisksCollector
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from connectors.component import Component
 from connectors.kafka.publisher import Publisher, observations_to

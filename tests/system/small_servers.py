@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.embedded.small_servers import LOOPBACK, write_properties
+from deploy.embedded.kafka import LOOPBACK, write_properties
 
 __all__ = ["LOOPBACK", "SMALL_BOOKIE", "SMALL_BROKER", "small_jvm", "write_properties"]
 

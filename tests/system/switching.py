@@ -25,7 +25,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.pulsar.metadata import parse_cursor, parse_locator
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy import cli
 from policies.observations import Outcome
 from policies.switching.ledgers import Layout, LedgerKind, hob_name, path_of

@@ -16,8 +16,10 @@ from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import WatchedBookies, ZooKeeperBookieCollector
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.isolation.collector import ZooKeeperBookieCollector
+from connectors.isolation.registration import WatchedBookies
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.observations import Outcome, Reading

@@ -26,14 +26,16 @@ import yaml
 from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
-from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
+from connectors.bookie_disks.collector import BookieDisksCollector
 from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin
 from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
 from deploy import cli
-from policies.bookie_disks import BookieDisksPolicy, BookieThrottle, alerts
+from policies.bookie_disks import BookieThrottle, alerts
 from policies.bookie_disks.alerts import WITHOUT_EFFECT
+from policies.bookie_disks.policy import BookieDisksPolicy
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
 from policies.decisions import Alert, AlertStatus, Mode, Severity

@@ -15,8 +15,8 @@ from typing import Any, Self, TypeVar
 import pyspark
 import pytest
 
-from deploy.java.jars import default_cache_dir
 from deploy.java.jvm import JvmCommand
+from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 from tests.progress import tell
 from tests.system.loop import await_ready

@@ -28,8 +28,7 @@ from connectors.exporter.http import MetricsServer
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.embedded.small_servers import LOOPBACK
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from policies.bookie_disks.readings import BookieDir, BookieDisks
 from policies.observations import Observation, Outcome
 from policies.registry import DEAD_LETTERS, POLICIES, decided_topics, observed_topic, observed_topics

@@ -12,14 +12,18 @@ from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, PulsarAdmin
-from connectors.sessions.ownership import OwnershipCollector, WatchedOwnership
-from connectors.sessions.registration import check_brokers
-from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.pulsar.rest import PULSAR_READ_ERRORS
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.io import check_brokers
+from connectors.sessions.ownership import OwnershipCollector
+from connectors.sessions.registration import WatchedOwnership, WatchedSessions
+from connectors.sessions.zookeeper_sessions import SessionCollector
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.sessions import OwnershipDecision, SessionDecision, SessionsPolicy, SessionsSettings, SessionsState
+from policies.sessions import OwnershipDecision, SessionDecision, SessionsSettings, SessionsState
+from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import NAMESPACES
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.waiting import DEADLINE_SECONDS, eventually

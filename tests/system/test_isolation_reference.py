@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
+from deploy.settings.folders import default_cache_dir
 from policies.isolation.decisions import Tier
 from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, place
 from policies.isolation.settings import RuleSet, Unaffine

@@ -37,15 +37,15 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.connection import LOGGER, KafkaConnection
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.connection import LOGGER, KafkaConnection, WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan, rights_of
 from deploy.doctor import Result, Verdict
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.embedded.small_servers import LOOPBACK
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import run_java
+from deploy.settings.folders import default_cache_dir
 from policies.observations import Outcome, Reading
 from policies.policy import TICKS, TIMERS
 from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, REPORTS, decided_topics

@@ -28,7 +28,8 @@ from connectors.bookkeeper.copy_journal import (
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.switching.reconciler import REQUESTED_COPIES
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import Layout, path_of
 from policies.units import UserError

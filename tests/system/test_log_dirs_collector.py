@@ -12,7 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.kafka.connection import WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import KafkaCluster, LogDirs

@@ -19,16 +19,21 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import WatchedBookies, ZooKeeperBookieCollector
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka
+from connectors.isolation.collector import ZooKeeperBookieCollector
+from connectors.isolation.registration import WatchedBookies
+from connectors.kafka.connection import WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.quotas import QuotaClient
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.registration import WatchedSessions
+from connectors.sessions.zookeeper_sessions import SessionCollector
 from connectors.zookeeper.affinity import AffinityTree
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
-from deploy.java.jars import default_cache_dir, ensure_jars
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
+from deploy.settings.folders import default_cache_dir
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession

@@ -13,12 +13,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.isolation.collector import PulsarBookieCollector
 from connectors.isolation.groups import AdminRacks
-from connectors.isolation.registration import check_rules
+from connectors.isolation.io import check_rules
+from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import AdminError, PulsarAdmin, describe_pulsar_error, outcome_of
+from connectors.pulsar.rest import AdminError, describe_pulsar_error, outcome_of
+from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK

@@ -14,7 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin, describe_pulsar_error, outcome_of
+from connectors.pulsar.rest import describe_pulsar_error, outcome_of
+from connectors.pulsar.settings import PulsarAdmin
 from deploy.doctor import Verdict
 from policies.observations import Outcome
 from tests.system.doctor import examined

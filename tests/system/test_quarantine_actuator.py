@@ -26,7 +26,7 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieAffinity, NamespaceAffinity
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine

@@ -22,10 +22,10 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
-from deploy.embedded.kafka import EmbeddedKafka
-from deploy.embedded.small_servers import LOOPBACK
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import run_java
+from deploy.settings.folders import default_cache_dir
 from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.throttle import ThrottleFactor

@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, WatchedKafka
+from connectors.kafka.connection import WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.limits import Limit
 from policies.observations import Observation, Reading

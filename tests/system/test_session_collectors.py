@@ -19,10 +19,12 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.sessions.ownership import OwnedNodes, OwnershipCollector, WatchedOwnership
-from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
+from connectors.sessions.ownership import OwnedNodes, OwnershipCollector
+from connectors.sessions.registration import WatchedOwnership, WatchedSessions
+from connectors.sessions.zookeeper_sessions import SessionCollector
 from connectors.zookeeper.server_admin import AdminServer
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.processes import freeze

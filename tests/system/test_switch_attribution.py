@@ -17,7 +17,8 @@ from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_curso
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
 from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import LedgerKind
 from tests.connectors.pulsar.test_attribution import (

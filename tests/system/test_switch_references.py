@@ -9,7 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.settings.application import Settings
 from deploy.switch.precheck import check
 from policies.switching.ledgers import LedgerKind, Reference

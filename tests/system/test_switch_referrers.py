@@ -17,7 +17,8 @@ from connectors.bookkeeper.cluster import list_ledgers
 from connectors.foreign_json import build, parse, repeated, required
 from connectors.pulsar.metadata import SCHEMAS, locator_message
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import Reader, ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import JvmCommand
 from policies.switching.ledgers import ANY_CLUSTER, Layout, with_ledger
 from tests.system.pulsar import CLUSTER, PulsarCluster

@@ -22,7 +22,8 @@ from connectors.switching.registry import Registry
 from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
 from connectors.zookeeper.json_znodes import put as put_step
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker, SwitchProgress
 from policies.switching.state import ClusterStatus, SwitchStage

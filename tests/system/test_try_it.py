@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 import tests.system.pulsar
-from deploy.java.jars import default_cache_dir, ensure_jars
+from deploy.java.jars import ensure_jars
+from deploy.settings.folders import default_cache_dir
 from tests.docs.blocks import ROOT, Block, tried
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.isolation import AVAILABLE, Metadata

@@ -22,8 +22,9 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.registration import UnloadSettings
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
 from tests.connectors.sessions.unload.orders import decision

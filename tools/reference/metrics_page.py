@@ -7,17 +7,20 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from connectors.alertmanager.notifier import NotifierMetrics
+from connectors.bookie_disks.publishing import PublishMetrics
 from connectors.collection import PollMetrics
 from connectors.exporter.exporter import Exporter
 from connectors.http.tls import Certificates
+from connectors.isolation.quarantine import QuarantineMetrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.partitions.membership import PartitionMetrics
-from connectors.registration import connectors_of
+from connectors.sessions.unload import UnloadMetrics
+from connectors.switching.lease import SwitchExecutorMetrics
+from connectors.throttle.quotas.reports import QuotaMetrics
 from deploy.processes.renewal import renewal_gauge
 from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
-from policies.registry import POLICIES
 from tools.reference.shapes import code, table
 
 _INTRODUCTION = """\
@@ -82,7 +85,11 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
-        **{part: metrics for kind in POLICIES.values() for part, metrics in connectors_of(kind).metrics.items()},
+        "The quota actuator": QuotaMetrics,
+        "The quarantine actuator": QuarantineMetrics,
+        "The unload actuator": UnloadMetrics,
+        "The switching executor": SwitchExecutorMetrics,
+        "The publish actuator": PublishMetrics,
         "What processes share": PartitionMetrics,
         "The publisher": PublisherMetrics,
         "The settings": renewal_gauge,

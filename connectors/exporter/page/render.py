@@ -13,7 +13,7 @@ from connectors.exporter.page.documents import ClusterStatus, Concern
 from connectors.exporter.page.history import HOUR, WINDOWS, History, Window
 from connectors.exporter.page.plot import Plot, draw_fill
 from connectors.exporter.page.status import StatusDocuments
-from connectors.registration import connectors_of
+from connectors.views import load_detail
 from policies.registry import POLICIES, alert_kind, alert_kinds
 from policies.units import format_instant, human_bytes, human_rate, human_seconds, printable_line, show_number
 
@@ -120,7 +120,7 @@ def _make_environment() -> Environment:
 def _read_detail_template(name: str) -> str | None:
     """Return the template ``details/<policy>`` from the policy's own package."""
     kind = POLICIES.get(name.removeprefix("details/"))
-    detail = None if kind is None else connectors_of(kind).detail
+    detail = None if kind is None else load_detail(kind)
     return None if detail is None or detail.template is None else detail.template.read_text()
 
 

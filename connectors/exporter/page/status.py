@@ -21,8 +21,7 @@ from connectors.exporter.page.documents import (
     PauseLine,
     PolicyStatus,
 )
-from connectors.registration import connectors_of
-from connectors.views import Fill, LoopSnapshot, PolicySnapshot
+from connectors.views import Fill, LoopSnapshot, PolicySnapshot, load_detail
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES
@@ -100,7 +99,7 @@ def _build_cluster(
 
 
 def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> PolicyStatus:
-    decisions, detail = of_policy.decisions, connectors_of(POLICIES[of_policy.policy]).detail
+    decisions, detail = of_policy.decisions, load_detail(POLICIES[of_policy.policy])
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     is_unwatched = (of_policy.policy, of_policy.cluster) in loop.unwatched
     return PolicyStatus(

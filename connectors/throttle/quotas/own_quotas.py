@@ -15,7 +15,7 @@ import structlog
 from kafka.errors import AuthorizationError
 
 from connectors.kafka.cluster_client import NodeId, detail_of
-from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from policies.observations import Outcome
 from policies.throttle.quota_entities import Entity

@@ -13,7 +13,7 @@ from connectors.actuation.order_worker import STATE_REPEATED_SECONDS
 from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
 from connectors.collection import ChangeFilter
 from connectors.kafka.cluster_client import detail_of
-from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.quotas.own_quotas import (
     SETTLE_SECONDS,

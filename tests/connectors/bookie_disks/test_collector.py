@@ -8,11 +8,12 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.bookie_disks.collector import BookieDisksCollector, WatchedBookieDisks
-from connectors.bookie_disks.registration import CONNECTORS, compare_limits
+from connectors.bookie_disks.collector import BookieDisksCollector
+from connectors.bookie_disks.io import compare_limits, list_probes, list_remedies
+from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.registration import ProbeContext
+from connectors.policy_io import ProbeContext
+from connectors.pulsar.settings import PulsarAdmin
 from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import BookieDisks
@@ -214,10 +215,10 @@ def test_the_doctor_names_the_setting_that_a_bookie_without_http_lacks() -> None
     named = {"pulsar": {"admin_url": "http://p"}, "bookie_disks": {"bookie_url": "http://b"}}
     cluster = Settings.model_validate({"clusters": {"c1": named}}).clusters["c1"]
     (without, *_) = poll({}).values()
-    (remedy,) = CONNECTORS.remedies(cluster, without)
+    (remedy,) = list_remedies(cluster, without)
     assert without.outcome is Outcome.UNSUPPORTED
     assert remedy.startswith("bookkeeper.conf: httpServerEnabled=true")
-    assert [*CONNECTORS.remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
+    assert [*list_remedies(cluster, poll(ONE_DIR)["bk1:3181"])] == []
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_the_doctor_asks_for_the_rights_that_publish_limits_need(more: Mapping[s
     settings = Settings.model_validate({"clusters": {"c1": block}})
     with Connections(settings) as connections:
         context = ProbeContext("c1", settings.clusters["c1"], BookieDisksSettings(), connections)
-        assert [probe.asks for probe in CONNECTORS.probes(context)] == asked
+        assert [probe.asks for probe in list_probes(context)] == asked
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from connectors.bookkeeper import copy_groups
-from connectors.bookkeeper.copier import CopyReplication, LedgerCluster, LedgerCopier
+from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRecord, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
+from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.units import UserError
 from tests.cases import for_each

@@ -13,7 +13,7 @@ from connectors.bookkeeper.copy_groups import CopyGroups, CopyTask, JavaTask, Ne
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRecord, CopyResult
 from connectors.bookkeeper.gateway import JavaResult, JvmDiedError
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout
 from tests.system.waiting import eventually
 

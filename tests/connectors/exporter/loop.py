@@ -15,7 +15,8 @@ from policies.effects import report_key
 from policies.free_space.publication import LimitVerdict
 from policies.observations import ActuatorEvent, Observation, Outcome, Reading, ReportResult
 from policies.pauses import PolicyPause
-from policies.throttle import KafkaCluster, LogDirs, ThrottlePolicy, ThrottleSettings
+from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
+from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import BrokerMember, QuotaApplication, VolumeReading
 from policies.units import to_millis

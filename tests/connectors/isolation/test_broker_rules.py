@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.isolation.collector import WatchedBookies
-from connectors.isolation.registration import check_rules
+from connectors.isolation.io import check_rules
+from connectors.isolation.registration import WatchedBookies
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
 from connectors.registration import ClusterSources
 from policies.observations import Outcome
 from tests.cases import for_each

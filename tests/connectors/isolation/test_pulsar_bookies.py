@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from connectors.collection import PollMetrics
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.isolation.collector import PulsarBookieCollector, WatchedPulsarBookies
+from connectors.isolation.collector import PulsarBookieCollector
+from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar import metadata
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration

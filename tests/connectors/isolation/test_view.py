@@ -18,7 +18,8 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState, Placement
+from policies.isolation import IsolationSettings, IsolationState, Placement
+from policies.isolation.policy import IsolationPolicy
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event

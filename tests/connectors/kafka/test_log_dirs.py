@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from connectors.collection import DETAIL_LENGTH, PollMetrics, ticks
 from connectors.kafka.cluster_client import KafkaBroker, most_telling
-from connectors.kafka.log_dirs import LogDirsCollector, WatchedKafka, cluster_failure, cluster_reading, log_dirs_reading
+from connectors.kafka.connection import WatchedKafka
+from connectors.kafka.log_dirs import LogDirsCollector, cluster_failure, cluster_reading, log_dirs_reading
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi, Lookup
-from connectors.pulsar.rest import AdminError, PulsarAdmin
+from connectors.pulsar.rest import AdminError
+from connectors.pulsar.settings import PulsarAdmin
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PulsarAdmin, address_problem, is_member
+from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
 from tests.cases import for_each
 

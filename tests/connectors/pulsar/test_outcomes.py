@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin, describe_pulsar_error, outcome_of
+from connectors.pulsar.rest import describe_pulsar_error, outcome_of
+from connectors.pulsar.settings import PulsarAdmin
 from policies.observations import Outcome
 from policies.units import UserError
 from tests.cases import for_each

@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.io import check_brokers
 from connectors.sessions.ownership import MAX_SILENCE_SECONDS, BrokerOwnership
-from connectors.sessions.registration import check_brokers
 from connectors.zookeeper.json_znodes import load_manager
 from policies.observations import Outcome
 from policies.sessions.readings import OwnedNode, Ownerships

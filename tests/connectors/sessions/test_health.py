@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from connectors.collection import PollMetrics
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.health import MemberHealthCollector, WatchedHealth
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.health import MemberHealthCollector
+from connectors.sessions.registration import WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
 from tests.cases import for_each

@@ -10,7 +10,8 @@ from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.sessions import Ownerships, SessionsPolicy, SessionsSettings, SessionsState, ZkSession
+from policies.sessions import Ownerships, SessionsSettings, SessionsState, ZkSession
+from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event

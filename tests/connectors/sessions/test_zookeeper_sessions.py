@@ -11,8 +11,10 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from connectors.collection import PollMetrics, ReadingHistory, no_history
+from connectors.sessions import zookeeper_sessions
+from connectors.sessions.registration import WatchedSessions
 from connectors.sessions.session_states import Ensemble
-from connectors.sessions.zookeeper_sessions import SessionCollector, WatchedSessions
+from connectors.sessions.zookeeper_sessions import SessionCollector, status_sources
 from connectors.zookeeper.server_admin import (
     AdminServer,
     Connection,
@@ -22,7 +24,7 @@ from connectors.zookeeper.server_admin import (
     StatusError,
     StatusSource,
 )
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
 
@@ -198,7 +200,7 @@ class Watch:
         self.now = 1000.0
         self.readings: list[Reading] = []
         self.registry = CollectorRegistry()
-        monkeypatch.setattr(WatchedSessions, "sources", lambda *_: servers)
+        monkeypatch.setattr(zookeeper_sessions, "status_sources", lambda *_: servers)
         connection = ZooKeeperConnection(servers="zk1:2181,zk2:2181/pulsar")
         self.collector = SessionCollector(
             "payments",
@@ -367,16 +369,16 @@ def test_polling_outlives_errors_ends_at_once_and_closes_the_sources(watch: Watc
 class TestSettings:
     def test_the_servers_of_the_connection_are_asked(self) -> None:
         connection = ZooKeeperConnection(servers="zk-1:2181, zk-2:2182/chroot")
-        assert list(WatchedSessions().sources(connection)) == ["http://zk-1:8080", "http://zk-2:8080"]
+        assert list(status_sources(WatchedSessions(), connection)) == ["http://zk-1:8080", "http://zk-2:8080"]
 
     def test_other_servers_may_be_named(self) -> None:
         connection = ZooKeeperConnection(servers="zk:2181")
-        sources = WatchedSessions(servers=("[::1]:1", "o-1:2181")).sources(connection)
+        sources = status_sources(WatchedSessions(servers=("[::1]:1", "o-1:2181")), connection)
         assert list(sources) == ["http://[::1]:8080", "http://o-1:8080"]
 
     def test_their_address_may_be_given(self) -> None:
         connection = ZooKeeperConnection(servers="zk-1:2181,[::1]:2182")
-        sources = WatchedSessions(admin_url="http://{host}:9990").sources(connection)
+        sources = status_sources(WatchedSessions(admin_url="http://{host}:9990"), connection)
         assert list(sources) == ["http://zk-1:9990", "http://[::1]:9990"]
         assert all(isinstance(source, AdminServer) for source in sources.values())
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
 
-from connectors.zookeeper.session import Reader, ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import Reader, ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 
 
 class Stat(NamedTuple):

@@ -10,7 +10,8 @@ from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.clusters import ClusterMetadata, ClusterSessions
-from connectors.zookeeper.session import ZooKeeperConnection, ZooKeeperSession
+from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import Layout, path_of
 from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy

@@ -10,7 +10,7 @@ from kazoo.exceptions import ConnectionLoss
 
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.ledger_orders import LedgerCopiers
-from connectors.switching.settings import SwitchExecution
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import UnreadError
 from policies.units import UserError
 from tests.connectors.switching.test_cluster_reader import MemorySessions

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connectors.bookkeeper.copier import CopyReplication
-from connectors.switching.settings import SwitchExecution
+from connectors.bookkeeper.settings import CopyReplication
+from connectors.switching.registration import SwitchExecution
 from policies.units import UserError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from connectors.isolation.collector import WatchedBookies
-from connectors.zookeeper.session import ZooKeeperConnection
+from connectors.isolation.registration import WatchedBookies
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.units import UserError
 from tests.cases import for_each
 

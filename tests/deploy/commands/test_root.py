@@ -1,6 +1,7 @@
 """The command itself: light to load, and quick to say what is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ HEAVY = ("pyspark", "confluent_kafka", "kafka", "kazoo", "httpx", "prometheus_cl
 
 
 NO_KAFKA = "clusters: {a: {kafka: {bootstrap_servers: 'a:9092'}}}\n"
+LIST_LOADED = "tests.deploy.loaded"
+OWN = ("policies", "streaming", "connectors", "deploy")
 NOT_WATCHED = "kafka: {bootstrap_servers: 'a:9092'}\nclusters: {a: {zookeeper: {servers: 'a:2181'}}}\n"
 
 
@@ -43,8 +46,15 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
     ):
         (file := folder / f"{len(groups)}.yaml").write_text(text)
         groups[text] = [(command, "-s", file) for command in commands]
-    list_modules = Command((), module="tests.deploy.loaded")
-    asked = [[*map(Command, commands), list_modules] for commands in groups.values()]
+    groups |= {"explain": [("explain", "a", "-s", folder / "1.yaml")], "check": [("check", "-s", folder / "1.yaml")]}
+    apart = {name: (folder / name,) for name in ("explain", "check")}  # another path: all is loaded again
+    asked = [
+        [
+            *(Command(command, apart.get(name, ())) for command in commands),
+            Command((), apart.get(name, ()), LIST_LOADED),
+        ]
+        for name, commands in groups.items()
+    ]
     ends = iter(run_several([*chain.from_iterable(asked)]))
     found = [[next(ends) for _ in commands] for commands in asked]
     return {name: Loaded(ended, set(last.out.split())) for name, (*ended, last) in zip(groups, found, strict=True)}
@@ -75,6 +85,17 @@ def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(loaded: di
         (2, "clusters: nothing is watched")
     ] * 2
     assert "pyspark.sql" not in modules
+
+
+@pytest.mark.parametrize(("command", "most"), [("explain", 150), ("check", 200)])
+def test_a_command_loads_no_collector_actuator_or_policy_that_it_does_not_run(
+    loaded: dict[str, Loaded], command: str, most: int
+) -> None:
+    """How many modules of Headgate they load, the four policies' settings, readings and decisions included."""
+    _, modules = loaded[command]
+    own = [name for name in modules if name.partition(".")[0] in OWN]
+    assert not [name for name in own if re.fullmatch(r".*\.(io|collector|view)|policies\.\w+\.policy", name)]
+    assert 100 < len(own) <= most
 
 
 def test_a_demo_without_java_is_one_sentence_and_leaves_nothing(

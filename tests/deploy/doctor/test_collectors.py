@@ -8,7 +8,8 @@ import pytest
 
 from connectors.collection import ProbeResult
 from connectors.component import Component
-from connectors.registration import ClusterSources, CollectorContext, PolicyConnectors, ProbeContext
+from connectors.policy_io import CollectorContext, ProbeContext
+from connectors.registration import ClusterSources, PolicyConnectors
 from deploy.doctor import _collector_probes
 from deploy.processes.parts import Connections
 from deploy.settings.application import Settings

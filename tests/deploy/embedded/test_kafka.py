@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.embedded import kafka
 from deploy.embedded import kafka as embedded
-from deploy.embedded import small_servers
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.units import UserError
 
@@ -158,7 +158,7 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
     ],
 )
 def test_a_path_is_written_as_java_reads_it(path: str, written: str) -> None:
-    assert small_servers._escape_property(path) == written
+    assert kafka._escape_property(path) == written
 
 
 class Ended:

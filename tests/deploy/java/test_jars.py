@@ -12,7 +12,8 @@ import pytest
 
 from deploy.commands.terminal import SafeConsole
 from deploy.java import jars
-from deploy.java.jars import default_cache_dir, ensure_jars, fetch_jars, groups
+from deploy.java.jars import ensure_jars, fetch_jars, groups
+from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 
 # As Ivy 2.5.3 prints it when a proxy on a closed port stands in its way.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.isolation import registration
+from connectors.isolation import io as isolation_io
 from deploy.policy_commands import placement
 from deploy.policy_commands.placement import PlacementQuery, show_placement
 from deploy.settings.application import Settings
@@ -65,7 +65,7 @@ class FakeCollector:
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
     FakeCollector.given = readings()
-    monkeypatch.setattr(registration, "ZooKeeperBookieCollector", FakeCollector)
+    monkeypatch.setattr(isolation_io, "ZooKeeperBookieCollector", FakeCollector)
     return FakeCollector
 
 

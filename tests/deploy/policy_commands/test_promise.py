@@ -13,7 +13,8 @@ from deploy.commands import pausing
 from deploy.policy_commands.placement import PromiseRequest, send_promise
 from deploy.settings.application import Settings
 from policies.decisions import Decision
-from policies.isolation import IsolationPolicy, IsolationSettings, IsolationState
+from policies.isolation import IsolationSettings, IsolationState
+from policies.isolation.policy import IsolationPolicy
 from policies.isolation.settings import RuleSet
 from policies.observations import Observation
 from policies.units import UserError

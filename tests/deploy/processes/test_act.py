@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
-from connectors.registration import ActuatorContext, PolicyConnectors
+from connectors.policy_io import ActuatorContext
+from connectors.registration import PolicyConnectors
 from deploy.processes import parts
 from deploy.processes.parts import Actuators, Connections
 from deploy.settings.application import Settings
@@ -129,7 +130,7 @@ def test_actuators_know_what_is_theirs_and_what_others_see_to(
         seen.append(context)
         yield from ()
 
-    connectors = PolicyConnectors(actuators=noted, acts_on=lambda _block, name, _cluster: name != "c3")
+    connectors = PolicyConnectors(actuators=noted, acts_with=("quotas",))
     monkeypatch.setattr(parts, "connectors_of", lambda _kind: connectors)
     settings = Settings.model_validate(
         {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": {"c1": QUOTAS, "c2": QUOTAS, "c3": KAFKA}}

@@ -11,11 +11,11 @@ from policies.sessions import (
     Ownerships,
     Recovery,
     SessionDecision,
-    SessionsPolicy,
     SessionsSettings,
     SessionsState,
     ZkSession,
 )
+from policies.sessions.policy import SessionsPolicy
 from tests.policies.virtual_run import START as START
 from tests.policies.virtual_run import VirtualRun, second_of
 from tests.policies.virtual_run import at as at

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.bookie_disks import registration
+from connectors.bookie_disks import io
 from connectors.bookie_disks.limits import (
     BrokerLimits,
     NamespaceLimits,
@@ -21,8 +21,9 @@ from connectors.bookie_disks.limits import (
 from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.registration import ActuatorContext, ClusterSources
+from connectors.policy_io import ActuatorContext
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.registration import ClusterSources
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
@@ -305,7 +306,7 @@ def test_a_failure_ends_in_status_though_no_limit_had_to_be_set(by: str) -> None
 
 def test_reports_go_to_the_audit_and_to_the_topic_of_the_last_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, topics = Bench("namespace").decide(g1=0.4, default=1.0), set[str]()
-    monkeypatch.setattr(registration, "PublishAdmin", lambda _: bench.pulsar.admin())
+    monkeypatch.setattr(io, "PublishAdmin", lambda _: bench.pulsar.admin())
 
     class Cluster(ClusterSources):
         publish: PublishSettings
@@ -315,7 +316,7 @@ def test_reports_go_to_the_audit_and_to_the_topic_of_the_last_reports(monkeypatc
     context = ActuatorContext(
         clusters, settings(), rest, str, lambda topic, *_: topics.add(topic), rest, CollectorRegistry(), *[rest] * 4
     )
-    assert list(registration.release_publishing(context)) == ["c1: publish limits are as before Headgate."]
+    assert list(io.release_publishing(context)) == ["c1: publish limits are as before Headgate."]
     assert topics == {"audit", "applied.reports"}
 
 

@@ -12,7 +12,7 @@ from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.isolation.groups import AdminRacks, ConflictError
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PulsarAdmin
+from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieRegistration
 from tests.connectors.isolation.quarantine.orders import registered
 

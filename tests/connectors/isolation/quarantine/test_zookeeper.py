@@ -11,7 +11,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.isolation import groups
 from connectors.isolation.groups import MAX_RACKS_BYTES, ConflictError, ZooKeeperRacks
-from connectors.zookeeper.session import NotConnectedError, ZooKeeperConnection
+from connectors.zookeeper.session import NotConnectedError
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.units import UserError
 
 RACKS = b'{"default":{"bk1:3181":{"rack":"/r1"}}}'

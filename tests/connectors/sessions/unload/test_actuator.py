@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from connectors.actuation.actuator import LoopTopics
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadSettings, UnloadWorker
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.registration import UnloadSettings
+from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis

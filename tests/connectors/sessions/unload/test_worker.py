@@ -16,14 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from connectors.actuation.worker import BrokerRateLimit
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PulsarAdmin
-from connectors.sessions.unload import (
-    Survey,
-    UnloadMetrics,
-    UnloadSettings,
-    UnloadWorker,
-    find_conclusion,
-)
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.sessions.registration import UnloadSettings
+from connectors.sessions.unload import Survey, UnloadMetrics, UnloadWorker, find_conclusion
 from policies.sessions.decisions import OwnershipDecision
 from policies.sessions.readings import UnloadOutcome
 from tests.connectors.actuation.virtual_clock import VirtualClock

@@ -15,7 +15,7 @@ from kafka.errors import KafkaTimeoutError, PolicyViolationError
 from prometheus_client import CollectorRegistry
 
 from connectors.kafka.cluster_client import KafkaBroker
-from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
 from connectors.throttle.quotas.worker import QuotaWorker

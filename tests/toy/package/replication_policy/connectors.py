@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.collection import PollMetrics, ticks
 from connectors.component import Component
 from connectors.kafka.connection import KafkaConnection
-from connectors.registration import ClusterSetting, CollectorContext, PolicyConnectors
+from connectors.policy_io import CollectorContext
+from connectors.registration import ClusterSetting, PolicyConnectors
 from policies.observations import Outcome, Reading
 from policies.units import PositiveDuration, parse_duration
 

@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from connectors.kafka.refused import RefusedRecordLog
 from connectors.redaction import secret
 from deploy.commands import options
+from deploy.commands.logs import set_up_logging
 from deploy.commands.terminal import show_progress
-from deploy.processes.logs import set_up_logging
 from tests.deploy.commands.test_terminal import SLOWED
 
 

@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.log_dirs import WatchedKafka
+from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
-from connectors.registration import ProbeContext
-from connectors.throttle import registration
+from connectors.policy_io import ProbeContext
+from connectors.throttle import io
 from connectors.throttle.quotas.reports import Released
 from policies.observations import Outcome
 from policies.throttle import ThrottleSettings
@@ -46,9 +45,9 @@ class Client:
 
 
 def check(monkeypatch: pytest.MonkeyPatch, rates: Mapping[Entity, int], **settings: Any) -> tuple[Outcome, str, str]:
-    monkeypatch.setattr(registration, "QuotaClient", lambda *_: Client(rates))
+    monkeypatch.setattr(io, "QuotaClient", lambda *_: Client(rates))
     kafka = WatchedKafka(bootstrap_servers="k:1")
-    found = registration._check_quotas(kafka, QuotaSettings.model_validate(settings))
+    found = io._check_quotas(kafka, QuotaSettings.model_validate(settings))
     return found.outcome, found.detail or "", "\n".join(found.remedies)
 
 
@@ -101,7 +100,7 @@ def test_the_doctor_names_a_stop_that_slows_headgate_itself(
         found_id = loop_id if kafka is loop else loop_id and "one"
         return SimpleNamespace(describe=lambda: None, close=lambda: None, cluster_id=found_id)
 
-    monkeypatch.setattr(registration, "ClusterClient", connect)
+    monkeypatch.setattr(io, "ClusterClient", connect)
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "hg", "password": "p"}
     loop = KafkaConnection.model_validate({"bootstrap_servers": "alias:1", "sasl": sasl})
     quotas = {"entities": [{"client_id": "default", "base": "10MB"}], "exclude": exclude}
@@ -109,7 +108,7 @@ def test_the_doctor_names_a_stop_that_slows_headgate_itself(
         kafka=WatchedKafka(bootstrap_servers="k:1"), setting=lambda kind: kind.model_validate(quotas)
     )
     context = ProbeContext("a", cast("Any", cluster), ThrottleSettings(), cast("Any", None), loop)
-    probes = [each for each in registration.CONNECTORS.probes(context) if each.asks == "own clients"]
+    probes = [each for each in io.list_probes(context) if each.asks == "own clients"]
     results = [each.ask() for each in probes]
     assert [(each.outcome, each.remedies) for each in results] == found
     assert [each.detail.startswith("the loop's topics are on this Kafka, too") for each in results] == [
@@ -135,8 +134,8 @@ def test_release_prints_what_it_did_and_ends_with_an_error_if_anything_is_left(
     results: tuple[Released, ...], forget: str | None, printed: list[str], refusal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = {name: SimpleNamespace(release=lambda *_, r=r: r) for name, r in zip("ab", results, strict=False)}
-    monkeypatch.setattr(registration, "_make_quota_workers", lambda *_, **__: workers)
-    released = registration.release_quotas(SimpleNamespace(), forget)  # type: ignore[arg-type]
+    monkeypatch.setattr(io, "_make_quota_workers", lambda *_, **__: workers)
+    released = io.release_quotas(SimpleNamespace(), forget)  # type: ignore[arg-type]
     if refusal:
         with pytest.raises(UserError, match=refusal):
             list(released)

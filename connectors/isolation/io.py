@@ -1,0 +1,260 @@
+"""The isolation policy's I/O: reads bookies, groups and affinity; puts unassigned bookies into quarantine."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import connectors.isolation.collector
+from connectors.actuation.actuator import Actuator
+from connectors.actuation.order_worker import ActionError
+from connectors.collection import PollMetrics, Probe, ProbeResult, ReadErrors
+from connectors.component import Component
+from connectors.isolation.collector import (
+    BookieCollector,
+    LeftSeconds,
+    PulsarBookieCollector,
+    ZooKeeperBookieCollector,
+    ZooKeeperPolicies,
+)
+from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
+from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
+from connectors.isolation.registration import WATCHED, WatchedBookies, WatchedPulsarBookies
+from connectors.policy_io import ActuatorContext, Clients, CollectorContext, ProbeContext
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.metadata import AffinityReader, parse_broker_groups
+from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.rest import PULSAR_READ_ERRORS
+from connectors.registration import ClusterSources
+from connectors.zookeeper.probes import acl_line, write_probes
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
+from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
+from policies.isolation import BookieQuarantine, IsolationSettings
+from policies.isolation.settings import Quarantine, RuleSet, Unaffine
+from policies.observations import Outcome, Reading
+
+_OVERLAPS_RIGHT_SINCE = {(3, 0): 12, (3, 3): 7, (4, 0): 5}
+"""The first patch of each release line that has pull request 24091. All lines from 4.1 on have it, no others do."""
+
+
+def check_rules(
+    admin: AdminApi, settings: IsolationSettings, name: str = "", cluster: ClusterSources | None = None
+) -> ProbeResult:
+    """Compare the settings with the broker that answers."""
+    try:
+        version, configuration = admin.version(), admin.runtime_configuration()
+    except PULSAR_READ_ERRORS.expected as error:
+        return failed_probe(admin.settings, error, "read the brokers' settings")
+    found = f"version {version}; policies.isolation.rules is {settings.rules.value}"
+    remedies = (
+        *_compare_rules(version, settings.rules),
+        *_compare_settings(configuration, settings),
+        *_compare_stores(configuration, f"clusters.{name}", cluster or ClusterSources()),
+    )
+    return ProbeResult(Outcome.ERROR if remedies else Outcome.OK, found, remedies)
+
+
+def _compare_rules(version: str, rules: RuleSet) -> Iterator[str]:
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,9}))?", version)
+    if numbers is None:
+        return
+    major, minor, patch = (int(number or 0) for number in numbers.groups())
+    fitting = RuleSet.LEGACY if (major, minor) < (2, 11) else RuleSet.CURRENT
+    if rules is not fitting:
+        why = (
+            "no released Pulsar has the strict rules"
+            if rules is RuleSet.STRICT
+            else f"these are the rules of {version}"
+        )
+        yield f"policies.isolation.rules: {fitting.value} ({why})"
+    elif fitting is RuleSet.CURRENT and (major, minor) < (4, 1):
+        first = _OVERLAPS_RIGHT_SINCE.get((major, minor))
+        if first is None or patch < first:
+            yield (
+                "upgrade the brokers to 3.0.12, 3.3.7, 4.0.5 or later: before, they choose other bookies where groups "
+                "overlap, so placements of such groups may be wrong"
+            )
+
+
+def _compare_settings(configuration: Mapping[str, str | None], settings: IsolationSettings) -> Iterator[str]:
+    is_strict = (configuration.get("strictBookieAffinityEnabled") or "").lower() == "true"
+    fitting = Unaffine.UNGROUPED if is_strict else Unaffine.ANY
+    if settings.unaffine is not fitting:
+        yield f"policies.isolation.unaffine: {fitting.value} (strictBookieAffinityEnabled is {str(is_strict).lower()})"
+    own, theirs = settings.broker_groups, parse_broker_groups(configuration)
+    if own and (set(own.primary), set(own.secondary)) != (set(theirs.primary), set(theirs.secondary)):
+        primary, secondary = (", ".join(groups) for groups in (theirs.primary, theirs.secondary))
+        fitting_groups = f"{{primary: [{primary}], secondary: [{secondary}]}}"
+        yield f"policies.isolation.broker_groups: {fitting_groups} (as the broker has)"
+
+
+def _compare_stores(configuration: Mapping[str, str | None], place: str, cluster: ClusterSources) -> Iterator[str]:
+    """Yield the settings of ZooKeepers that the brokers use beside their own and the cluster's settings lack."""
+    bookies, zookeeper = cluster.setting(WatchedBookies), cluster.zookeeper
+    if bookies is None or zookeeper is None:
+        return
+    own = _find_store(configuration, "metadataStoreUrl", "zookeeperServers")
+    store = _find_store(configuration, "configurationMetadataStoreUrl", "configurationStoreServers") or own
+    if store != own and cluster.configuration_store is None:
+        yield f"{place}.configuration_store: {{servers: '{store}'}} (the brokers' configurationMetadataStoreUrl)"
+    ledgers = _find_store(configuration, "bookkeeperMetadataServiceUri")
+    if not own or not ledgers:
+        return
+    hosts, _, root = ledgers.partition("/")
+    if bookies.ledgers is None and set(hosts.split(",")) != set(own.partition("/")[0].split(",")):
+        yield f"{place}.bookies.ledgers: {{servers: '{hosts}'}} (the brokers' bookkeeperMetadataServiceUri)"
+        return
+    path = f"/{root}".removeprefix((bookies.ledgers or zookeeper).chroot)
+    if path != bookies.ledgers_root:
+        yield f"{place}.bookies.ledgers_root: {path} (the brokers' bookkeeperMetadataServiceUri)"
+
+
+def _find_store(configuration: Mapping[str, str | None], *names: str) -> str:
+    """Return the first of these settings as `host:port,host:port/chroot`; empty if none names a ZooKeeper.
+
+    Pulsar writes `zk:host:port/chroot`, or the hosts alone; BookKeeper `zk+hierarchical://host:port;host:port/root`, or
+    `metadata-store:zk:host:port/root`.
+    """
+    for name in names:
+        address = (configuration.get(name) or "").strip().removeprefix("metadata-store:")
+        scheme, _, rest = address.rpartition("://")
+        if address and (not scheme or scheme.startswith("zk")):
+            address = rest if scheme else address.removeprefix("zk:")
+            return address.replace(";", ",").replace(" ", "").rstrip("/")
+    return ""
+
+
+def list_probes(context: ProbeContext) -> Iterator[Probe]:
+    """Yield the doctor's checks of a cluster."""
+    zookeeper, admin = context.clients.zookeeper(context.name), context.clients.pulsar(context.name)
+    bookies = context.cluster.setting(WatchedBookies)
+    if admin is not None and any(context.cluster.setting(kind) is not None for kind in WATCHED.values()):
+        check = partial(check_rules, admin, context.settings, context.name, context.cluster)
+        yield Probe(f"{context.name}: Pulsar", "the brokers' rules for bookies", check)
+    if context.settings.quarantine is not Quarantine.ON:
+        return
+    if bookies is not None and zookeeper is not None:
+        system, paths = f"{context.name}: ZooKeeper", (bookies.bookies_path,)
+        yield from write_probes(system, zookeeper, paths, "quarantine must")
+    elif context.cluster.setting(WatchedPulsarBookies) is not None and admin is not None:
+        yield superuser_probe(f"{context.name}: Pulsar", admin, "quarantine bookies")
+
+
+def list_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
+    """Yield remedies for a reading that is not `ok`."""
+    if reading.outcome is not Outcome.UNAUTHORIZED:
+        return
+    bookies = cluster.setting(WatchedBookies)
+    if bookies is not None and cluster.zookeeper is not None:
+        paths = {Bookies: bookies.ledgers_root, BookieRacks: bookies.bookies_path}
+        yield acl_line(cluster.zookeeper, paths.get(type(reading), "/admin"), "r")
+    elif cluster.pulsar is not None:
+        yield superuser_line(cluster.pulsar, "read bookies and policies")
+
+
+def make_collectors(context: CollectorContext) -> Iterator[Component]:
+    """Yield the collectors of a cluster."""
+    collector = open_collector(
+        context.name, context.cluster, context.clients, context.metrics, partial(context.sink, Bookies)
+    )
+    if collector is not None:
+        yield Component(f"bookie collector of {context.name}", collector.run)
+
+
+def open_collector(
+    name: str,
+    cluster: ClusterSources,
+    clients: Clients,
+    metrics: PollMetrics,
+    sink: Callable[[str], Callable[[Reading], None]],
+) -> BookieCollector[Any] | None:
+    """Return the collector of a cluster's bookies; None if the settings do not watch them.
+
+    Args:
+        sink: given the CloudEvents source of the readings, returns the function that publishes them.
+    """
+    zookeeper, pulsar = clients.zookeeper(name), clients.pulsar(name)
+    bookies, over_http = cluster.setting(WatchedBookies), cluster.setting(WatchedPulsarBookies)
+    if bookies is not None and zookeeper is not None:
+        ledgers, store = _open_others(name, cluster, clients)
+        publish = sink(connectors.isolation.collector.ZOOKEEPER_SOURCE)
+        return ZooKeeperBookieCollector(
+            name, bookies, zookeeper, publish, metrics, pulsar, ledgers=ledgers, store=store
+        )
+    if over_http is not None and pulsar is not None:
+        publish = sink(connectors.isolation.collector.PULSAR_SOURCE)
+        return PulsarBookieCollector(name, over_http, pulsar, publish, metrics)
+    return None
+
+
+def _open_others(
+    name: str, cluster: ClusterSources, clients: Clients
+) -> tuple[ZooKeeperSession | None, ZooKeeperSession | None]:
+    """Return the sessions of BookKeeper's own ZooKeeper and of the configuration store; None where it is the same."""
+    bookies, store = cluster.setting(WatchedBookies), cluster.configuration_store
+    ledgers = None if bookies is None or bookies.ledgers is None else clients.zookeeper(name, bookies.ledgers)
+    return ledgers, None if store is None else clients.zookeeper(name, store)
+
+
+def make_actuators(context: ActuatorContext) -> Iterator[Component]:
+    """Yield the actuator of the clusters that the settings let it act on."""
+    isolation: IsolationSettings = context.settings
+    stores = {name: opened for name in context.clusters if (opened := _open_stores(context, name)) is not None}
+    if stores:
+        topics, metrics = context.loop_topics(BookieQuarantine), QuarantineMetrics(context.registry)
+        audit = topics.reporter(context.publish)
+        workers = {
+            name: QuarantineWorker(name, racks, isolation.for_cluster(name), read_affinity, audit, metrics)
+            for name, (racks, read_affinity) in stores.items()
+        }
+        actuator = Actuator("quarantine actuator", "headgate-quarantine", topics, workers, BookieQuarantine)
+        yield Component("quarantine actuator", actuator.run, None, actuator.caught_up)
+
+
+def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callable[[], BookieAffinity]] | None:
+    """Return the store of a cluster's groups, and what reads its namespaces; None if quarantine is off there."""
+    cluster, clients = context.clusters[name], context.clients
+    if not context.settings.for_cluster(name).acts:
+        return None
+    bookies, session = cluster.setting(WatchedBookies), clients.zookeeper(name)
+    if bookies is not None and cluster.zookeeper is not None and session is not None:
+        _, configuration = _open_others(name, cluster, clients)
+        policies = ZooKeeperPolicies(name, session, configuration, clients.pulsar(name))
+        racks: RackStore = ZooKeeperRacks(
+            name,
+            cluster.zookeeper,
+            bookies_path=bookies.bookies_path,
+            ledgers_root=bookies.ledgers_root,
+            ledgers=bookies.ledgers,
+        )
+        return racks, partial(_read_affinity, policies.read, bookies.affinity_interval, ZOOKEEPER_READ_ERRORS)
+    admin, over_http = clients.pulsar(name), cluster.setting(WatchedPulsarBookies)
+    if over_http is not None and admin is not None:
+
+        def read(left_seconds: LeftSeconds) -> BookieAffinity:
+            return AffinityReader(admin, over_http.affinity_interval.total_seconds(), left_seconds).read(name)
+
+        racks = AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
+        return racks, partial(_read_affinity, read, over_http.affinity_interval, PULSAR_READ_ERRORS)
+    return None
+
+
+def _read_affinity(
+    read: Callable[[LeftSeconds], BookieAffinity], limit: timedelta, errors: ReadErrors
+) -> BookieAffinity:
+    """Read the affinity for an action.
+
+    Raises:
+        ActionError: it cannot be read, or not as a whole.
+    """
+    until = time.monotonic() + limit.total_seconds()
+    try:
+        reading = read(lambda: until - time.monotonic())
+    except errors.expected as error:
+        raise ActionError(str(errors.failure(error)["detail"])) from None
+    if reading.detail is not None and reading.outcome is Outcome.OK:
+        raise ActionError(reading.detail)
+    return reading
