@@ -1,7 +1,11 @@
 """The generated files of docker/ have what they should, and Compose finds what it mounts."""
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import yaml
 
 from connectors.kafka.topics import RUN_PARTS, rights_of
@@ -40,6 +44,36 @@ def test_compose_mounts_only_what_is_there() -> None:
     assert len(files) >= 7
     assert [each for each in files if not (ROOT / "docker" / each).resolve().exists()] == []
     assert set(mounted) - set(files) == set(compose["volumes"])
+
+
+def test_what_alertmanager_sends_to_people_is_printed_by_a_service_of_compose() -> None:
+    receivers = yaml.safe_load((ROOT / "docs/reference/alertmanager.yaml").read_text())["receivers"]
+    urls = [each["url"] for receiver in receivers for each in receiver.get("webhook_configs", ())]
+    service = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["notifications"]
+    assert service["network_mode"] == "service:alertmanager", "whose 127.0.0.1 it is"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    alert = {"status": "firing", "labels": {"severity": "critical", "alertname": "log-dir-offline", "subject": "a/1"}}
+    with (
+        subprocess.Popen(
+            [sys.executable, ROOT / "docker/notifications.py", str(port)], stdout=subprocess.PIPE, text=True
+        ) as printing,
+        httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client,
+    ):
+        try:
+            for url in urls:
+                assert ":5001/" in url
+                sent = client.post(
+                    url.replace("5001", str(port)),
+                    json={"alerts": [{**alert, "annotations": {"summary": "it is away"}}]},
+                )
+                assert sent.status_code == 204
+        finally:
+            printing.terminate()
+        assert printing.stdout is not None
+        assert printing.stdout.read().splitlines() == [
+            f"{name}: firing critical log-dir-offline a/1: it is away" for name in ("pager", "tickets")
+        ]
 
 
 def test_the_dashboards_ask_the_source_that_compose_provides() -> None:
