@@ -11,17 +11,19 @@ With two interpreters and the plugin's jar at hand, this takes about 13 minutes;
 
 import argparse
 import json
+import math
 import secrets
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.processes import cpu_seconds
+from bench.turns import Figures, table
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
@@ -74,23 +76,6 @@ class Contender:
         return cls(name, int(interval or 0))
 
 
-@dataclass(frozen=True)
-class Round:
-    """The measurements of one fill; None for an event that did not happen."""
-
-    contender: str
-    number: int
-    throttled_seconds: float | None
-    """From crossing the limit to the first throttle of a producer."""
-    past_limit_bytes: int
-    announced_seconds: float
-    """The longest throttle time of a producer."""
-    died: tuple[int, ...]
-    recovery_seconds: float | None
-    """From the freed space to the full rate."""
-    cpu_seconds_per_minute: float | None
-
-
 class Field(NamedTuple):
     """The servers of a round."""
 
@@ -112,34 +97,35 @@ def main() -> None:
     given = parser.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
-    rounds: list[Round] = []
+    columns: dict[str, Figures] = {}
     for contender in given.only:
         many = contender.name in ("plugin", "headgate", "headgate+none") and contender.interval_seconds < 60
-        count = given.rounds if many else 1
-        for result in _contend(contender, count):
-            rounds.append(result)
-            print(json.dumps(asdict(result)), flush=True)
-    print(_table(given.only, rounds))
+        rounds = list(_contend(contender, given.rounds if many else 1))
+        columns[str(contender)] = {what: statistics.median(each[what] for each in rounds) for what in rounds[0]}
+    print(table(columns))
 
 
-def _contend(contender: Contender, rounds: int) -> Iterator[Round]:
-    """Run all rounds on the same brokers; on new ones after a broker has died."""
+def _contend(contender: Contender, rounds: int) -> Iterator[Figures]:
+    """Run and print all rounds on the same brokers; on new ones after a broker has died."""
     done = 0
     while done < rounds:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
             with Load(field.cluster.servers, TOPIC, LOAD) as load:
                 while done < rounds and not field.cluster.dead():
                     done += 1
-                    yield _round(contender, done, field, load)
+                    found = _round(field, load)
+                    print(contender, done, json.dumps(found), flush=True)
+                    yield found
             for line in _last_words(field.cluster):
                 print(line)
 
 
-def _round(contender: Contender, number: int, field: Field, load: Load) -> Round:
+def _round(field: Field, load: Load) -> Figures:
+    """Measure one fill; NaN for an event that did not happen."""
     cluster = field.cluster
     cluster.retain(-1)
     before, throttles, cpu = time.monotonic(), len(load.throttled), field.cpu_seconds()
-    recovery_seconds = None
+    recovery_seconds = math.nan
     with Recorder(cluster, load, quotas=False) as recorder:
 
         def crossed_at() -> float | None:
@@ -157,23 +143,21 @@ def _round(contender: Contender, number: int, field: Field, load: Load) -> Round
             recovery_seconds = _recovery(cluster, recorder)
         crossed, throttled = crossed_at(), throttled_at()
     minutes = (time.monotonic() - before) / 60
-    return Round(
-        contender=str(contender),
-        number=number,
-        throttled_seconds=round(throttled - crossed, 2) if crossed and throttled else None,
-        past_limit_bytes=past,
-        announced_seconds=max((seconds for _, seconds in load.throttled[throttles:]), default=0.0),
-        died=tuple(sorted(cluster.dead())),
-        recovery_seconds=recovery_seconds,
-        cpu_seconds_per_minute=round((field.cpu_seconds() - cpu) / minutes, 1) or None,
-    )
+    return {
+        "crossed to throttled, s": throttled - crossed if crossed and throttled else math.nan,
+        "written past the limit, MB": past / MEGABYTE,
+        "longest throttle told, s": max((seconds for _, seconds in load.throttled[throttles:]), default=0.0),
+        "dead brokers": len(cluster.dead()),
+        "space back to full rate, s": recovery_seconds,
+        "CPU s a minute": (field.cpu_seconds() - cpu) / minutes,
+    }
 
 
-def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
-    """Return the seconds from the freed space to the full rate; None if it was not reached in time."""
+def _recovery(cluster: FillCluster, recorder: Recorder) -> float:
+    """Return the seconds from the freed space to the full rate; NaN if it was not reached in time."""
     enough = LIMIT * (1 + MARGIN)
     if not await_or_death(cluster, lambda: recorder.samples[-1].least_free > enough, 20):
-        return None
+        return math.nan
     back = next(i for i in range(len(recorder.samples) - 1, -1, -1) if recorder.samples[i].least_free <= enough) + 1
     since = recorder.samples[min(back, len(recorder.samples) - 1)].at
 
@@ -183,7 +167,7 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float | None:
         return recorder.samples[last].at - since >= 2 and rate_at(recorder.samples, last, 2) >= FULL * LOAD
 
     if not await_or_death(cluster, full, RECOVER_SECONDS):
-        return None
+        return math.nan
     return round(recorder.samples[-1].at - 2 - since, 1)  # the window began two seconds before
 
 
@@ -246,43 +230,6 @@ def _last_words(cluster: FillCluster) -> list[str]:
         telling = (next((line for line in lines if sign in line), None) for sign in FATAL_SIGNS)
         words += [f"broker {broker}: {line}" for line in dict.fromkeys(telling) if line]
     return words
-
-
-def _table(contenders: Sequence[Contender], rounds: Sequence[Round]) -> str:
-    head = (
-        "| who, looks every | rounds | crossed → throttled, s | written past the limit, MB | longest throttle told, s "
-        "| rounds with a dead broker | space back → full rate, s | CPU s a minute |"
-    )
-    lines = [head, "|" + "---|" * 8]
-    for contender in contenders:
-        own = [r for r in rounds if r.contender == str(contender)]
-        if own:
-            lines.append("| " + " | ".join(_row(contender, own)) + " |")
-    return "\n".join(lines)
-
-
-def _row(contender: Contender, rounds: Sequence[Round]) -> Iterator[str]:
-    name = contender.name.replace("+quota", " on top of a quota").replace("+none", " with `max_told_wait: none`")
-    yield f"{name}, {contender.interval_seconds} s" if contender.interval_seconds else name
-    yield str(len(rounds))
-    yield _spread([r.throttled_seconds for r in rounds], "never")
-    yield _spread([r.past_limit_bytes / MEGABYTE for r in rounds], "-")
-    yield _spread([r.announced_seconds for r in rounds if r.announced_seconds], "-")
-    yield f"{sum(bool(r.died) for r in rounds)} of {len(rounds)}"
-    yield (
-        _spread([r.recovery_seconds for r in rounds if not r.died], f"not within {RECOVER_SECONDS:.0f}")
-        if any(not r.died for r in rounds)
-        else "-"
-    )
-    cpu = [r.cpu_seconds_per_minute for r in rounds if r.cpu_seconds_per_minute is not None]
-    yield f"{statistics.mean(cpu):.0f}" if cpu else ("in the brokers" if contender.name == "plugin" else "-")
-
-
-def _spread(values: Sequence[float | None], absent: str) -> str:
-    """Format each round's value, sorted; name missing ones."""
-    ordered = sorted(value for value in values if value is not None)
-    said = [f"{value:,.1f}" for value in ordered]
-    return ", ".join([*said, *[absent] * (len(values) - len(ordered))]) or "-"
 
 
 if __name__ == "__main__":

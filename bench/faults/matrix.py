@@ -1,10 +1,11 @@
 """Runs a plan of faults, one after the other, and reports the result of each."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -22,50 +23,39 @@ _TOLD_SECONDS = 120.0
 """The record of a batch is written within this time."""
 
 
-@dataclass
-class Row:
-    """The results of one kind of fault."""
+class Fault(NamedTuple):
+    """The result of one injected fault."""
 
-    injected: int = 0
-    recovered: list[float] = field(default_factory=list)
-    """Seconds from the end of the harm until everything was decided, shown and carried out correctly."""
+    name: str
+    seconds: float | None = None
+    """From the end of the harm until everything was decided, shown and carried out correctly; None: never."""
     lost: int = 0
     wrong: int = 0
 
 
 @dataclass
 class Result:
-    """The results of all faults."""
+    """The results of all faults, in the order in which they were injected."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    """Sorted as the faults were injected."""
 
     @property
     def table(self) -> Table:
-        """The results as a table for people."""
+        """The results by kind as a table for people."""
         table = Table("fault", "injected", "recovered", "p50 s", "max s", "lost", "wrong")
-        for name, row in self.rows.items():
-            table.add_row(name, *_cells(row))
+        for name in dict.fromkeys(fault.name for fault in self.faults):
+            table.add_row(name, *_cells([fault for fault in self.faults if fault.name == name]))
         table.add_section()
-        table.add_row("all", *_cells(_sum(self.rows.values())))
+        table.add_row("all", *_cells(self.faults))
         return table
 
 
-def _sum(rows: Iterable[Row]) -> Row:
-    total = Row()
-    for row in rows:
-        total.injected += row.injected
-        total.recovered += row.recovered
-        total.lost += row.lost
-        total.wrong += row.wrong
-    return total
-
-
-def _cells(row: Row) -> Sequence[str]:
-    times = row.recovered
-    p50, longest = (f"{median(times):.1f}", f"{max(times):.1f}") if times else ("", "")
-    return (str(row.injected), str(len(times)), p50, longest, str(row.lost), str(row.wrong))
+def _cells(faults: Sequence[Fault]) -> Iterator[str]:
+    times = [fault.seconds for fault in faults if fault.seconds is not None]
+    yield from (str(len(faults)), str(len(times)))
+    yield from (f"{median(times):.1f}", f"{max(times):.1f}") if times else ("", "")
+    yield from (str(sum(fault.lost for fault in faults)), str(sum(fault.wrong for fault in faults)))
 
 
 def plan(count: int, seed: int, *, has_small_disk: bool, has_clocks: bool = True, only: str = "") -> list[Kind]:
@@ -114,20 +104,17 @@ class Matrix:
         """
         self._settle("at the beginning", time.monotonic(), begins_anew=True)
         for number, kind in enumerate(kinds, 1):
-            row = self.result.rows.setdefault(kind.name, Row())
-            row.injected += 1
             time.sleep(self._harm.random.uniform(0, _LONGEST_WAIT_SECONDS))
             try:
                 seconds, faulty = self._injected(kind)
             except AssertionError as error:
                 self.result.complaints.append(f"{number}. {kind.name}: {error}")
                 self._told(f"{number:4} {kind.name}: {error}")
+                self.result.faults.append(Fault(kind.name))
                 if not self._is_repaired(kind):
                     break
                 continue
-            row.recovered.append(seconds)
-            row.lost += len(faulty.lost)
-            row.wrong += len(faulty.wrong)
+            self.result.faults.append(Fault(kind.name, seconds, len(faulty.lost), len(faulty.wrong)))
             self._complain(f"{number}. {kind.name}", faulty)
             self._told(f"{number:4} {kind.name}: {self._came_of_it(seconds, faulty)}")
         return self.result
