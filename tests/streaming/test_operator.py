@@ -246,13 +246,6 @@ def test_a_bad_record_changes_no_decision(value: bytes | None, reason: str) -> N
     assert replace_letters(with_it.key_state) == replace_letters(without.key_state)
 
 
-@pytest.mark.parametrize("appended_ms", [2**62, -(2**62), 253_402_300_800_000], ids=["far", "long ago", "year 10000"])
-def test_a_time_of_append_that_is_none_does_not_stop_the_query(appended_ms: int) -> None:
-    (out,) = Query().run(Batch(1, [row(event(READING), appended_ms=appended_ms)]))
-    assert out.topic == "headgate.dead-letters"
-    assert json.loads(out.value)["data"]["reason"] == "invalid"
-
-
 @pytest.mark.parametrize(
     "cut", [{"bytes": 20_000_000, "sha256": "ab"}, Row(bytes=20_000_000, sha256="ab")], ids=["dict", "row"]
 )
@@ -262,11 +255,6 @@ def test_of_a_record_too_large_to_leave_the_jvm_its_head_size_and_sum_are_told(c
     letter = DeadLetter.model_validate(json.loads(out.value)["data"])
     assert (letter.reason, letter.value_bytes, letter.value_sha256) == ("too_large", 20_000_000, "ab")
     assert letter.detail.startswith("20000000 bytes, more than")
-
-
-def test_repeated_dead_letters_have_the_same_id() -> None:
-    record = row(b"garbage", offset=7)
-    assert Query().run(Batch(1, [record])) == Query().run(Batch(99, [record]))
 
 
 # Clusters that are watched no longer, and names that never were
@@ -290,15 +278,6 @@ def test_a_cluster_that_left_the_settings_ends_with_its_next_timer() -> None:
     reloaded = Query(query.kept, query.timers, to_millis(at(0)), clusters=frozenset({"orders"}))
     assert reloaded.run(Batch(60)) == []
     assert reloaded.kept is None
-
-
-def test_what_was_left_out_of_names_that_nobody_watches_is_counted_by_the_timer() -> None:
-    query = Query(clusters=frozenset({"orders"}), key=("throttle", ""))
-    forged = [row(event(READING), offset=n, appended_ms=to_millis(at(0))) for n in range(30)]
-    out = query.run(Batch(0, forged))
-    assert {letter["reason"] for letter in data(out, "dead-letters")} == {"unknown-cluster"}
-    (counted,) = data(query.run(Batch(60)), "dead-letters")
-    assert counted["count"] == 25
 
 
 @pytest.mark.parametrize("by", ["the timer", "a record"])
