@@ -151,6 +151,10 @@ class Decision(BaseModel):
         """Return the value that is set, if the decision itself records it; None if the actuators' reports do."""
         return None
 
+    def runbook_values(self) -> Mapping[str, str]:
+        """Return values for the commands of an alert's runbook, for alerts that have no other value of these names."""
+        return {}
+
     def record_key(self) -> str:
         """The Kafka record's key; the compacted topic keeps the latest decision per key."""
         return self.subject

@@ -46,6 +46,11 @@ class Policy(Protocol[State]):
         ...
 
 
+class _Words(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
 @dataclass(frozen=True, slots=True)
 class AlertKind:
     """An alert that a policy may raise, with its runbook, which is empty if the meaning says all."""
@@ -61,6 +66,14 @@ class AlertKind:
     """What an operator does about it, in sentences."""
     ends: str = ""
     """When the alert ends, in one sentence."""
+    commands: tuple[str, ...] = ()
+    """Lines for a shell that carry `remedy` out. A name in braces stands for a label of the alert, for `cluster`,
+    `subject`, the `servers` of the watched Kafka, or a decision's `runbook_values`."""
+
+    def lines(self, values: Mapping[str, str]) -> tuple[str, ...]:
+        """Return `commands` for these values, quoted for a shell; a name without a value stays, in capitals."""
+        words = _Words((name, quote(value)) for name, value in values.items())
+        return tuple(line.format_map(words) for line in self.commands)
 
     def command(self, cluster: str, subject: str) -> str:
         """Return the command to verify one alert, quoted for a shell; empty without a runbook."""
@@ -171,8 +184,9 @@ HOST_ALERT_KINDS = (
         "clusters are not affected.",
         "headgate alerts",
         "The summary has the error and its place. Report it with the dead letters of the cluster (reason "
-        "`policy-failed`). If the values that are set are wrong meanwhile, run `headgate act --release`.",
+        "`policy-failed`). If the values that are set are wrong meanwhile, the command puts those from before back.",
         "The policy has stepped without an error, or 10 min after the last refused reading.",
+        ("headgate pause {policy} {cluster} --release --yes",),
     ),
     AlertKind(
         READINGS_REFUSED,

@@ -5,7 +5,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -211,7 +211,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
         if as_json:
             typer.echo(json.dumps(explained.as_json(), ensure_ascii=False))
         else:
-            console.print(explanation_view(explained), "")
+            console.print(explanation_view(explained), "", crop=False)
 
 
 def _find_needs(settings: Settings) -> dict[tuple[str, str], str]:
@@ -219,16 +219,29 @@ def _find_needs(settings: Settings) -> dict[tuple[str, str], str]:
 
 
 def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
-    """Add the present wanted and set values to each decision that is not an alert."""
+    """Add the present wanted and set values to each decision, and to an alert the values of its runbook."""
     known = DecisionsInForce(needs=_find_needs(settings))
     with InForceReader(settings.loop_kafka(), settings.topics.prefix, known) as reader:
-        in_force = {(each.policy, each.cluster): each for each in reader.now().in_force(now)}
+        decided = reader.now()
+    in_force = {(each.policy, each.cluster): each for each in decided.in_force(now)}
     return [
-        each
+        replace(each, runbook_values=_runbook_values(each.decision, settings, decided.decisions()))
         if "alert" in each.decision
         else replace(each, in_force=in_force.get((each.decision["policy"], each.decision["cluster"])))
         for each in found
     ]
+
+
+def _runbook_values(alert: dict[str, Any], settings: Settings, decisions: Iterable[Decision]) -> dict[str, str]:
+    """Return the alert's labels, the address of its Kafka, and the values of its policy's decisions on the cluster."""
+    cluster = settings.clusters.get(alert["cluster"])
+    servers = {} if cluster is None or cluster.kafka is None else {"servers": ",".join(cluster.kafka.servers())}
+    about = {name: alert[name] for name in ("policy", "cluster", "subject")}
+    values = {**about, **alert["labels"], **servers}
+    for decision in decisions:
+        if (decision.policy, decision.cluster) == (alert["policy"], alert["cluster"]):
+            values = {**decision.runbook_values(), **values}
+    return values
 
 
 def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> None:

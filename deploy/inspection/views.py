@@ -57,6 +57,8 @@ class Explanation:
     the last one or changes too little."""
     in_force: InForce | None = None
     """The wanted and the set values; None for an alert, and without an actuator."""
+    runbook_values: Mapping[str, str] = field(default_factory=dict)
+    """For the commands of an alert."""
 
     @property
     def missing(self) -> list[str]:
@@ -357,7 +359,7 @@ def explanation_view(explained: Explanation) -> RenderableType:
         *(Text(f"{word}: {meaning}", "dim") for word, meaning in _meanings(explained)),
     ]  # fmt: skip
     sections: dict[str, Iterable[RenderableType]] = {
-        "what to do": _runbook(decision),
+        "what to do": _runbook(explained),
         "numbers": number_tables(explained.numbers),
         "rests on": _observations(explained),
         "carried out": _reports(explained),
@@ -365,18 +367,33 @@ def explanation_view(explained: Explanation) -> RenderableType:
     for title, found_there in sections.items():
         body = list(found_there) or ([] if title in _MAY_BE_MISSING else ["none recorded"])
         if body:
-            lines += ["", Text(title, "dim"), Padding.indent(Group(*body), 2)]
+            lines += ["", Text(title, "dim"), *map(_indent, body)]
     return Group(*lines)
 
 
-def _runbook(decision: dict[str, Any]) -> Iterator[RenderableType]:
+def _command(line: str) -> Text:
+    """Return a command that no wrapped line keeps from being pasted."""
+    return Text(complete_commands(line), no_wrap=True, overflow="ignore")
+
+
+def _indent(part: RenderableType) -> RenderableType:
+    # Padding would crop a command at the terminal's width.
+    if isinstance(part, Text) and part.no_wrap:
+        return Text("  ", no_wrap=True, overflow="ignore").append(part)
+    return Padding.indent(part, 2)
+
+
+def _runbook(explained: Explanation) -> Iterator[RenderableType]:
     """Yield what to do about an alert, if it fires."""
+    decision = explained.decision
     kind = alert_kind(decision["policy"], decision.get("alert", ""))
     if kind is None or not kind.remedy or decision.get("status") != AlertStatus.FIRING:
         return
-    command = complete_commands(kind.command(decision["cluster"], decision["subject"]))
-    yield from (Text(f"means: {kind.meaning}"), Text(f"verify: {command}"))
-    yield from (Text(f"do: {kind.remedy}"), Text(f"ends: {kind.ends}"))
+    yield Text(f"means: {kind.meaning}")
+    yield _command(f"verify: {kind.command(decision['cluster'], decision['subject'])}")
+    yield Text(f"do: {kind.remedy}")
+    yield from map(_command, kind.lines(explained.runbook_values))
+    yield Text(f"ends: {kind.ends}")
 
 
 def _table(*columns: str) -> Table:

@@ -29,6 +29,12 @@ from policies.units import agreeing, counted, format_duration, human_rate
 # The alerts of the bookie-disks policy, each with its runbook.
 
 _EXPLAIN = "headgate explain {subject}"
+_RETENTION = (
+    "# of the namespace that grows; first the present one, to set it back later:",
+    "pulsar-admin namespaces get-retention {namespace}",
+    "pulsar-admin namespaces set-retention {namespace} --time 1h --size 1G",
+)
+_REST = "curl -X PUT http://{bookie_http}/api/v1/bookie"
 _FREE = "Delete backlog and shorten retention while the bookie still compacts (below 0.90 used), or add bookies."
 
 ALERTS = (
@@ -39,6 +45,7 @@ ALERTS = (
         _EXPLAIN,
         f"{_FREE} Beyond its thresholds a bookie frees only entry logs without live data.",
         "The dir has the hard limit and `recovery_margin` free again.",
+        _RETENTION,
     ),
     AlertKind(
         BELOW_SOFT := "bookie-disk-below-soft-limit",
@@ -47,6 +54,7 @@ ALERTS = (
         _EXPLAIN,
         _FREE,
         "The dir has the soft limit and `recovery_margin` free again.",
+        _RETENTION,
     ),
     AlertKind(
         FILLS_SOON := "bookie-disk-fills-soon",
@@ -55,6 +63,7 @@ ALERTS = (
         _EXPLAIN,
         f"Find the namespace that grows. {_FREE}",
         "The dir has a quarter more time than `time_to_full_alert`, or no longer fills.",
+        _RETENTION,
     ),
     AlertKind(
         UNREAD := "bookie-disks-unread",
@@ -70,10 +79,10 @@ ALERTS = (
         "A bookie is read-only: it takes no new data.",
         _EXPLAIN,
         "The alert names the cause. `full`: add space, or add bookies. `kept`: it has room again and did not return; "
-        "set it writable by its REST state, or restart it. It returns by itself below `diskUsageLwmThreshold`. "
-        "`by_hand`: "
-        "ask who did it, then set it writable by its REST state, or remove `forceReadOnlyBookie`.",
+        "set it writable by the command, or restart it. It returns by itself below `diskUsageLwmThreshold`. `by_hand`: "
+        "ask who did it, then set it writable by the command, or remove `forceReadOnlyBookie`.",
         "The bookie is writable, or gone.",
+        (f"{_REST}/state/readonly \\\n  -H 'Content-Type: application/json' -d '{{{{\"readOnly\":false}}}}'",),
     ),
     AlertKind(
         THRESHOLDS := "bookie-thresholds-unknown",
@@ -90,8 +99,9 @@ ALERTS = (
         "A ledger dir is so full that its bookie suspends compaction: deleting data may free no space.",
         _EXPLAIN,
         "Deleting data frees only entry logs without live data now. Give the bookie more disk, or raise its "
-        "compaction thresholds for the time of the clean-up and trigger a collection (`PUT /api/v1/bookie/gc`).",
+        "compaction thresholds for the time of the clean-up and trigger a collection by the command.",
         "The dir has the free share at which the bookie compacts, and `recovery_margin`.",
+        (f"{_REST}/gc",),
     ),
     AlertKind(
         WITHOUT_EFFECT := "publish-without-effect",

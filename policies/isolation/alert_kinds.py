@@ -16,6 +16,7 @@ from policies.units import counted
 _EXPLAIN = "headgate explain {subject}"
 _PLACEMENT = "headgate placement --cluster {cluster}"
 _DOCTOR = "headgate doctor --part collect-isolation"
+_SET_RACK = "pulsar-admin bookies set-bookie-rack --bookie {bookie} --group {group} --rack {rack}"
 
 ALERTS = (
     AlertKind(
@@ -23,9 +24,10 @@ ALERTS = (
         (Severity.WARNING, Severity.CRITICAL),
         "A writable bookie is in no group; critical while isolated namespaces can place data on it.",
         _EXPLAIN,
-        "Give the bookie its group and rack (`pulsar-admin bookies set-bookie-rack`), or stop it. With quarantine "
-        "on, Headgate puts it into a group that no namespace uses.",
+        "Give the bookie its group and rack, or stop it. With quarantine on, Headgate puts it into a group that no "
+        "namespace uses.",
         "The bookie is in a group, or no longer registered.",
+        (_SET_RACK,),
     ),
     AlertKind(
         IDLE := "unassigned-bookie-idle",
@@ -34,6 +36,7 @@ ALERTS = (
         _EXPLAIN,
         "Give the bookie its group before it becomes writable, or remove its registration.",
         "The bookie is in a group, or gone.",
+        (_SET_RACK,),
     ),
     AlertKind(
         MISSING := "group-member-missing",
@@ -42,6 +45,7 @@ ALERTS = (
         _EXPLAIN,
         "Start the bookie again. If it is gone for good, decommission it, and delete its rack info.",
         "The bookie is registered again, or in no group any more.",
+        ("# only if it is gone for good:", "pulsar-admin bookies delete-bookie-rack --bookie {bookie}"),
     ),
     AlertKind(
         LEAK := "isolation-leak",
@@ -119,6 +123,7 @@ ALERTS = (
         "The actuator's report names the obstacle: no group exists, `max_quarantined` is reached, or the write "
         "fails. Repair it, or put the bookie into a group by hand.",
         "The bookie is in a group, or no longer registered.",
+        (_SET_RACK,),
     ),
 )
 

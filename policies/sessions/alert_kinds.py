@@ -5,6 +5,7 @@ from policies.policy import AlertKind
 
 _EXPLAIN = "headgate explain {subject}"
 _DOCTOR = "headgate doctor --part collect-sessions"
+_UNLOAD = ("bundle={bundle}", 'pulsar-admin namespaces unload "${{bundle%/*}}" --bundle "${{bundle##*/}}"')
 
 ALERTS = (
     AlertKind(
@@ -63,19 +64,24 @@ ALERTS = (
         (Severity.CRITICAL,),
         "Two members claim one bundle.",
         _EXPLAIN,
-        "The member whose session holds the node keeps the bundle. Unload it on the other one (`pulsar-admin "
-        "namespaces unload --bundle`), if the actuator reports that it is contested.",
+        "The member whose session holds the node keeps the bundle. Unload it, if the actuator reports that it is "
+        "contested.",
         "One of the two has released the bundle.",
+        _UNLOAD,
     ),
     AlertKind(
         ORPHAN := "orphan-bundle",
         (Severity.WARNING,),
         "A bundle has had no owner for `orphan_after`.",
         _EXPLAIN,
-        "Look up one of its topics, which lets a broker take it (`pulsar-admin topics lookup`). If that fails, look "
-        "at the load manager's log.",
+        "Look up one of its topics, which lets a broker take it. If that fails, look at the load manager's log.",
         "A reading shows an owner, or newer bundles that cover its range. A bundle that nobody has owned for an hour "
         "counts as deleted, unless a broker is to own it again.",
+        (
+            "bundle={bundle}",
+            'pulsar-admin topics list "${{bundle%/*}}" --bundle "${{bundle##*/}}"',
+            "pulsar-admin topics lookup {topic}",
+        ),
     ),
     AlertKind(
         NOT_EPHEMERAL := "bundle-not-ephemeral",
@@ -99,9 +105,9 @@ ALERTS = (
         (Severity.WARNING,),
         "A heartbeat or SLA monitor bundle is owned by another member than the one that it names.",
         _EXPLAIN,
-        "Unload the bundle at the member that owns it (`pulsar-admin namespaces unload --bundle`): the member that it "
-        "names may fail at each start until then.",
+        "Unload the bundle: the member that it names may fail at each start until then.",
         "The member that it names owns it, or nobody.",
+        _UNLOAD,
     ),
     AlertKind(
         HIDDEN := "ownership-hidden",

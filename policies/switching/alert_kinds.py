@@ -97,8 +97,8 @@ ALERTS = (
         (Severity.CRITICAL,),
         "Brokers write to a cluster whose ids lie below those that they got from another one.",
         _STATUS,
-        "To advance is to create `<ledgers root>/idgen-long/HOB-…` in the ZooKeeper of that cluster. A client that "
-        "stays connected keeps its old ids, so each broker must open a new one.",
+        "To advance is to create that `HOB` below `<ledgers root>/idgen-long` in the ZooKeeper of that cluster. A "
+        "client that stays connected keeps its old ids, so each broker must open a new one.",
         "The cluster's ids lie above those of all others, and for `ack_timeout` no client has taken a lower one.",
     ),
     AlertKind(

@@ -32,13 +32,15 @@ _INHIBITIONS = (Inhibition(kinds.HALTED, (kinds.BLOCKED, kinds.DEGRADED)),)
 
 
 def _add_holds(alert: AlertKind) -> AlertKind:
-    """Begin the runbook of an alert with what ends each of its holds."""
+    """Begin the runbook of an alert with what ends each of its holds, and add the commands that it names."""
     ways = (
         f"If {hold.when}{'' if hold.bound == 'none' else f' (for {hold.bound})'}: {hold.ends_with}."
         for hold in kinds.HOLDS
         if hold.alert == alert.name
     )
-    return replace(alert, remedy=" ".join([*ways, alert.remedy]))
+    remedy = " ".join([*ways, alert.remedy])
+    ending = [each for each in ("resume", "pause", "abort", "rollback", "end") if f"`{each}`" in remedy]
+    return replace(alert, remedy=remedy, commands=tuple(f"headgate switch {e} --cluster {{cluster}}" for e in ending))
 
 
 def _build(cluster: str, settings: SwitchingSettings) -> Policy[SwitchingState]:

@@ -56,6 +56,24 @@ if TYPE_CHECKING:  # commands that list the alerts judge nothing
 # The alerts of the throttle policy, each with its runbook.
 
 _EXPLAIN = "headgate explain {cluster}"
+_CONFIGS = "kafka-configs.sh --bootstrap-server {servers} \\\n  "
+_SHORTEN = (
+    "# its retention now, to set it back later:",
+    f"{_CONFIGS}--describe --entity-type topics --entity-name {{topic}}",
+    "# keep one hour of it:",
+    f"{_CONFIGS}--alter --entity-type topics --entity-name {{topic}} \\\n  --add-config retention.ms=3600000",
+    "# within five minutes its size falls, then the free space, and the alert ends:",
+    "kafka-log-dirs.sh --bootstrap-server {servers} --describe \\\n  --broker-list {broker} --topic-list {topic}",
+    "headgate status --cluster {cluster}",
+)
+_SHORTENED = (
+    "The commands shorten the retention of the largest topic on the volume that decides the factor; where the brokers "
+    "want a login, add `--command-config FILE`. Kafka deletes whole segments, and looks for old ones every five "
+    "minutes (`log.retention.check.interval.ms`). Once there is room, set the retention back, or delete it "
+    "(`--delete-config retention.ms`) if the topic had none of its own."
+)
+_OF_CLIENT = " \\\n  --entity-type clients --entity-name {client_id}"
+_FORGET = "headgate forget --cluster {cluster} --broker {broker} --log-dir {log_dir}"
 
 ALERTS = (
     AlertKind(
@@ -63,19 +81,20 @@ ALERTS = (
         (Severity.CRITICAL,),
         "A volume is at or below its hard limit: producers should stop.",
         _EXPLAIN,
-        "Free space on the volume, or add brokers or disks: shorten the retention of its largest topics "
-        "(`kafka-configs.sh --alter --add-config retention.ms=…`), or move partitions away. Producers stay stopped "
-        "until then, if an actuator is set. If the log dir or its broker is gone for good, `headgate forget --cluster "
-        "… --broker … --log-dir …` ends the hold. Do not pause with --release: it opens the gate of a full disk.",
+        f"Free space on the volume, or add brokers or disks. {_SHORTENED} Producers stay stopped until then, if an "
+        "actuator is set. If the log dir or its broker is gone for good, the last command ends the hold. Do not pause "
+        "with --release: it opens the gate of a full disk.",
         "The volume has the hard limit and `recovery_margin` free again.",
+        (*_SHORTEN, "# only if the log dir is gone for good:", _FORGET),
     ),
     AlertKind(
         BELOW_SOFT := "volume-below-soft-limit",
         (Severity.WARNING,),
         "A volume is at or below its soft limit: producers should be slowed.",
         _EXPLAIN,
-        "Find what fills the volume, and shorten retention or move partitions before the hard limit stops producers.",
+        f"Find what fills the volume, and make room before the hard limit stops producers. {_SHORTENED}",
         "The volume has the soft limit and `recovery_margin` free again.",
+        _SHORTEN,
     ),
     AlertKind(
         FILLS_SOON := "volume-fills-soon",
@@ -83,8 +102,9 @@ ALERTS = (
         "At its present rate a volume is full within `time_to_full_alert`.",
         _EXPLAIN,
         "Find the topic that grows, and its producer. The summary has the time that is left; act before the soft "
-        "limit.",
+        f"limit. {_SHORTENED}",
         "The volume has a quarter more time than `time_to_full_alert`, or no longer fills.",
+        _SHORTEN,
     ),
     AlertKind(
         UNREAD := "log-dirs-unread",
@@ -104,19 +124,20 @@ ALERTS = (
         _EXPLAIN,
         "Repair or replace the disk and restart the broker; or take the dir out of its `log.dirs`. The last free space "
         "counts for `validity`, then the lesser of its factor and `fallback_factor`; once the dir is taken out, for "
-        "`departed_hold` if it limited the cluster. `headgate forget --cluster … --broker … --log-dir …` ends that at "
-        "once.",
+        "`departed_hold` if it limited the cluster. Then the command ends that at once.",
         "The broker reads the log dir again, or no longer lists it.",
+        (_FORGET,),
     ),
     AlertKind(
         REPLACED := "cluster-replaced",
         (Severity.CRITICAL,),
         "Another Kafka cluster, with an id of its own, answers at the address of a watched one.",
         "headgate doctor --part collect-throttle",
-        "If the cluster was replaced on purpose, run `headgate adopt --cluster …`: its state begins empty. Else mend "
+        "If the cluster was replaced on purpose, adopt it by the command: its state begins empty. Else mend "
         "the address (`clusters.<name>.kafka.bootstrap_servers`, or what it resolves to). Until then the readings of "
         "the cluster before count as silence does, and nothing is set on the new one.",
         "The cluster before answers again, or the new one is adopted.",
+        ("headgate adopt --cluster {cluster}",),
     ),
     AlertKind(
         LIMITS_CROSS := "limits-cross",
@@ -139,7 +160,7 @@ ALERTS = (
         NOT_CARRIED_OUT := "throttle-not-carried-out",
         (Severity.CRITICAL,),
         "Producers should be slowed down, and the quota actuator has set no quota at all.",
-        "headgate doctor",
+        "headgate doctor --part act",
         "The summary has the reason of each entity: repair it, and free space meanwhile, because nothing slows the "
         "producers down.",
         "A quota is set, or producers need not be slowed down any more.",
@@ -152,10 +173,11 @@ ALERTS = (
         "quota.",
         _EXPLAIN,
         "Let Headgate scale those quotas, too (`quotas.cover: all`), or name them in `quotas.entities`; or delete "
-        "the more specific quota (`kafka-configs.sh --alter --delete-config producer_byte_rate`). Clients without an "
-        "id: set `client.id` in them, or name `{user: default}` in `quotas.entities`, which all clients of a user "
-        "share. A stop with `cover: all` reaches them anyway.",
+        "the more specific quota by the command: the summary names user and client id (`--entity-type users` for a "
+        "user, both for a pair). Clients without an id: set `client.id` in them, or name `{user: default}` in "
+        "`quotas.entities`, which all clients of a user share. A stop with `cover: all` reaches them anyway.",
         "No client has a more specific quota that is not scaled, and none lacks one.",
+        (f"{_CONFIGS}--alter --delete-config producer_byte_rate{_OF_CLIENT}",),
     ),
     AlertKind(
         CONTESTED := "quota-contested",
@@ -182,9 +204,11 @@ ALERTS = (
         (Severity.WARNING,),
         "Headgate may have set a quota of which no record tells the original: an operator must decide.",
         _EXPLAIN,
-        "Decide what the quota should be and set it (`kafka-configs.sh --alter --add-config producer_byte_rate=…`), "
-        "or delete it. Headgate does not touch it until then.",
+        "Decide what the quota should be and set it, as the command does for a client id (`--entity-type users` "
+        "for a user, both for a pair); or keep it by the command of the summary. Headgate does not touch it until "
+        "then.",
         "The quota was set or deleted by an operator.",
+        (f"{_CONFIGS}--alter --add-config producer_byte_rate={{bytes_per_second}}{_OF_CLIENT}",),
     ),
 )
 

@@ -1,5 +1,6 @@
 """The throttle factor as it is decided: topic ``decided.throttle``, keyed by cluster."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -126,6 +127,12 @@ class ThrottleFactor(Decision):
     valid_until: Instant = Field(
         description="Without a newer decision by then, consumers apply the lesser of its factor and their fallback."
     )
+
+    def runbook_values(self) -> Mapping[str, str]:
+        """Name the largest topic on the volume that decided, whose retention frees most; not one of Kafka's own."""
+        topics = () if self.filled_by is None else self.filled_by.topics
+        named = sorted((each.size_bytes, each.topic) for each in topics if not each.topic.startswith("__"))
+        return {"topic": named[-1][1]} if named else {}
 
     def wanted(self) -> str:
         """Return the factor."""

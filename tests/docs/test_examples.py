@@ -3,6 +3,7 @@
 import argparse
 import runpy
 import shlex
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
+from policies.policy import HOST_ALERT_KINDS, AlertKind
 from policies.registry import POLICIES
 from policies.units import UserError
 from tests.docs.blocks import ROOT, Block, blocks
@@ -49,9 +51,25 @@ VERIFYING = [
     if (command := alert.command("messaging", "messaging/a b")).startswith("headgate ")
 ]
 """The commands that alerts name, to be pasted by whoever is on call."""
+RUNBOOKS = [each for kind in POLICIES.values() for each in kind.alerts] + list(HOST_ALERT_KINDS)
+CARRIED_OUT = [
+    pytest.param(line, id=f"{alert.name} {line}"[:90].replace("/", "|"))
+    for alert in RUNBOOKS
+    for line in alert.lines({"cluster": "a b", "subject": "a b/1", "broker": "1", "log_dir": "/d e"})
+    if line.startswith("headgate ")
+]
+"""The commands of runbooks, too."""
 
 
-@pytest.mark.parametrize("line", [*commands("headgate"), *VERIFYING])
+@pytest.mark.parametrize("alert", RUNBOOKS, ids=lambda alert: alert.name)
+def test_the_commands_of_a_runbook_can_be_pasted(alert: AlertKind) -> None:
+    lines = "\n".join(alert.lines({"cluster": "a'b", "log_dir": "/d e; rm"}))
+    subprocess.run(["sh", "-n", "-c", lines], check=True, capture_output=True)
+    assert "…" not in f"{alert.remedy}{lines}", "whoever pastes it must not guess what is missing"
+    assert max(map(len, lines.splitlines()), default=0) <= 100, "a terminal would wrap it"
+
+
+@pytest.mark.parametrize("line", [*commands("headgate"), *VERIFYING, *CARRIED_OUT])
 def test_a_command_of_headgate_is_one_with_these_options(line: str) -> None:
     words = shlex.split(line.split(" > ")[0].rstrip("&"))
     words = words[next(i for i, word in enumerate(words) if word.endswith("headgate")) + 1 :]

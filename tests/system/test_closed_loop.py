@@ -1,8 +1,11 @@
 """The closed loop: disks that would be full in seconds are not, since producers are slowed down, and sped up again."""
 
 import itertools
+import os
+import re
+import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +16,8 @@ from typing import Any
 import pytest
 
 from deploy.demo.load import Load
-from policies.throttle.alerts import WITHOUT_EFFECT
+from deploy.java.jvm import find_java
+from policies.throttle.alerts import BELOW_HARD, WITHOUT_EFFECT
 from tests.system.disks import Intruder, why_not_mountable
 from tests.system.fill import (
     MEBIBYTE,
@@ -119,7 +123,9 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
                 _assert_nothing_is_lost(case, cluster, load)
                 if case is HARD_ONLY:
                     _await_a_fill_that_no_quota_explains_is_an_alert(cluster, alerts)
-                cluster.retain(1000)
+                    _follow_the_runbook(cluster, alerts, kafka_jars, tmp_path)
+                else:
+                    cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
                 eventually("producers are back", lambda: recorder.rate(2) > 0.9 * LOAD)
             assert quota_now(cluster.servers) == case.quota_before
@@ -162,8 +168,31 @@ def _await_a_fill_that_no_quota_explains_is_an_alert(cluster: FillCluster, alert
     assert "where its quotas let through 197 kB/s: " in alert["summary"], alert
 
 
-def _last(alerts: Topic) -> dict[str, Any]:
-    return next((alert for alert in reversed(alerts.data()) if alert["alert"] == WITHOUT_EFFECT), {})
+def _last(alerts: Topic, name: str = WITHOUT_EFFECT) -> dict[str, Any]:
+    return next((alert for alert in reversed(alerts.data()) if alert["alert"] == name), {})
+
+
+def _follow_the_runbook(cluster: FillCluster, alerts: Topic, jars: Sequence[Path], folder: Path) -> None:
+    """Paste the commands that `headgate explain` prints for the alert; Kafka's own tool carries them out.
+
+    The records are minutes old, so one second of them is kept in place of an hour.
+    """
+    tool = folder / "kafka-configs.sh"
+    classpath = ":".join(map(str, jars))
+    tool.write_text(f'#!/bin/sh\nexec {find_java()} -cp {classpath} kafka.admin.ConfigCommand "$@"\n')
+    tool.chmod(0o755)
+    subject = _last(alerts, BELOW_HARD)["subject"]
+    with Headgate(["explain", subject, "-s", str(folder / "headgate.yaml")], folder / "explain.log") as explain:
+        assert explain.wait() == 0, explain.output()
+    runbook = explain.output().partition(f"throttle: {BELOW_HARD} ")[2].partition("\nnumbers")[0]
+    pasted = re.findall(r"^ *(kafka-configs\.sh (?:.*\\\n)*.*)$", runbook, re.MULTILINE)
+    assert [TOPIC in each and cluster.servers in each for each in pasted] == [True, True], runbook
+    path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    for each in pasted:
+        line = each.replace("retention.ms=3600000", "retention.ms=1000")
+        done = subprocess.run(["sh", "-c", line], env=path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    eventually("the alert ends", lambda: _last(alerts, BELOW_HARD)["status"] == "resolved")
 
 
 def _slowed(case: Case, recorder: Recorder) -> bool:

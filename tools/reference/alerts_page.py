@@ -20,8 +20,10 @@ resolves once.
 """
 
 _RUNBOOKS = """\
-`headgate explain`, the status page (`/alerts/<name>`) and `runbook_url` in notifications show the same. `CLUSTER` and
-`SUBJECT` are those of the alert. The commands find the settings by `-s FILE`, or by `HEADGATE_SETTINGS`.
+`headgate explain`, the status page (`/alerts/<name>`) and `runbook_url` in notifications show the same. Words in
+capitals, such as `CLUSTER`, are values of the alert. `headgate explain SUBJECT` fills them in, with the address of the
+watched Kafka and the largest topic of the full volume. Headgate's commands find the settings by `-s FILE`, or by
+`HEADGATE_SETTINGS`.
 """
 
 _ALERTMANAGER = """\
@@ -46,6 +48,7 @@ def alerts_page() -> str:
         if alert.remedy:
             verify = alert.verify.format(cluster="CLUSTER", subject="SUBJECT")
             lines += ["**Verify.**", "", "```sh", verify, "```", "", f"**Do.** {alert.remedy}", ""]
+            lines += ["```sh", *alert.lines({}), "```", ""] if alert.commands else []
             lines += [f"**Ends.** {alert.ends}", ""]
     return "\n".join(lines)
 

@@ -4,12 +4,15 @@ import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from connectors.decided import DecisionsInForce
+from connectors.kafka.connection import KafkaConnection
+from deploy.inspection import commands
 from deploy.inspection.views import Explanation, alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
 from policies.observations import ReportResult
@@ -25,12 +28,12 @@ from tests.policies.cases_of_bookies import affinity, racks
 from tests.policies.switching.wire import WireWorld
 
 
-def shown(view: RenderableType, width: int = 200) -> str:
+def shown(view: RenderableType, width: int = 200, *, crop: bool = True) -> str:
     console = Console(width=width, record=True, file=None, highlight=False, quiet=True)
     console.print(view)
     with console.capture() as capture:
         console.quiet = False
-        console.print(view)
+        console.print(view, crop=crop)
     return capture.get()
 
 
@@ -160,6 +163,28 @@ def test_what_nobody_reported_is_said_to_be_so() -> None:
 def test_of_an_alert_it_is_not_told_that_no_actuator_carries_it_out() -> None:
     decision = alert().model_dump(mode="json")
     assert "carried out" not in shown(explanation_view(explanation(decision=decision)))
+
+
+SERVERS = ",".join(f"kafka-{number}.example.org:9092" for number in range(1, 6))
+
+
+def runbook(**own: str) -> str:
+    """What is shown of an alert about a volume `/d e`, given the values of the decision in force."""
+    labels = {"broker": "3", "log_dir": "/d e"}
+    about = alert(alert="volume-below-hard-limit", labels=labels).model_dump(mode="json")
+    decision: Any = SimpleNamespace(policy="throttle", cluster=about["cluster"], runbook_values=lambda: own)
+    cluster = SimpleNamespace(kafka=KafkaConnection(bootstrap_servers=SERVERS))
+    settings: Any = SimpleNamespace(clusters={about["cluster"]: cluster})
+    values = commands._runbook_values(about, settings, [decision])
+    return shown(explanation_view(explanation(decision=about, runbook_values=values)), width=60, crop=False)
+
+
+def test_the_commands_of_a_runbook_are_for_this_alert_and_no_terminal_breaks_them() -> None:
+    text = runbook(topic="or ders", broker="not the alert's")
+    assert f"  kafka-configs.sh --bootstrap-server {SERVERS} \\\n  --alter --entity-type topics " in text
+    assert "--entity-name 'or ders' \\\n  --add-config retention.ms=3600000\n" in text
+    assert re.search(r"\n  headgate forget --cluster \S+ --broker 3 --log-dir '/d e'\n", text)
+    assert "--entity-name TOPIC" in runbook(), "what fills it is not known"
 
 
 def test_an_ended_alert_says_when_it_ended() -> None:

@@ -147,6 +147,8 @@ def test_the_decision_its_sentence_and_the_alert_name_the_topics() -> None:
     assert filled_by is not None
     assert (filled_by.broker, filled_by.log_dir, filled_by.read_at) == (1, A, at(10))
     assert [each.topic for each in filled_by.topics] == ["orders", "clicks", "idle", "shrinks"]
+    largest = max(filled_by.topics, key=lambda each: each.size_bytes).topic
+    assert run.last.runbook_values() == {"topic": largest}
     numbers = run.last.numbers
     assert numbers["topic orders"] == "360 MB, 1.0 MB/s (23% of what grows)"
     assert numbers["topic shrinks"] == "30.0 MB, -1.0 MB/s (0% of what grows)"
