@@ -70,14 +70,7 @@ def test_it_checks_replays_and_says_what_it_can_do(
 
 def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
     published = unpacked / "deploy/published"
-    for name in (
-        "asyncapi.yaml",
-        "settings.yaml",
-        "alertmanager.yaml",
-        "alerts.md",
-        "metrics.md",
-        "events.md",
-    ):
+    for name in ("asyncapi.yaml", "settings.yaml", "alertmanager.yaml", "alerts.md", "metrics.md", "events.md"):
         assert (published / name).read_bytes() == (ROOT / REFERENCE / name).read_bytes()
     schemas = {file.name for file in (ROOT / REFERENCE / "schemas").iterdir()}
     assert {file.name for file in (published / "schemas").iterdir()} == schemas

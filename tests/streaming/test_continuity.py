@@ -10,14 +10,7 @@ from pyspark import TaskContext
 
 import streaming.worker_memory
 from streaming.key_state import NEVER_STEPPED, KeyState
-from streaming.worker_memory import (
-    CACHE_BYTES,
-    PartitionBatch,
-    WrittenStates,
-    begin_batch,
-    current_batch,
-    end_batch,
-)
+from streaming.worker_memory import CACHE_BYTES, PartitionBatch, WrittenStates, begin_batch, current_batch, end_batch
 
 RUN, ANOTHER_RUN = "3f0a", "77c1"
 KEY = ("throttle", "orders")

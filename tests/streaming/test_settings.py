@@ -53,11 +53,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no property": ({"spark": {"executor.cores": 2}}, "spark", "executor.cores: is no Spark property"),
     "a setting of its own": ({"spark": {"spark.master": "yarn"}}, "spark", "is set by stream.master"),
     "partitions": ({"spark": {"spark.sql.shuffle.partitions": 2}}, "spark", "is set by stream.shuffle_partitions"),
-    "timers": (
-        {"spark": {"spark.sql.streaming.noDataMicroBatches.enabled": True}},
-        "spark",
-        "decisions depend on it",
-    ),
+    "timers": ({"spark": {"spark.sql.streaming.noDataMicroBatches.enabled": True}}, "spark", "decisions depend on it"),
     "a secret": ({"spark": {"spark.authenticate.secret": "x"}}, "spark", "is a secret: put it into"),
     "a key of S3": ({"spark": {"spark.hadoop.fs.s3a.secret.key": "x"}}, "spark", "is a secret: put it into"),
     "a driver nobody reaches": (

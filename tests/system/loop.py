@@ -125,11 +125,7 @@ class Headgate:
     """
 
     def __init__(
-        self,
-        arguments: Sequence[str],
-        log: Path,
-        environment: dict[str, str] | None = None,
-        module: str = "deploy.cli",
+        self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None, module: str = "deploy.cli"
     ) -> None:
         self.log = log
         self.name = " ".join(arguments[:2])

@@ -93,13 +93,7 @@ class SessionsLoop(LoopTopics):
         return [(entry.data["member"], entry.data["verdict"], entry.data["reason"]) for entry in found]
 
     def await_decision(
-        self,
-        cluster: str,
-        member: str,
-        verdict: str,
-        *reasons: str,
-        bundle: str | None = None,
-        since: int = 0,
+        self, cluster: str, member: str, verdict: str, *reasons: str, bundle: str | None = None, since: int = 0
     ) -> Entry:
         """Wait for a decision, with one of these reasons if any are given; returns its first record."""
 

@@ -349,10 +349,7 @@ def release(pulsar: Stack, by: str, monkeypatch: pytest.MonkeyPatch) -> int:
     block = {
         "kafka": {"bootstrap_servers": "127.0.0.1:1"},
         "clusters": {
-            "messaging": {
-                "pulsar": {"admin_url": pulsar.cluster.admin_url},
-                "publish": {"by": by, "base": BASE},
-            }
+            "messaging": {"pulsar": {"admin_url": pulsar.cluster.admin_url}, "publish": {"by": by, "base": BASE}}
         },
     }
     file = pulsar.cluster.folder / "settings.yaml"

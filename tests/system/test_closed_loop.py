@@ -99,9 +99,7 @@ def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [HARD_ONLY, pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)],
-    ids=["hard-only", "soft-and-hard"],
+    "case", [HARD_ONLY, pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)], ids=["hard-only", "soft-and-hard"]
 )
 def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back(
     case: Case,
@@ -131,10 +129,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
             assert quota_now(cluster.servers) == case.quota_before
             least_free = min(sample.least_free for sample in recorder.samples)
             longest = round(max(seconds for _, seconds in load.throttled), 1)
-            said = {
-                "least_free_mebibytes": least_free // MEBIBYTE,
-                "longest_throttle_seconds": longest,
-            }
+            said = {"least_free_mebibytes": least_free // MEBIBYTE, "longest_throttle_seconds": longest}
             record_testsuite_property(request.node.name, {**said, "factors": [d["factor"] for d in decided.data()]})
             assert least_free > case.hard // 4
             assert cluster.dead() == set()

@@ -140,11 +140,7 @@ class Running:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.exporter.run, args=(self._stop,))
         self.server = MetricsServer(
-            self.registry,
-            host=LOOPBACK,
-            port=0,
-            healthy={},
-            ready={"exporter": self.exporter.caught_up},
+            self.registry, host=LOOPBACK, port=0, healthy={}, ready={"exporter": self.exporter.caught_up}
         )
 
     def __enter__(self) -> "Running":

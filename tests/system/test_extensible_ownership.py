@@ -117,9 +117,7 @@ def serving(admin: AdminApi, cluster: PulsarCluster) -> Callable[[], PulsarBroke
     return find
 
 
-def test_ownership_is_read_from_the_brokers_and_decided_on_and_unknown_without(
-    brokers: PulsarCluster,
-) -> None:
+def test_ownership_is_read_from_the_brokers_and_decided_on_and_unknown_without(brokers: PulsarCluster) -> None:
     with closing(AdminApi(PulsarAdmin(admin_url=brokers.admin_url))) as admin:
         found = check_brokers(admin)
         assert found.outcome is Outcome.OK

@@ -311,11 +311,7 @@ def _counting_dead_primaries(case: Case) -> Placed:
     own = case.membership.members(case.affinity.primary) if case.affinity else frozenset[str]()
     placed = replace(case, writable=case.writable | own).placed()
     candidates = placed.candidates & case.writable
-    return replace(
-        placed,
-        parts=(BookieSet(candidates),),
-        reached=len(candidates),
-    )
+    return replace(placed, parts=(BookieSet(candidates),), reached=len(candidates))
 
 
 def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
@@ -327,22 +323,14 @@ def _counting_secondaries_that_are_primaries_twice(case: Case) -> Placed:
     if twice < case.ensemble_size or case.placed().tier is Tier.PRIMARY:
         return case.placed()
     candidates = case.writable & (primary | secondary)
-    return replace(
-        case.placed(),
-        parts=(BookieSet(candidates),),
-        reached=len(candidates),
-    )
+    return replace(case.placed(), parts=(BookieSet(candidates),), reached=len(candidates))
 
 
 def _using_a_third_group(case: Case) -> Placed:
     placed = case.placed()
     if placed.feasible:
         return placed
-    return replace(
-        placed,
-        parts=(BookieSet(case.writable),),
-        reached=len(case.writable),
-    )
+    return replace(placed, parts=(BookieSet(case.writable),), reached=len(case.writable))
 
 
 def _feasible_one_short(case: Case) -> Placed:

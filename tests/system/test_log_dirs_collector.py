@@ -45,9 +45,7 @@ class Watch:
         self.came: dict[str, float] = {}
         self.began = time.monotonic()
         settings = WatchedKafka(
-            bootstrap_servers=servers,
-            poll_interval=parse_duration(interval),
-            timeout=parse_duration(timeout),
+            bootstrap_servers=servers, poll_interval=parse_duration(interval), timeout=parse_duration(timeout)
         )
         self.collector = LogDirsCollector("payments", settings, self._take, PollMetrics(self.registry))
 

@@ -120,9 +120,7 @@ def world(
         yield World(zookeeper, metadata, members, loop, folder, bookkeeper_jars)
 
 
-def test_a_bookie_without_rack_info_is_named_quarantined_and_resolved_when_assigned(
-    world: World,
-) -> None:
+def test_a_bookie_without_rack_info_is_named_quarantined_and_resolved_when_assigned(world: World) -> None:
     loop, metadata = world.loop, world.metadata
     loop.await_placement(NAMESPACE, verdict="isolated", candidates=world.member_ids)
     before = metadata.racks()["g1"]

@@ -20,17 +20,7 @@ from policies.throttle.readings import VolumeReading
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
 from tests.eager import EAGER, TOTAL_BYTES
 from tests.system.brokers import alter_topic
-from tests.system.loop import (
-    SOON,
-    Headgate,
-    Topic,
-    await_ready,
-    http_get,
-    make_topics,
-    produce,
-    series,
-    write_settings,
-)
+from tests.system.loop import SOON, Headgate, Topic, await_ready, http_get, make_topics, produce, series, write_settings
 from tests.system.processes import command_line, freeze, is_running
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
@@ -124,7 +114,7 @@ def shared(loop_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "clusters": {FED: {}, SILENT: {}, ROBBED: {}},
         "policies": {
             # A reading counts for as long as a slow machine takes for a test.
-            "throttle": {**EAGER, "validity": "2h", "clusters": {SILENT: {"heartbeat": f"{HEARTBEAT_SECONDS}s"}}},
+            "throttle": {**EAGER, "validity": "2h", "clusters": {SILENT: {"heartbeat": f"{HEARTBEAT_SECONDS}s"}}}
         },
         "stream": {**SOON, "stall_timeout": "40s"},  # longer than a batch of much garbage takes
     }

@@ -153,9 +153,7 @@ class Filler:
 
     def free(self) -> None:
         """Let retention delete what was written."""
-        entries = [
-            ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET),
-        ]
+        entries = [ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)]
         resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
         for changed in self._admin.incremental_alter_configs([resource]).values():
             changed.result(timeout=DEADLINE_SECONDS)
@@ -201,8 +199,7 @@ def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
         ballast.unlink()
         eventually("read again and open", lambda: _factor(decided) == 1.0)
         eventually(
-            "resolved",
-            lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data()),
+            "resolved", lambda: any(a["status"] == "resolved" and a["subject"] == "payments/2" for a in alerts.data())
         )
         killed = [d["sequence"] for d in decided.data()].index(slowed["sequence"])
         opened = next(d for d in decided.data()[killed + 1 :] if d["factor"] > slowed["factor"])

@@ -43,9 +43,7 @@ class Stack(PulsarCluster):
 
 @pytest.fixture(scope="module")
 def cluster(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path_factory: pytest.TempPathFactory,
+    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("pulsar"), pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
         _, cluster.bookie_url = cluster.add_http_bookie()

@@ -65,9 +65,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path_factory: pytest.TempPathFactory,
+    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=0) as cluster:
@@ -131,10 +129,7 @@ def test_a_server_of_another_name_is_an_error_unless_names_do_not_count(secured:
 
 @pytest.mark.parametrize(
     ("role", "verdict", "remedies"),
-    [
-        ("operator", Verdict.WORKS, ()),
-        ("somebody", Verdict.NOT_ALLOWED, ("superUserRoles=…,somebody",)),
-    ],
+    [("operator", Verdict.WORKS, ()), ("somebody", Verdict.NOT_ALLOWED, ("superUserRoles=…,somebody",))],
 )
 def test_the_doctor_names_the_role_that_must_be_a_superuser(
     secured: Secured, role: str, verdict: Verdict, remedies: tuple[str, ...]

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def cluster(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path_factory: pytest.TempPathFactory,
+    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PulsarCluster]:
     with PulsarCluster(tmp_path_factory.mktemp("pulsar"), pulsar_jars, bookkeeper_jars, bookies=2) as cluster:
         cluster.add_broker(ensemble_size=2)

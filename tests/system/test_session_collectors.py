@@ -436,10 +436,7 @@ class TestOwnership:
         self, zookeeper: ZooKeeper, chroot: str, owners: Owners
     ) -> None:
         bundle = "/namespace/public/default/0x00000000_0x40000000"
-        with (
-            KazooSession(zookeeper.servers + chroot) as first,
-            KazooSession(zookeeper.servers + chroot) as second,
-        ):
+        with KazooSession(zookeeper.servers + chroot) as first, KazooSession(zookeeper.servers + chroot) as second:
             first.create(bundle, BUNDLE, ephemeral=True, makepath=True)
             (before,) = owners.poll()["/namespace"].nodes  # type: ignore[union-attr]
             first.delete(bundle)
@@ -526,10 +523,6 @@ def test_ownership_that_cannot_be_read_is_told_for_each_tree(bookkeeper_jars: tu
 
 
 @pytest.fixture
-def pulsar(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path: Path,
-) -> Iterator[PulsarCluster]:
+def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars) as cluster:
         yield cluster

@@ -411,14 +411,9 @@ def test_pulsar_reads_an_edited_locator_as_it_was(pulsar: Any) -> None:
 
 
 def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_crashed(
-    bookkeeper_jars: tuple[Path, ...],
-    pulsar_jars: tuple[Path, ...],
-    tmp_path: Path,
+    bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path: Path
 ) -> None:
-    compressed_cursors = {
-        "managedCursorInfoCompressionType": "LZ4",
-        "managedCursorInfoCompressionThresholdInBytes": 0,
-    }
+    compressed_cursors = {"managedCursorInfoCompressionType": "LZ4", "managedCursorInfoCompressionThresholdInBytes": 0}
     subscription = "/admin/v2/persistent/t/n/topic/subscription/s1"
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
         broker = cluster.add_broker(ensemble_size=1, properties=compressed_cursors)

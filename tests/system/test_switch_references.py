@@ -96,9 +96,7 @@ def test_a_damaged_znode_hides_no_other(zookeeper: ZooKeeper, tree: KazooClient)
 
 
 def test_what_a_real_broker_writes_is_read_plain_and_compressed(
-    bookkeeper_jars: tuple[Path, ...],
-    pulsar_jars: tuple[Path, ...],
-    tmp_path: Path,
+    bookkeeper_jars: tuple[Path, ...], pulsar_jars: tuple[Path, ...], tmp_path: Path
 ) -> None:
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
         cluster.add_broker(

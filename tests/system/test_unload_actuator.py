@@ -98,9 +98,7 @@ def lets_go(fleet: Fleet, bundle: str, chosen: set[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def fleet(
-    pulsar_jars: tuple[Path, ...],
-    bookkeeper_jars: tuple[Path, ...],
-    tmp_path_factory: pytest.TempPathFactory,
+    pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("pulsar")
     with PulsarCluster(folder, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:

@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from policies.policy import TICKS
-from policies.registry import (
-    COMMANDS,
-    POLICIES,
-    commands,
-    decided_topics,
-    observed_topics,
-    topic_readers,
-)
+from policies.registry import COMMANDS, POLICIES, commands, decided_topics, observed_topics, topic_readers
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, Cut, ObservedRecord
 from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost

@@ -139,10 +139,7 @@ def test_the_policy_is_told_something_of_every_outcome() -> None:
     assert set(POLICY_OUTCOMES) == set(CopyOutcome)
 
 
-@for_each(
-    "outcome",
-    [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)],
-)
+@for_each("outcome", [o for o in CopyOutcome if o not in (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS)])
 def test_only_what_was_written_to_its_end_is_told_as_copied(outcome: CopyOutcome) -> None:
     assert POLICY_OUTCOMES[outcome] is not LedgerOutcome.COPIED
 

@@ -67,8 +67,7 @@ def test_closed_it_leaves_its_port_to_the_next_also_where_clients_are_connected(
 
 
 @pytest.mark.parametrize(
-    ("host", "client"),
-    [("", LOOPBACK), ("0.0.0.0", LOOPBACK), ("::1", "::1"), ("::", "::1"), ("::", LOOPBACK)],
+    ("host", "client"), [("", LOOPBACK), ("0.0.0.0", LOOPBACK), ("::1", "::1"), ("::", "::1"), ("::", LOOPBACK)]
 )
 def test_the_kind_of_address_follows_the_host(host: str, client: str) -> None:
     if ":" in host and not _has_ipv6():
@@ -192,10 +191,7 @@ def test_where_all_wait_for_an_answer_a_new_one_is_answered(monkeypatch: pytest.
             await asyncio.to_thread(ends.wait, 30)
         await app(scope, receive, send)
 
-    with (
-        serving(serve=slow_but_health) as server,
-        connected(server.port, 10, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
-    ):
+    with serving(serve=slow_but_health) as server, connected(server.port, 10, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"):
         answers = [get(server.port, "/-/healthy") for _ in range(10)]
         ends.set()  # the server waits for its threads
     assert answers == 10 * [b"ok"]

@@ -70,11 +70,7 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
     ),
     "tls without host names": (
         {"tls": {"ca_file": "cert.pem", "verify_hostname": False}},
-        {
-            "security.protocol": "SSL",
-            "ssl.endpoint.identification.algorithm": "none",
-            "ssl.ca.location": "cert.pem",
-        },
+        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none", "ssl.ca.location": "cert.pem"},
         {"security_protocol": "SSL"},
         {
             "security.protocol": "SSL",
@@ -194,11 +190,7 @@ PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
         {"tls": {}, "properties": USER},
         {"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "https", **USER},
         {**MAPPINGS["plain"][2], "security_protocol": "SASL_SSL"},
-        {
-            **MAPPINGS["plain"][3],
-            "security.protocol": "SASL_SSL",
-            "ssl.endpoint.identification.algorithm": "https",
-        },
+        {**MAPPINGS["plain"][3], "security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "https"},
     ),
     "names that a client does not have, and numbers": (
         {"properties": {**TUNED, "request_timeout_ms": "5000", "connections_max_idle_ms": "60000"}},

@@ -170,9 +170,7 @@ def test_what_will_not_pass_is_asked_once(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "act",
-    [lambda a: a.set_rack("b", "g", "/r"), lambda a: a.unload("t/n", "0x0_0x1")],
-    ids=["set a rack", "unload"],
+    "act", [lambda a: a.set_rack("b", "g", "/r"), lambda a: a.unload("t/n", "0x0_0x1")], ids=["set a rack", "unload"]
 )
 def test_a_change_is_tried_once(act: Callable[[AdminApi], object]) -> None:
     asked: list[httpx.Request] = []

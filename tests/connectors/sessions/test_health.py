@@ -175,8 +175,7 @@ def test_configured_brokers_are_asked_though_nobody_ever_listed_them(cluster: Cl
 
 
 @pytest.mark.parametrize(
-    ("url", "asked"),
-    [("http://{member}", "http://b1:8080/"), ("https://{host}:8443", "https://b1:8443/")],
+    ("url", "asked"), [("http://{member}", "http://b1:8080/"), ("https://{host}:8443", "https://b1:8443/")]
 )
 def test_the_address_of_a_broker_is_made_from_its_name(url: str, asked: str) -> None:
     cluster = Cluster(b1=HEALTHY)

@@ -30,10 +30,7 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
     return Ledger(ledger_id=ledger_id, **(plain | more))
 
 
-def told(
-    references: Iterable[Reference],
-    existing: Mapping[int, Ledger] | None = None,
-) -> list[Reading]:
+def told(references: Iterable[Reference], existing: Mapping[int, Ledger] | None = None) -> list[Reading]:
     given = make_inventory("c1", "i1", references, existing or {}, "new", 42)
     return list(given)
 

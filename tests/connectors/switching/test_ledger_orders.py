@@ -220,8 +220,7 @@ def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: s
     world = World(copy=CopyOutcome.OWN_PARTIAL, record=replace(COPIED, copied=None))
     world.owners = frozenset({"old", "new"} if why == "a reference names it" else ())
     said = world.orders().carry_out(
-        order(verdict, args={"shared": why == "another reference needs it"}),
-        lambda: why != "the order is recalled",
+        order(verdict, args={"shared": why == "another reference needs it"}), lambda: why != "the order is recalled"
     )
     assert said.result is not LedgerOutcome.PROMOTED
     assert not {"delete_own", "attribute"} & set(world.asked)

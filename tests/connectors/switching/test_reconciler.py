@@ -286,11 +286,7 @@ FAILED, CONFLICT, ADVANCED = LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, Ledge
     ids=["copy", "promote", "given up", "a deletion is ordered anew by the policy"],
 )
 def test_an_order_is_tried_until_it_is_done_and_then_reported_once(
-    verdict: SwitchVerdict,
-    outcomes: list[LedgerOutcome],
-    tries: int,
-    last: str,
-    monkeypatch: pytest.MonkeyPatch,
+    verdict: SwitchVerdict, outcomes: list[LedgerOutcome], tries: int, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "_LONGEST_BACKOFF_SECONDS", 0)
     world = World()

@@ -15,10 +15,7 @@ DURATION = "is not a duration: write it as "
 
 WRONG = [
     # Braces, quotes, indentation
-    (
-        "kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}",
-        ":1: the bracket or quote opened here is not closed",
-    ),
+    ("kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}", ":1: the bracket or quote opened here is not closed"),
     ("http: {}\nkafka: {bootstrap_servers: x:1\nhttp: {port: 1}", ":2: the bracket or quote opened here is not closed"),
     ("http: {port: 1}}", ":1: a bracket or comma that belongs to nothing"),
     ("embedded:\n  ports: [1, 2\nhttp: {}", ":2: the bracket or quote opened here is not closed"),
@@ -70,10 +67,7 @@ WRONG = [
     (LIMIT + "{available_bytes_below: -5GB}}}", "'-5GB' is not a size: write it as 5GB, 5GiB or plain bytes"),
     (LIMIT + "{available_bytes_below: -5}}}", "available_bytes_below: -5 is not a size: it is never negative"),
     (LIMIT + "{available_bytes_below: lots}}}", "'lots' is not a size: write it as 5GB, 5GiB or plain bytes"),
-    (
-        LIMIT + "{available_bytes_below: 5,5GB}}}",
-        ".hard.5GB: no such setting; is it the part of a number",
-    ),
+    (LIMIT + "{available_bytes_below: 5,5GB}}}", ".hard.5GB: no such setting; is it the part of a number"),
     (LIMIT + "{available_bytes_below: 15%}}}", "plain bytes; write available_ratio_below: 0.15"),
     (VALIDITY + "5 minutes}}", f"'5 minutes' {DURATION}5m"),
     (VALIDITY + "5min}}", f"'5min' {DURATION}5m"),

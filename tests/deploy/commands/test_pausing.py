@@ -32,11 +32,7 @@ WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "
     [
         (WATCHED, PauseRequest("trottle", None, HOUR), "policy: 'trottle' is no policy; did you mean throttle?"),
         (WATCHED, PauseRequest("switching", None, HOUR), "policy switching is paused by `headgate switch pause`"),
-        (
-            WATCHED,
-            PauseRequest("throttle", "orders", HOUR),
-            "settings name no cluster 'orders'; there is payments",
-        ),
+        (WATCHED, PauseRequest("throttle", "orders", HOUR), "settings name no cluster 'orders'; there is payments"),
         (WATCHED, PauseRequest("throttle", None, timedelta(days=31)), "--for: a pause lasts 30d at most; for longer"),
         (NOWHERE, PauseRequest("throttle", None, HOUR), "the settings name no cluster: pass the file of the running"),
         ({}, PauseRequest("throttle", "orders", None), "the settings name no cluster: pass the file"),

@@ -30,12 +30,7 @@ BACK = [*FREED, sample(40), sample(45.1)]
 
 @pytest.mark.parametrize(
     ("samples", "last"),
-    [
-        (FILLED, Phase.THROTTLE),
-        (STOPPED, Phase.STOP),
-        (FREED, Phase.RECOVERY),
-        (BACK, Phase.DONE),
-    ],
+    [(FILLED, Phase.THROTTLE), (STOPPED, Phase.STOP), (FREED, Phase.RECOVERY), (BACK, Phase.DONE)],
     ids=["slowed", "stopped", "space is made", "producers are back"],
 )
 def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phase) -> None:

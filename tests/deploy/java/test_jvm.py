@@ -99,11 +99,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeJ
 
 @pytest.mark.parametrize(
     "line",
-    [
-        'openjdk version "17.0.15" 2025-04-15',
-        'java version "21" 2023-09-19 LTS',
-        'openjdk version "24-ea" 2025-03-18',
-    ],
+    ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19 LTS', 'openjdk version "24-ea" 2025-03-18'],
     ids=["17", "21", "early access"],
 )
 def test_java_17_and_newer_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:

@@ -48,8 +48,7 @@ def test_without_any_good_reading_it_is_an_error_with_the_outcome(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("cluster", "said"),
-    [("nobody", "settings name no cluster 'nobody'"), ("messaging", "bookie_disks: is not set")],
+    ("cluster", "said"), [("nobody", "settings name no cluster 'nobody'"), ("messaging", "bookie_disks: is not set")]
 )
 def test_a_cluster_that_is_not_watched_is_named(cluster: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"

@@ -96,8 +96,7 @@ def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, c
 
 
 @pytest.mark.parametrize(
-    ("command", "names"),
-    [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])],
+    ("command", "names"), [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])]
 )
 def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
     run(COMMANDS[command], world.settings)

@@ -200,8 +200,7 @@ _NEEDED = (*(path for path in _FILES if path.startswith("state")), *_FOLDERS, "m
 
 
 @pytest.mark.parametrize(
-    ("damages", "path"),
-    [*((empty, path) for path in _FILES), *((remove, path) for path in _NEEDED)],
+    ("damages", "path"), [*((empty, path) for path in _FILES), *((remove, path) for path in _NEEDED)]
 )
 def test_whatever_is_damaged_or_gone_is_named_with_the_command(
     folder: Path, damages: Callable[[Path], None], path: str

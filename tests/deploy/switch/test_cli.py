@@ -178,10 +178,7 @@ def test_a_cluster_that_the_settings_do_not_name_is_refused_before_anything(runn
 
 @pytest.mark.parametrize(
     ("line", "module", "function"),
-    [
-        ("precheck --target new", "precheck", "run_precheck"),
-        ("plan --target new", "plan", "show_plan"),
-    ],
+    [("precheck --target new", "precheck", "run_precheck"), ("plan --target new", "plan", "show_plan")],
 )
 @pytest.mark.parametrize(("answer", "status"), [(True, OK), (False, REFUSED)], ids=["ready", "not ready"])
 def test_a_question_ends_with_its_answer(

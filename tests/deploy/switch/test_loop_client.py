@@ -130,10 +130,7 @@ def test_a_command_that_was_decided_before_is_not_sent_again(kafka: FakeKafka) -
 
 def test_where_nothing_is_decided_in_time_it_says_how_to_ask_later(kafka: FakeKafka) -> None:
     kafka.decides = False
-    with (
-        client() as loop,
-        pytest.raises(NoDecisionError, match="mine: that does not run it twice") as raised,
-    ):
+    with client() as loop, pytest.raises(NoDecisionError, match="mine: that does not run it twice") as raised:
         loop.execute(command(CommandName.ROLLBACK, "mine"))
     assert raised.value.command.idempotency_key == "mine"
 

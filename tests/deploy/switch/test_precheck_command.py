@@ -21,10 +21,7 @@ def registered(name: str, instance_id: str, status: ClusterStatus) -> Registered
 
 def test_what_is_registered_and_read_is_taken_as_it_is() -> None:
     view = RegistryView(
-        (
-            registered("new", "id-of-new", ClusterStatus.STANDBY),
-            registered("old", "id-of-old", ClusterStatus.ACTIVE),
-        )
+        (registered("new", "id-of-new", ClusterStatus.STANDBY), registered("old", "id-of-old", ClusterStatus.ACTIVE))
     )
     assert view.committed() == "old"
     assert drop_impostors(TAKEN, view) == TAKEN

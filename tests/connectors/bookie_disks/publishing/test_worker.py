@@ -12,12 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.bookie_disks import io
-from connectors.bookie_disks.limits import (
-    BrokerLimits,
-    NamespaceLimits,
-    PublishAdmin,
-    PublishLimits,
-)
+from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
 from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
@@ -113,10 +108,7 @@ class Pulsar:
 
 
 MB = 1_000_000
-KINDS: Mapping[str, type[PublishLimits]] = {
-    "broker": BrokerLimits,
-    "namespace": NamespaceLimits,
-}
+KINDS: Mapping[str, type[PublishLimits]] = {"broker": BrokerLimits, "namespace": NamespaceLimits}
 EVERY_KIND = pytest.mark.parametrize("by", list(KINDS))
 
 
@@ -206,10 +198,7 @@ class Bench:
 
 @pytest.mark.parametrize(
     ("by", "limits"),
-    [
-        ("broker", {"brokers": 4 * MB}),
-        ("namespace", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None}),
-    ],
+    [("broker", {"brokers": 4 * MB}), ("namespace", {"acme/a": 4 * MB, "acme/b": 4 * MB, "acme/c": None})],
 )
 def test_a_groups_factor_slows_only_its_own_targets(by: str, limits: dict[str, int | None]) -> None:
     bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0)

@@ -134,10 +134,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_an_unassigned_bookie_is_put_into_the_group_and_it_is_said_once(bench: Bench) -> None:
     order = decision()
     assert bench.reconcile(order) == ["done"]
-    assert bench.racks.groups == {
-        "default": {"bk1:3181": {}},
-        QUARANTINE_GROUP: {BOOKIE: {"rack": QUARANTINE_RACK}},
-    }
+    assert bench.racks.groups == {"default": {"bk1:3181": {}}, QUARANTINE_GROUP: {BOOKIE: {"rack": QUARANTINE_RACK}}}
     event = bench.events[0]
     assert (event["type"], event["subject"]) == ("headgate.bookie-quarantined.v1", f"{CLUSTER}/{BOOKIE}")
     assert event["data"] == {
