@@ -38,7 +38,8 @@ class IsolationFacts:
     doubted: Mapping[str, Doubt]
     """The bookies that readings of registrations disagree about, or that a single one showed."""
     is_settled: bool
-    """Whether all readings are valid, and nothing is doubted but new bookies, members of groups, and namespaces."""
+    """Whether all readings are valid, nothing is doubted but new bookies, members of groups, and namespaces, and no
+    member of a group and no affinity has left within `settle`."""
     notable: tuple[BookieState, ...]
     """The bookies that are not simply writable members of a group: few in a healthy cluster."""
     portless: Mapping[str, str]
@@ -87,6 +88,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         missing=missing,
         doubted={doubt.name: doubt for doubt in known.bookies_doubts},
         is_settled=not stale
+        and now_ms >= known.changed_ms + millis_of(settings.settle)
         and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_doubts)
         and all(doubt.is_new and not doubt.is_contradicted for doubt in (*known.racks_doubts, *known.affinity_doubts)),
         notable=notable,

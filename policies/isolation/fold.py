@@ -25,6 +25,7 @@ from policies.bookie_readings import (
     NamespaceAffinity,
 )
 from policies.confirmation import Doubt, Doubts, confirm
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
@@ -93,6 +94,8 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     cluster = kind.take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
     cluster = replace(cluster, **{f"{kind.name}_status": read, f"{kind.name}_doubts": after})
+    if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
+        cluster = replace(cluster, complete_ms=seen.at_ms)
     return _assign_bookies(cluster, seen.at_ms) if is_changed and kind.name != "affinity" else cluster
 
 
@@ -164,10 +167,18 @@ def _list_memberships(reading: BookieRacks, _before: BookieClusterState) -> Mapp
 
 
 def _take_memberships(
-    before: BookieClusterState, _seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
+    before: BookieClusterState, seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
 ) -> BookieClusterState:
     groups = split_groups(believed)
-    return before if groups == before.groups else replace(before, groups=groups)
+    if groups == before.groups:
+        return before
+    # Headgate itself changes the quarantine group, and a new member never makes a namespace need more.
+    were, are = (
+        {bookie: group for bookie, group in listed.items() if group != QUARANTINE_GROUP}
+        for listed in (before.memberships(), believed)
+    )
+    is_less = before.groups is not None and not (were and were.items() <= are.items())
+    return replace(before, groups=groups, changed_ms=seen.at_ms if is_less else before.changed_ms)
 
 
 def _list_affinities(reading: BookieAffinity, before: BookieClusterState) -> Mapping[str, str]:
@@ -175,9 +186,10 @@ def _list_affinities(reading: BookieAffinity, before: BookieClusterState) -> Map
 
 
 def _take_affinities(
-    before: BookieClusterState, _seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
+    before: BookieClusterState, seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
 ) -> BookieClusterState:
-    return replace(before, cohorts=collect_cohorts(believed))
+    is_less = not before.affinities().items() <= believed.items()  # a new namespace never needs fewer bookies
+    return replace(before, cohorts=collect_cohorts(believed), changed_ms=seen.at_ms if is_less else before.changed_ms)
 
 
 class _Kind(NamedTuple):

@@ -4,7 +4,7 @@ Pure: a verdict is a function of the facts and of the quarantine orders in force
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,15 +17,11 @@ from policies.isolation.fold import collect_alike
 from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, first_names, place
 from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
 from policies.isolation.state import (
-    NEVER,
-    NO_NEEDS,
     UNKNOWN_ENSEMBLE,
     BookieState,
     Cohort,
     GivenPromise,
     Presence,
-    QuarantineNeed,
-    QuarantineNeeds,
     QuarantineOrder,
     split_broker_groups,
 )
@@ -217,13 +213,11 @@ def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, Placem
 # namespace that has lost one more bookie for the time of a restart needs the rest more than before. Bookies are
 # judged one after the other, each as if the orders on the earlier ones were carried out already.
 #
-# Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. The
-# needs grow when bookies leave and shrink when they come back, so it suffices that a greater need still counts for
-# `settle` after its end, and that a bookie joined that long ago before others may be taken in its favour. Nothing is
-# ordered while a reading is doubted, nor has a need ended that a doubted reading lacks.
+# Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. No
+# member of a group may have left within that time, and no group or affinity. A bookie that came within that time counts
+# as absent: a namespace that needed another one before still does. Nothing is ordered while a reading is doubted.
 
 _LAST = 2**63
-_EVERY_BOOKIE = _LAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +229,35 @@ class QuarantineJudgement:
     reason: QuarantineReason
     starved: str = ""
     """The namespaces that could not place data without it, if that is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The bookies in no group, and how many of them namespaces need to reach their ensembles.
+
+    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
+    """
+
+    unassigned: frozenset[str]
+    needed: Sequence[tuple[int, str]]
+    """Each greater than those before it, with its namespace. The first namespace that a quarantine starves needs more
+    than all before it, so only those are listed. The namespace is empty if the cluster has no groups: the first one
+    would constrain every namespace, so every bookie is needed."""
+
+    @classmethod
+    def collect(cls, placements: Sequence[PlacementJudgement], membership: BookieMembership) -> "Needs":
+        """Collect the needs of all placements."""
+        needed: list[tuple[int, str]] = [] if membership.has_groups else [(_LAST, "")]
+        for judged in placements:
+            count = judged.placed.needed_unassigned(judged.ensemble_size)
+            if count > (needed[-1][0] if needed else 0):
+                needed.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
+        return cls(membership.unassigned.members, needed)
+
+    def find_starved(self, taken: Set[str]) -> str | None:
+        """Return the namespace that needs more bookies than are left without `taken`; None if there is none."""
+        left = len(self.unassigned - taken)
+        return next((namespace for count, namespace in self.needed if count > left), None)
 
 
 def judge_ends(
@@ -263,18 +286,18 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 def judge_quarantines(
     remaining: Mapping[str, QuarantineOrder],
     facts: IsolationFacts,
-    needed: Sequence[QuarantineNeed],
-    needs: QuarantineNeeds,
+    needed: Needs,
+    settled: Needs,
 ) -> Iterator[QuarantineJudgement]:
     """Judge every writable bookie that has been unassigned for the grace; none while a reading is stale.
 
     They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
-    newcomer does not take their place, and only a need of this moment takes such an order back.
+    newcomer does not take their place.
 
     Args:
         remaining: the orders that remain in force, by bookie.
-        needed: the present needs, as from `collect_needs`.
-        needs: the needs of the last `settle`.
+        needed: the present needs.
+        settled: the needs without the bookies that came within `settle`.
     """
     if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
         return
@@ -293,7 +316,7 @@ def judge_quarantines(
     ]
     if not due:
         return
-    guard = _Guard(facts, needed, needs.greatest, _find_settled(facts, needs), frozenset(ordered))
+    guard = _Guard(facts, needed, settled, frozenset(ordered))
     is_waiting = any(_find_absent(facts))
     zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
     joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
@@ -316,9 +339,8 @@ class _Guard:
     """Forbids the quarantine of bookies that must stay, and of more than the settings allow."""
 
     facts: IsolationFacts
-    needed: Sequence[QuarantineNeed]
-    greatest: QuarantineNeed
-    settled: frozenset[str]
+    needed: Needs
+    settled: Needs
     ordered: frozenset[str]
 
     def check(self, bookie: str, taken: frozenset[str]) -> tuple[QuarantineReason | None, str]:
@@ -327,13 +349,9 @@ class _Guard:
         Args:
             taken: the bookies that are in quarantine or on their way there.
         """
-        starved = find_starved(self.needed, len(self.facts.membership.unassigned.members - taken - {bookie}))
-        if (
-            starved is None
-            and bookie not in self.ordered
-            and self.greatest.count > len(self.settled - taken - {bookie})
-        ):
-            starved = self.greatest.starved
+        starved = self.needed.find_starved(taken | {bookie})
+        if starved is None and bookie not in self.ordered:
+            starved = self.settled.find_starved(taken | {bookie})
         if starved == "":
             return QuarantineReason.NO_GROUPS, ""
         if bookie in self.facts.portless:
@@ -343,12 +361,12 @@ class _Guard:
         return (QuarantineReason.WOULD_BE_INFEASIBLE, starved) if starved else (None, "")
 
 
-def _find_settled(facts: IsolationFacts, needs: QuarantineNeeds) -> frozenset[str]:
-    """Return the writable bookies in no group that have been so for `settle`, or since the needs are known."""
-    oldest_ms = max(needs.since_ms, facts.now_ms - millis_of(facts.settings.settle))
-    return frozenset(
-        b.bookie for b in facts.notable if b.assigned is False and b.takes_data and b.since_ms <= oldest_ms
-    )
+def _find_recent(facts: IsolationFacts) -> frozenset[str]:
+    """Return the writable bookies that came, or became writable, within `settle` and after the first readings."""
+    if facts.settings.quarantine is Quarantine.OFF:
+        return frozenset()
+    oldest_ms = max(facts.known.complete_ms or 0, facts.now_ms - millis_of(facts.settings.settle))
+    return frozenset(b.bookie for b in facts.known.bookies if b.takes_data and b.since_ms > oldest_ms)
 
 
 def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
@@ -360,58 +378,14 @@ def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
             yield bookie
 
 
-def collect_needs(placements: Sequence[PlacementJudgement], *, has_groups: bool) -> Sequence[QuarantineNeed]:
-    """List the needs of bookies in no group, each greater than those before it.
-
-    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices. The
-    first group of a cluster would constrain every namespace, so without any group every bookie is needed.
-    """
-    if not has_groups:
-        return [QuarantineNeed(_EVERY_BOOKIE)]
-    needs: list[QuarantineNeed] = []
-    for judged in placements:
-        count = judged.placed.needed_unassigned(judged.ensemble_size)
-        # The first namespace that a quarantine starves needs more than all before it, so only those are listed.
-        if count > (needs[-1].count if needs else 0):
-            name = judged.namespaces[0] if judged.namespaces else "namespaces without affinity"
-            needs.append(QuarantineNeed(count, name))
-    return needs
-
-
-def find_starved(needs: Sequence[QuarantineNeed], left: int) -> str | None:
-    """Return the namespace that needs more than `left` bookies in no group; None if there is none."""
-    return next((need.starved for need in needs if need.count > left), None)
-
-
-def update_needs(before: QuarantineNeeds, needed: Sequence[QuarantineNeed], facts: IsolationFacts) -> QuarantineNeeds:
-    """Return the needs after this step: a greater one counts until `settle` after its end.
-
-    It also counts while the readings that showed its end are doubted.
-    """
-    if facts.settings.quarantine is Quarantine.OFF:
-        return QuarantineNeeds()
-    if not facts.is_fresh:
-        return before
-    present = needed[-1] if needed else QuarantineNeed()
-    past = before.past
-    if before.present.count > present.count:
-        past = (*past, replace(before.present, ended_ms=facts.now_ms))
-    doubted_ms = (doubt.since_ms for doubts in facts.known.doubts.values() for doubt in doubts)
-    from_ms = min((facts.now_ms - millis_of(facts.settings.settle) + 1, *doubted_ms))
-    past = tuple(need for need in past if need.count > present.count and need.ended_ms >= from_ms)
-    after = QuarantineNeeds(facts.now_ms if before.since_ms == NEVER else before.since_ms, present, past)
-    return before if after == before else after
-
-
-def quarantine_due_ms(facts: IsolationFacts, needs: QuarantineNeeds) -> Iterator[int]:
+def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
     """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
-    if facts.settings.quarantine is Quarantine.OFF:
-        return
-    settle_ms = millis_of(facts.settings.settle)
-    yield from (need.ended_ms + settle_ms for need in needs.past)
-    yield from (b.since_ms + settle_ms for b in _find_absent(facts))
-    if needs.greatest.count:
-        yield from (b.since_ms + settle_ms for b in facts.notable if b.assigned is False and b.takes_data)
+    if facts.settings.quarantine is not Quarantine.OFF:
+        recent = _find_recent(facts)
+        changes = (b.since_ms for b in facts.known.bookies if b.bookie in recent) if recent else ()
+        absences = (b.since_ms for b in _find_absent(facts))
+        settle_ms = millis_of(facts.settings.settle)
+        yield from (ms + settle_ms for ms in {facts.known.changed_ms, *changes, *absences})
 
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
@@ -430,8 +404,6 @@ class IsolationJudgement:
     """The orders that remain, by bookie; an order on many bookies has the empty name."""
     quarantines: tuple[QuarantineJudgement, ...]
     """The verdicts on unassigned bookies."""
-    needs: QuarantineNeeds
-    """The bookies in no group that namespaces need, now and within the last `settle`."""
 
 
 def find_starved_now(
@@ -442,8 +414,7 @@ def find_starved_now(
     The cluster must have a group.
     """
     placements = _judge_namespaces(membership, collect_alike(affinity, ()), (), settings)
-    left = len(membership.unassigned.members - {bookie})
-    return find_starved(collect_needs(placements, has_groups=True), left)
+    return Needs.collect(placements, membership).find_starved({bookie})
 
 
 def _judge_namespaces(
@@ -461,19 +432,20 @@ def judge_isolation(
     facts: IsolationFacts,
     orders: Sequence[QuarantineOrder],
     settings: IsolationSettings,
-    needs: QuarantineNeeds = NO_NEEDS,
 ) -> IsolationJudgement:
     """Return the verdicts on one cluster.
 
     Args:
         orders: the quarantine orders in force before this step.
-        needs: the needs before this step.
     """
     judged = _judge_namespaces(facts.membership, facts.known.cohorts, facts.known.promises, settings)
     ended = judge_ends(orders, facts)
     ended_bookies = {order.bookie for order, _ in ended}
     remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-    needed = collect_needs(judged, has_groups=facts.membership.has_groups)
-    needs = update_needs(needs, needed, facts)
-    quarantines = tuple(judge_quarantines(remaining, facts, needed, needs))
-    return IsolationJudgement(judged[1:], judged[0], ended, remaining, quarantines, needs)
+    needed = settled = Needs.collect(judged, facts.membership)
+    if recent := _find_recent(facts):
+        membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
+        before = _judge_namespaces(membership, facts.known.cohorts, facts.known.promises, settings)
+        settled = Needs.collect(before, membership)
+    quarantines = tuple(judge_quarantines(remaining, facts, needed, settled))
+    return IsolationJudgement(judged[1:], judged[0], ended, remaining, quarantines)

@@ -46,7 +46,7 @@ class IsolationPolicy:
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
-        judgement = judge_isolation(facts, before.orders, self._settings, before.needs)
+        judgement = judge_isolation(facts, before.orders, self._settings)
         emitted = emit(judgement, facts, before, self._sender.issuer)
         context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
         held = tuple(conditions(context))
@@ -59,7 +59,6 @@ class IsolationPolicy:
             orders=emitted.orders,
             alerts=book,
             sequence=emitted.sequence,
-            needs=judgement.needs,
         )
         wake_at = find_wake_at(_due_ms(context, emitted), review_at, facts.now_ms)
         return Published(after, (*emitted.decisions, *alerts), wake_at, refused=refused)
@@ -69,7 +68,7 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterat
     """When (milliseconds since the epoch) a verdict may change without an observation."""
     facts = context.facts
     yield from due_ms(context)
-    yield from quarantine_due_ms(facts, context.judgement.needs)
+    yield from quarantine_due_ms(facts)
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)

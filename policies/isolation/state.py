@@ -115,6 +115,10 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     """About `memberships`."""
     affinity_doubts: Doubts = ()
     """About `affinities`."""
+    complete_ms: InstantMs | None = None
+    """Since when readings of all three kinds are known."""
+    changed_ms: InstantMs = NEVER
+    """When a member last left its group, a cluster had its first group, or a namespace left or had another affinity."""
 
     @property
     def statuses(self) -> Mapping[str, ReadingStatus]:
@@ -261,34 +265,6 @@ class QuarantineOrder(Struct, array_like=True, frozen=True, gc=False):
         return self.verdict is QuarantineVerdict.QUARANTINE and self.bookie not in quarantined
 
 
-class QuarantineNeed(Struct, array_like=True, frozen=True, gc=False):
-    """The number of bookies in no group that a namespace needs to reach its ensemble."""
-
-    count: int = 0
-    starved: str = ""
-    """The namespace; empty if the cluster has no groups, where every bookie in no group is needed."""
-    ended_ms: InstantMs = NEVER
-    """When it ended; `NEVER` while it lasts."""
-
-
-class QuarantineNeeds(Struct, array_like=True, frozen=True):
-    """The greatest need of bookies in no group, now and within the last `settle`."""
-
-    since_ms: InstantMs = NEVER
-    """When the needs were first known."""
-    present: QuarantineNeed = QuarantineNeed()
-    past: tuple[QuarantineNeed, ...] = ()
-    """Greater needs that ended lately, the greatest and first one to end first."""
-
-    @property
-    def greatest(self) -> QuarantineNeed:
-        """The greatest need that counts."""
-        return self.past[0] if self.past else self.present
-
-
-NO_NEEDS = QuarantineNeeds()
-
-
 class IsolationState(Struct, array_like=True, frozen=True):
     """The policy's state of one cluster."""
 
@@ -299,7 +275,6 @@ class IsolationState(Struct, array_like=True, frozen=True):
     alerts: AlertBook = AlertBook()
     sequence: int = 0
     """The last sequence of all decisions but alerts; one counter for the cluster, so it grows for each subject."""
-    needs: QuarantineNeeds = NO_NEEDS
 
 
 # The bound of a cluster's placements: groups of bookies multiply by the affinities that name them.

@@ -173,9 +173,9 @@ def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() ->
         run.see(bookies(second, "bk1 bk11", "bk2"), racks(second, groups), affinity(second, NAMESPACES))
     run.see(bookies(70, "bk1 bk2 bk11")).until(75).see(bookies(76, "bk1 bk11", "bk2")).until(100)
     assert orders(run) == [("bk11", "withhold")]
-    run.see(bookies(100, "bk1 bk2 bk11")).see(bookies(110, "bk1 bk2 bk11")).until(229)
+    run.see(bookies(100, "bk1 bk2 bk11")).see(bookies(110, "bk1 bk2 bk11")).until(219)
     assert orders(run) == [("bk11", "withhold")]
-    assert orders(run.until(230))[-1] == ("bk11", "quarantine")
+    assert orders(run.until(220))[-1] == ("bk11", "quarantine")
 
 
 @for_each("order", list(permutations(range(3))))
