@@ -1,7 +1,7 @@
 """Folds readings: each kind updates a small read model of its own.
 
-A reading shows a whole level, so the newest one counts. An older or repeated reading changes nothing but a counter
-(row 26). No rule of the table is applied here: commands, leases, reports and results go on to the judge.
+A reading shows a whole level, so the newest one counts. An older or repeated reading changes nothing (row 26). No rule
+of the table is applied here: commands, leases, reports and results go on to the judge.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -278,9 +278,7 @@ _FAILED_TOO = SwitchBrokers | SwitchInventoryPart | SwitchInventory
 def fold(state: SwitchingState, seen: Observation) -> _Folded:
     """Fold a reading into its read model. A failed one of live brokers or of an inventory counts, too."""
     reading = seen.reading
-    is_read = reading.outcome is Outcome.OK or isinstance(
-        reading, SwitchBrokers | SwitchInventoryPart | SwitchInventory
-    )
+    is_read = reading.outcome is Outcome.OK or isinstance(reading, _FAILED_TOO)
     return _FOLDS[type(reading)](state, reading, seen.at_ms) if is_read else (state, None)
 
 

@@ -38,7 +38,6 @@ def _process(transition: Transition, seen: Observation) -> None:
     reading, before = seen.reading, transition.state
     state, judged = (None, None) if _is_outdated(transition, seen) else fold(before, seen)
     if state is None:
-        transition.count("repeated")
         if not isinstance(reading, SwitchCommand):
             _judge(transition, None)
         return

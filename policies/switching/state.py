@@ -321,14 +321,6 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
         return self.brokers_from or self.source
 
 
-class IgnoredCounts(Struct, array_like=True, frozen=True):
-    """The number of events that changed nothing."""
-
-    repeated: int = 0
-    stale_acks: int = 0
-    rejected: int = 0
-
-
 class InventoryPart(Struct, array_like=True, frozen=True):
     """One part of an inventory."""
 
@@ -382,7 +374,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     deleted: tuple[DeletedIds, ...] = ()
     commands: tuple[str, ...] = ()
     """The idempotency keys of the last commands, oldest first."""
-    counts: IgnoredCounts = IgnoredCounts()
     ops: int = 0
     """The number of the last order."""
     sequence: int = 0

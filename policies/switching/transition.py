@@ -123,11 +123,6 @@ class Transition:
         self.update_switch(settled=dict(sorted(Counter(task.stage for task in self.plan).items())), tasks=())
         self.plan = load_plan(self.state.switch)
 
-    def count(self, counter: str) -> None:
-        """Add one to a field of `IgnoredCounts`."""
-        counts = self.state.counts
-        self.update(counts=replace(counts, **{counter: getattr(counts, counter) + 1}))
-
     # --- decisions
 
     def publish(self, verdict: SwitchVerdict, reason: SwitchReason, sentence: str, **more: Any) -> None:
@@ -143,7 +138,6 @@ class Transition:
 
     def reject(self, code: RejectCode, sentence: str, subject: str) -> None:
         """Reject a command or a reading."""
-        self.count("rejected")
         self.publish(SwitchVerdict.REJECT, SwitchReason.REJECTED, sentence, subject=subject, code=code)
 
     # --- the plan

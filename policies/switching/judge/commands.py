@@ -74,8 +74,8 @@ def judge_precheck(facts: SwitchFacts, check: PrecheckResult, step: Transition) 
     known, subject = facts.state.check(check.target), f"prechecks/{check.target}"
     stage = facts.state.stage(check.target, facts.now_ms)
     if known is not None and check.checked_ms <= known.checked_ms:
-        step.count("repeated")
-    elif stage not in _STARTABLE:
+        return
+    if stage not in _STARTABLE:
         step.reject(_INVALID, f"{check.target} is {stage.value}", subject)
     else:
         step.update(checks=put(facts.state.checks, check, "target"))

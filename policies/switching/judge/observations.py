@@ -198,7 +198,7 @@ def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) ->
     if why := guards.refuse_older_lease(facts, new.token):
         step.reject(RejectCode.INVALID_TRANSITION, why, "lease")
     elif known is not None and new.token == known.token and new.valid_until_ms <= known.valid_until_ms:
-        step.count("repeated")
+        return  # it is known
     else:
         step.update(lease=new)
         lapsed = known is None or new.token != known.token or facts.now_ms >= known.valid_until_ms
@@ -243,9 +243,5 @@ def open_new_clients(facts: SwitchFacts, reason: SwitchReason, step: Transition)
 def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> None:
     """Row 5: a broker follows the directive; its ack counts in `facts`. A broker that cannot is judged in `stages`."""
     live = facts.state.live_switch()
-    if live is None:
-        return
-    if seen.epoch != live.epoch:
-        step.count("stale_acks")
-    elif not seen.client_init_failed and not live.moved:
+    if live is not None and seen.epoch == live.epoch and not seen.client_init_failed and not live.moved:
         step.update_switch(moved=True)

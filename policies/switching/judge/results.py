@@ -26,8 +26,8 @@ def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> 
     task, subject, switch = _find_task(facts, result), f"ledgers/{result.ledger_id}", facts.state.switch
     is_after_end = task is None and switch is not None and switch.settled and result.op <= facts.state.ops
     if is_after_end or (task is not None and _is_late(task, result)):
-        step.count("repeated")
-    elif task is None or result.op > task.op:
+        return
+    if task is None or result.op > task.op:
         sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
         step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
     elif named := _find_other_ledgers(task, result):

@@ -265,7 +265,7 @@ def judge_status(facts: SwitchFacts, result: SwitchStatus, step: Transition) -> 
         sentence = f"no status was to be written as {result.op}"
         step.reject(RejectCode.INVALID_TRANSITION, sentence, "registry")
     elif result.op < switch.op or switch.awaiting is SwitchAction.NONE:
-        step.count("repeated")
+        return  # it was answered before
     elif not result.written:
         step.update_switch(status_failed=True)
         _finish(facts, step, status_failed=True)
