@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,9 +18,11 @@ from connectors.registration import connectors_of, load_named
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.free_space.limits import Limit
+from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation
 from policies.policy import PolicyKind
 from policies.settings import PolicySettings
+from policies.units import millis_of
 
 # A disk on the status page, with its limits, for each policy that watches free space.
 
@@ -135,6 +138,8 @@ def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
 
 Kind = TypeVar("Kind", bound=Decision)
 
+MOST_SERVERS = 10_000
+"""Brokers or bookies of a cluster whose disks are kept."""
 MAX_RECENT_DECISIONS = 100
 """Number of recent decisions on the status page."""
 
@@ -280,6 +285,37 @@ class FoldingView(PolicyView, Generic[StateT]):
     def forget_cluster(self, cluster: str) -> None:
         """Drop the cluster."""
         self._clusters.pop(cluster, None)
+
+
+class DiskLevels:
+    """The last good reading of each disk of a cluster, by server. It applies no rule of a policy.
+
+    A disk is gone once a good reading of its server lacks it, or once its server is gone. A failed reading, or a disk
+    that cannot be read, leaves the bytes that were read before.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[str, tuple[VolumeState, ...]] = {}
+
+    def read(self, server: str, disks: Iterable[ReportedVolume], at_ms: int) -> None:
+        """Take a good reading of all disks of a server; servers beyond the limit are not kept."""
+        if server in self._servers or len(self._servers) < MOST_SERVERS:
+            after = fold_volumes(self._servers.get(server, ()), disks, at_ms)
+            self._servers[server] = tuple(disk for disk in after if disk.missing_ms is None)
+
+    def keep_only(self, servers: AbstractSet[str]) -> None:
+        """Drop the servers that the cluster does not list any more."""
+        self._servers = {name: disks for name, disks in self._servers.items() if name in servers}
+
+    def disks(self) -> Iterator[tuple[str, VolumeState]]:
+        """Yield each disk that was ever read, with its server."""
+        for server, disks in sorted(self._servers.items()):
+            yield from ((server, disk) for disk in disks if disk.read_ms != NEVER)
+
+
+def seconds_to_full(disk: VolumeState, now_ms: int, validity: timedelta) -> float | None:
+    """Return how soon a disk is full at its present rate; None if that is not known, or its reading is stale."""
+    return seconds_left(disk, now_ms) if now_ms - disk.read_ms < millis_of(validity) else None
 
 
 class PolicyDetail(BaseModel):

@@ -1,6 +1,6 @@
 """Metrics of the bookie-disks policy: its decisions, and the disks behind them.
 
-The state of the disks comes from the policy's own fold and judge of the same readings.
+The disks are those of the last readings; all that is judged comes from the decisions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,29 +8,30 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
 
-from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import (
     DECISION_STALE,
+    MOST_SERVERS,
     DetailKind,
     DiskDetail,
+    DiskLevels,
     Family,
     Fill,
     FoldingView,
     PolicyDetail,
     PolicySnapshot,
     Sample,
+    seconds_to_full,
 )
 from policies.bookie_disks import NAME
 from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
-from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge import BookieVerdict, judge_bookies
+from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import BookieDisksCluster, keep_groups_within_bounds, keep_within_bounds
+from policies.bookie_readings import Bookies
 from policies.decisions import Decision
-from policies.free_space.volumes import Freshness, seconds_left
-from policies.observations import Observation
+from policies.free_space.volumes import VolumeState
+from policies.observations import Observation, Outcome, sort_observations
 from policies.units import to_millis
 
 FACTOR = Family(
@@ -64,12 +65,27 @@ class _Watched:
     """The state of one cluster."""
 
     settings: BookieDisksSettings
-    known: BookieDisksCluster = field(default_factory=BookieDisksCluster)
+    disks: DiskLevels = field(default_factory=DiskLevels)
+    read_only: dict[str, bool] = field(default_factory=dict)
+    """By bookie, as last read."""
     decisions: dict[str, BookieThrottle] = field(default_factory=dict)
 
-    def judge(self, now_ms: int) -> dict[str, BookieVerdict]:
-        """Judge the bookies as a step of the policy does."""
-        return judge_bookies(self.known, self.settings, now_ms)
+    def take(self, seen: Observation) -> None:
+        """Take a good reading: of a bookie's disks, or of the bookies that the cluster has."""
+        reading = seen.reading
+        if isinstance(reading, BookieDisks):
+            self.disks.read(reading.bookie, reading.dirs, seen.at_ms)
+            if reading.bookie in self.read_only or len(self.read_only) < MOST_SERVERS:
+                self.read_only[reading.bookie] = reading.read_only
+        elif isinstance(reading, Bookies):
+            writable, closed = ({each.bookie for each in listed} for listed in (reading.writable, reading.read_only))
+            names = writable | closed | set(reading.known)
+            self.disks.keep_only(names)
+            self.read_only = {
+                name: name in closed or (mode and name not in writable)
+                for name, mode in self.read_only.items()
+                if name in names
+            }
 
 
 class BookieDisksView(FoldingView[_Watched]):
@@ -82,11 +98,9 @@ class BookieDisksView(FoldingView[_Watched]):
         super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)))
 
     def _fold(self, cluster: _Watched, readings: Sequence[Observation]) -> None:
-        kept, _ = keep_within_bounds(cluster.known, readings)
-        cluster.known, _ = keep_groups_within_bounds(cluster.known, fold(cluster.known, kept), kept)
-        # At the time of the readings, so that old readings expire as they did live.
-        bookies = cluster.judge(max(to_millis(r.at) for r in readings)).values()
-        cluster.known = replace(cluster.known, bookies=tuple(bookie.kept for bookie in bookies))
+        for seen in sort_observations(tuple(readings)):
+            if seen.reading.outcome is Outcome.OK:
+                cluster.take(seen)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""
@@ -109,15 +123,14 @@ class BookieDisksView(FoldingView[_Watched]):
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""
         for name, cluster in sorted(self._clusters.items()):
-            if cluster.known.begun_ms is None and not cluster.decisions:
-                continue
             for _, decision in sorted(cluster.decisions.items()):
                 yield from _decision_samples(decision, cluster.settings, now_ms)
             stale = any(_is_stale(decision, now_ms) for decision in cluster.decisions.values())
             if cluster.decisions:
                 yield Sample(DECISION_STALE, (NAME, name), float(stale))
-            for bookie in cluster.judge(now_ms).values():
-                yield from _bookie_samples(name, bookie, now_ms)
+            yield from (Sample(READ_ONLY, (name, b), float(mode)) for b, mode in sorted(cluster.read_only.items()))
+            for bookie, disk in cluster.disks.disks():
+                yield from _disk_samples((name, bookie, disk.log_dir), disk, now_ms, cluster.settings)
 
 
 def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:
@@ -136,18 +149,13 @@ def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, n
         yield Sample(LIMITING, (*labels, *where), 1.0)
 
 
-def _bookie_samples(cluster: str, bookie: BookieVerdict, now_ms: int) -> Iterator[Sample]:
-    if bookie.facts.freshness is not Freshness.NEVER_READ:
-        yield Sample(READ_ONLY, (cluster, bookie.name), float(bookie.facts.state.is_read_only))
-    for each in bookie.dirs:
-        if each.freshness is Freshness.NEVER_READ:
-            continue
-        labels = (cluster, *each.key)
-        yield Sample(USABLE, labels, each.state.usable_bytes)
-        yield Sample(TOTAL, labels, each.state.total_bytes)
-        seconds = None if each.full_ms is None else seconds_left(each.state, now_ms)
-        if seconds is not None:
-            yield Sample(SECONDS_TO_FULL, labels, seconds)
+def _disk_samples(
+    labels: tuple[str, str, str], disk: VolumeState, now_ms: int, settings: BookieDisksSettings
+) -> Iterator[Sample]:
+    yield Sample(USABLE, labels, disk.usable_bytes)
+    yield Sample(TOTAL, labels, disk.total_bytes)
+    if (seconds := seconds_to_full(disk, now_ms, settings.validity)) is not None:
+        yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
 # The bookie-disks policy on the status page: the factors of placement groups, and the fullest ledger dirs.

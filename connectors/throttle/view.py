@@ -1,13 +1,12 @@
 """Metrics of the throttle policy: its decisions, and the volumes behind them.
 
-The state of the volumes comes from the policy's own fold and judge of the same readings. The reason of a factor comes
-from the decision alone, so that metrics never disagree with decisions.
+The volumes are those of the last readings. All that is judged comes from the decision alone, so that metrics never
+disagree with decisions.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from heapq import nlargest
 from pathlib import Path
 
@@ -17,18 +16,20 @@ from connectors.views import (
     DECISION_STALE,
     DetailKind,
     DiskDetail,
+    DiskLevels,
     Family,
     Fill,
     FoldingView,
     PolicyDetail,
     PolicySnapshot,
     Sample,
+    seconds_to_full,
 )
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, seconds_left
-from policies.observations import Observation
+from policies.free_space.volumes import VolumeState
+from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle import NAME
 from policies.throttle.decisions import (
     FALLBACK_REASONS,
@@ -37,13 +38,9 @@ from policies.throttle.decisions import (
     ThrottleFactor,
     ThrottleReason,
 )
-from policies.throttle.facts import VolumeVerdict
-from policies.throttle.fold import fold
-from policies.throttle.judge import BrokerVerdicts, judge_brokers
-from policies.throttle.readings import TopicUsage
+from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import KafkaClusterState, keep_within_bounds
-from policies.units import from_millis, to_millis
+from policies.units import to_millis
 
 FACTOR = Family(
     "headgate_throttle_factor",
@@ -124,20 +121,26 @@ class _ThrottledCluster:
 
     name: str
     settings: ThrottleSettings
-    known: KafkaClusterState = field(default_factory=KafkaClusterState)
+    disks: DiskLevels = field(default_factory=DiskLevels)
+    cordoned: dict[str, set[str]] = field(default_factory=dict)
+    """By broker, its cordoned log dirs."""
     decision: ThrottleFactor | None = None
     limit: LimitHit = LimitHit.NONE
     """The limit that the cluster has reached, by its last decisions."""
     fallbacks: Counter[ThrottleReason] = field(default_factory=Counter)
     violations: Counter[LimitHit] = field(default_factory=Counter)
-    judged: BrokerVerdicts | None = None
-    """The last verdicts on its brokers, of which the next ones take over those that still hold."""
 
-    def judge(self, now: datetime) -> BrokerVerdicts:
-        """Judge the brokers as a step of the policy does, but without its gate and alerts."""
-        before = self.judged.brokers if self.judged else None
-        self.judged = judge_brokers(self.known, self.settings, now, before=before)
-        return self.judged
+    def take(self, seen: Observation) -> None:
+        """Take a good reading: of a broker's log dirs, or of the brokers that the cluster has."""
+        reading = seen.reading
+        if isinstance(reading, LogDirs):
+            broker = str(reading.broker)
+            self.disks.read(broker, reading.volumes, seen.at_ms)
+            self.cordoned[broker] = {volume.log_dir for volume in reading.volumes if volume.cordoned}
+        elif isinstance(reading, KafkaCluster):
+            brokers = {str(member.broker) for member in reading.brokers}
+            self.disks.keep_only(brokers)
+            self.cordoned = {broker: dirs for broker, dirs in self.cordoned.items() if broker in brokers}
 
 
 class ThrottleView(FoldingView[_ThrottledCluster]):
@@ -153,9 +156,9 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
         super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
 
     def _fold(self, cluster: _ThrottledCluster, readings: Sequence[Observation]) -> None:
-        cluster.known = fold(cluster.known, keep_within_bounds(cluster.known, readings)[0])
-        # At the time of the readings, so that old readings expire as they did live.
-        cluster.known = cluster.judge(max(r.at for r in readings)).known
+        for seen in sort_observations(tuple(readings)):
+            if seen.reading.outcome is Outcome.OK:
+                cluster.take(seen)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
@@ -186,11 +189,10 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                     yield Sample(FALLBACKS, (name, reason.value), cluster.fallbacks[reason])
                 for limit in (LimitHit.HARD, LimitHit.SOFT):
                     yield Sample(VIOLATIONS, (name, limit.value), cluster.violations[limit])
-            for volume in cluster.judge(from_millis(now_ms)).volumes():
-                if volume.freshness is not Freshness.NEVER_READ:
-                    yield from _volume_samples(name, volume, cluster.settings, now_ms)
-            for broker in cluster.known.brokers:
-                yield from (Sample(CORDONED, (name, str(broker.broker), d), 1.0) for d in broker.cordoned)
+            for broker, volume in cluster.disks.disks():
+                yield from _volume_samples((name, broker, volume.log_dir), volume, cluster.settings, now_ms)
+            for broker, dirs in sorted(cluster.cordoned.items()):
+                yield from (Sample(CORDONED, (name, broker, log_dir), 1.0) for log_dir in sorted(dirs))
 
 
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
@@ -210,17 +212,16 @@ def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_
             yield Sample(family, (cluster, state), count)
 
 
-def _volume_samples(cluster: str, volume: VolumeVerdict, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
-    broker, log_dir = volume.key
-    labels, state = (cluster, str(broker), log_dir), volume.state
-    yield Sample(USABLE, labels, state.usable_bytes)
-    yield Sample(USED, labels, max(0, state.total_bytes - state.usable_bytes))
-    yield Sample(TOTAL, labels, state.total_bytes)
+def _volume_samples(
+    labels: tuple[str, str, str], volume: VolumeState, settings: ThrottleSettings, now_ms: int
+) -> Iterator[Sample]:
+    yield Sample(USABLE, labels, volume.usable_bytes)
+    yield Sample(USED, labels, max(0, volume.total_bytes - volume.usable_bytes))
+    yield Sample(TOTAL, labels, volume.total_bytes)
     for hit, limit in ((LimitHit.SOFT, settings.soft), (LimitHit.HARD, settings.hard)):
         if limit is not None:
-            yield Sample(LIMIT, (*labels, hit.value), limit.in_bytes(state.total_bytes))
-    seconds = None if volume.full_ms is None else seconds_left(state, now_ms)
-    if seconds is not None:
+            yield Sample(LIMIT, (*labels, hit.value), limit.in_bytes(volume.total_bytes))
+    if (seconds := seconds_to_full(volume, now_ms, settings.validity)) is not None:
         yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 

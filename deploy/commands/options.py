@@ -28,7 +28,7 @@ def load_settings(file: Path | None) -> "Settings":
 
     note_settings_file(file)
     settings = settings_file.load_settings(file)
-    if _logs[-1].keywords["runs"] and len(_logs) == 1:  # settings of a reload apply when the process starts anew
+    if len(_logs) == 1 and _logs[0].keywords["runs"]:  # settings of a reload apply when the process starts anew
         _logs[-1](level=settings.log.level, form=settings.log.format)
         _logs.append(_logs[-1])
     return settings

@@ -2,9 +2,9 @@
 
 import pytest
 
+from connectors import views
 from connectors.bookie_disks.view import DETAIL, BookieDisksDetail, BookieDisksView
 from connectors.views import PolicySnapshot
-from policies.bookie_disks import state
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import Run, all_disks, disks, settings
@@ -37,14 +37,14 @@ def test_factors_disks_and_the_bookie_that_decides_are_samples() -> None:
     assert ("headgate_throttling_bookie", ("c1", "g1", "b2", "/l", "soft_limit")) not in later
 
 
-def test_the_exporter_keeps_no_more_than_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_servers=2, most_volumes=3))
+def test_the_disks_of_so_many_bookies_are_kept_and_of_each_those_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "MOST_SERVERS", 2)
     view = BookieDisksView(settings())
-    for second, name in enumerate(("/a", "/b", "/c", "/d", "/e")):
+    for second, name in enumerate(("/a", "/b")):
         view.observe([disks(second, "b1", {name: 50})])
     view.observe(all_disks(10, b2=50, b3=50))
     shown = {s.labels for s in view.samples(to_millis(at(11))) if s.family.name == "headgate_bookie_dir_usable_bytes"}
-    assert shown == {("c1", "b1", "/e"), ("c1", "b2", "/l")}
+    assert shown == {("c1", "b1", "/b"), ("c1", "b2", "/l")}
 
 
 def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_last() -> None:

@@ -14,13 +14,11 @@ from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from connectors.views import Family, Sample
 from policies.decisions import Alert
-from policies.free_space.volumes import Freshness, seconds_left
 from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.throttle.judge import judge_brokers
-from policies.units import from_millis, human_seconds, to_millis
+from policies.units import human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, letters_counted
 from streaming.host import PolicyHost
@@ -158,19 +156,23 @@ def test_a_clock_behind_kafkas_shows_no_negative_age() -> None:
     assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}
 
 
-@pytest.mark.parametrize(
-    ("free_of_2", "hold_seconds"),
-    [pytest.param(900, 0, id="not limiting: at once"), pytest.param(300, 3600, id="limiting: after its hold")],
-)
-def test_series_of_a_broker_that_left_vanish_when_the_policy_forgets_it(free_of_2: int, hold_seconds: int) -> None:
+def test_series_of_a_broker_that_left_vanish_with_the_reading_that_lacks_it() -> None:
     loop = Loop()
-    loop.step(members(1, 2), log_dirs(900), log_dirs(free_of_2, broker=2))
+    loop.step(members(1, 2), log_dirs(900), log_dirs(300, broker=2))
+    assert set(loop.series("headgate_volume_usable_bytes")) == {("payments", "1", "/a"), ("payments", "2", "/a")}
     loop.step(members(1), after=10)
-    there, gone = ("payments", "1", "/a"), ("payments", "2", "/a")
     for name in ("usable_bytes", "used_bytes", "total_bytes"):
-        if hold_seconds:
-            assert set(loop.series(f"headgate_volume_{name}", after=hold_seconds - 1)) == {there, gone}
-        assert set(loop.series(f"headgate_volume_{name}", after=hold_seconds)) == {there}
+        assert set(loop.series(f"headgate_volume_{name}")) == {("payments", "1", "/a")}
+    assert loop.series("headgate_log_dirs")["payments", "departed"] == 1
+
+
+def test_a_volume_that_cannot_be_read_keeps_its_last_bytes() -> None:
+    view = LoopView(PREFIX, {})
+    broken = log_dirs({"/a": -1, "/b": 800})
+    for second, reading in enumerate((log_dirs({"/a": 900, "/b": 800}), broken)):
+        view.fold([observed(reading, START + timedelta(seconds=second), id=str(second))], live=True)
+    found = series(view, "headgate_volume_usable_bytes", START)
+    assert found == {("payments", "1", "/a"): 900, ("payments", "1", "/b"): 800}
 
 
 def test_series_of_a_removed_log_dir_vanish() -> None:
@@ -446,26 +448,21 @@ Script = list[tuple[int, int, int]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(-1, 1000)), max_size=30))
-def test_the_view_knows_exactly_the_volumes_the_policy_knows(script: Script) -> None:
+def test_the_volumes_are_those_of_the_last_good_readings(script: Script) -> None:
     """Of any history: (seconds passed, broker or 0 for a membership reading, free bytes or -1 for a failure)."""
-    loop = Loop()
+    loop, usable = Loop(), dict[tuple[str, ...], int]()
     for after, broker, free in script:
         if broker == 0:
-            loop.step(members(*range(1, 1 + free % 4)), after=after)
+            brokers = range(1, 1 + free % 4)
+            loop.step(members(*brokers), after=after)
+            usable = {labels: found for labels, found in usable.items() if int(labels[1]) in brokers}
         elif free < 0:
             loop.step(LogDirs(cluster="payments", broker=broker, outcome=Outcome.ERROR), after=after)
         else:
             loop.step(log_dirs(free, broker=broker), after=after)
-        assert loop.kept.state is not None
-        now = from_millis(to_millis(loop.now))
-        volumes = judge_brokers(loop.kept.state.cluster, loop.settings, now).volumes()
-        read = (v for v in volumes if v.freshness is not Freshness.NEVER_READ)
-        by_labels = {("payments", str(v.key[0]), v.key[1]): v for v in read}
-        usable = {labels: v.state.usable_bytes for labels, v in by_labels.items()}
-        filling = {labels: v.state for labels, v in by_labels.items() if v.full_ms is not None}
-        left = {labels: seconds_left(state, to_millis(now)) for labels, state in filling.items()}
+            usable["payments", str(broker), "/a"] = free
         assert loop.series("headgate_volume_usable_bytes") == usable
-        assert loop.series("headgate_volume_seconds_to_full") == left
+        assert loop.series("headgate_volume_seconds_to_full").keys() <= usable.keys()
 
 
 def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
