@@ -17,6 +17,7 @@ import tempfile
 import termios
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import dropwhile
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -92,7 +93,7 @@ def _choose_lines(lines: Iterable[Text]) -> Iterator[Text]:
     """Yield each phase with its first sentence of each kind, and the bars at the end."""
     shown: set[str] = set()
     is_shown = False
-    for line in lines:
+    for line in dropwhile(lambda line: not line.plain.startswith(_PHASES), lines):
         if line.plain.startswith(_PHASES):
             shown, is_shown = set(), True
         elif (sentence := _SENTENCE.match(line.plain)) is not None:
