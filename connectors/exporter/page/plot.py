@@ -101,20 +101,21 @@ def draw_fill(course: Course) -> Plot:
     factor = _Panel(*_FACTOR, 0, 1)
     rates = [each.bytes_per_second for each in known if each.bytes_per_second is not None]
     rate = _rate_panel(rates)
+    # Free space and factor of now stand beside the plot, up to 15 s newer than its last point.
     rows = tuple(_choose_rows(moments))
     now = moments[-1]
     shapes = [
-        *free.grid(_name_limits(_now("Free", now, lambda m: human_bytes(m.fill.free_bytes)), last.fill), _ticks(step)),
+        *free.grid(_name_limits("Free space", last.fill), _ticks(step)),
         free.stretched(
             points,
             free.curve(moments, lambda m: m.fill.soft_bytes, "soft limit", steps=True),
             free.curve(moments, lambda m: m.fill.hard_bytes, "hard limit", steps=True),
             free.curve(moments, lambda m: m.fill.free_bytes, "free"),
         ),
-        *factor.grid(_now("Factor", now, lambda m: _show_factor(m.fill.factor)), ((1, "1"), (0, "0"))),
+        *factor.grid("Factor", ((1, "1"), (0, "0"))),
         factor.stretched(points, factor.curve(moments, lambda m: m.fill.factor, "factor", steps=True)),
         *rate.grid(
-            _now("Fills at", now, lambda m: f"{_show_rate(m.bytes_per_second)}, deletions deducted"),
+            f"Fills at {_show_rate(now and now.bytes_per_second)}, deletions deducted",
             [(rate.high, human_rate(rate.high)), (rate.low, human_rate(rate.low) if rate.low else ""), (0, "")],
         ),
         rate.stretched(points, rate.curve(moments, lambda m: m.bytes_per_second, "rate")),
@@ -126,14 +127,6 @@ def draw_fill(course: Course) -> Plot:
         _HEIGHT, label, Markup("").join(shapes)
     )
     return Plot(course.window, last.fill.place, svg, rows[::-1])
-
-
-def _now(name: str, now: Moment | None, show: Callable[[Moment], str]) -> str:
-    return f"{name} {'unknown' if now is None else show(now)}"
-
-
-def _show_factor(factor: float | None) -> str:
-    return "not decided" if factor is None else f"{factor:.2f}"
 
 
 def _rate_panel(rates: Sequence[float]) -> _Panel:
