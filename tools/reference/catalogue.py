@@ -130,14 +130,19 @@ def catalogue() -> tuple[EventKind, ...]:
 
 @cache
 def examples() -> dict[str, dict[str, Any]]:
-    """Return by type the golden event that has the most fields filled; the reference courses win, then the first."""
+    """Return by type the golden event that has the most fields filled; the reference courses win, then the first.
+
+    A recorded reading may have fields that readings have no longer; an example has none of them.
+    """
     ranks: dict[str, tuple[bool, int]] = {}
     found: dict[str, dict[str, Any]] = {}
+    known = {kind.event_type: kind.data_schema()["properties"].keys() for kind in catalogue()}
     for course, event in golden_events():
         filled = sum(value not in (None, [], {}, "") for value in event["data"].values())
         kind, rank = event["type"], (course.startswith(REFERENCE), filled)
         if rank > ranks.get(kind, (False, -1)):
-            ranks[kind], found[kind] = rank, event
+            data = {name: value for name, value in event["data"].items() if name in known[kind]}
+            ranks[kind], found[kind] = rank, event | {"data": data}
     return found
 
 
