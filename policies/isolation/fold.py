@@ -79,6 +79,9 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     tried = replace(status, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
         return replace(before, **{f"{kind.name}_status": tried})
+    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
+    if not doubts and status.read_ms != NEVER and _is_unchanged(before, reading):
+        return replace(before, **{f"{kind.name}_status": read})
     shown = kind.list_shown(reading, before)
     believed: Mapping[str, str] = {}
     if status.read_ms != NEVER:
@@ -90,13 +93,30 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     believed, after = confirm(believed, after, shown, seen.at_ms, confirm_ms)
     if any(doubt.name == NODE for doubt in after):
         return replace(before, **{f"{kind.name}_status": tried, f"{kind.name}_doubts": after})
-    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
     cluster = kind.take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
     cluster = replace(cluster, **{f"{kind.name}_status": read, f"{kind.name}_doubts": after})
     if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
         cluster = replace(cluster, complete_ms=seen.at_ms)
     return _assign_bookies(cluster, seen.at_ms) if is_changed and kind.name != "affinity" else cluster
+
+
+def _is_unchanged(before: BookieClusterState, reading: Reading) -> bool:
+    """Whether a reading shows what is believed. Most do, so this comparison is cheap."""
+    match reading:
+        case Bookies(outcome=Outcome.OK):
+            read_only = {r.bookie: (Presence.READ_ONLY, r.session, r.czxid) for r in reading.read_only}
+            listed = read_only | {r.bookie: (Presence.WRITABLE, r.session, r.czxid) for r in reading.writable}
+            known = {
+                b.bookie: (b.presence, b.session, b.czxid) for b in before.bookies if b.presence is not Presence.OFFLINE
+            }
+            return known == listed and {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
+        case BookieRacks(outcome=Outcome.OK):
+            groups = (reading.groups or {}).items()
+            return before.groups == tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in groups))
+        case BookieAffinity():
+            return collect_alike(reading, before.cohorts) == before.cohorts
+    return False
 
 
 def _list_registrations(reading: Bookies, _before: BookieClusterState) -> Mapping[str, str]:
