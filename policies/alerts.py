@@ -4,11 +4,11 @@ A policy states which conditions hold now; the alert book holds the alerts publi
 `now` decide, so a repeated batch publishes the same alerts with the same ids.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace as msgspec_replace
@@ -110,39 +110,45 @@ class AlertBook(Struct, array_like=True, frozen=True):
 
         return AlertBook(tuple(map(limit, self.entries)), self.sequence, tuple(map(limit, self.recovered)))
 
-    def keys(self) -> frozenset[tuple[str, str]]:
-        """The alerts (name, subject) that were open after the last step: to keep one may take less than to fire it."""
-        return frozenset((e.alert, e.subject) for e in self.entries)
-
 
 MOST_SINGLY = 10
 """More alerts of one kind than this become one, with a count and as many names."""
 Item = TypeVar("Item")
 
 
-def gather(
-    book: AlertBook, alert: str, cluster: str, each: Iterable[tuple[str, Item]]
-) -> tuple[list[Item], list[Item]]:
-    """Return the items of one kind that have an alert each, and those that one alert reports together.
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[Item]):
+    """Things of one kind, of which few have an alert each, and many have one together.
 
-    An item that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or
-    resolved too early. All that follow join the one alert, so a fleet never has many more alerts than a person can
-    read. It ends when few are left, and these are named one by one. Callers build conditions only for the result,
-    because there may be thousands of items.
-
-    Args:
-        book: the open alerts.
-        alert: the name of the alert.
-        cluster: the subject of the one alert.
-        each: the items to report, each with the subject of an alert of its own.
+    One that has an alert of its own keeps it while its condition holds, so that nothing is reported twice or resolved
+    too early. All that follow join the one alert, so a fleet never has many more alerts than a person can read. It
+    ends when few are left, and these are named one by one. Only the conditions that are needed are made, because there
+    may be thousands of things.
     """
-    open_subjects = {entry.subject for entry in book.entries if entry.alert == alert}
-    singly: list[Item] = []
-    others: list[Item] = []
-    for subject, item in each:
-        (singly if subject in open_subjects else others).append(item)
-    most = MOST_SINGLY // 2 if cluster in open_subjects else MOST_SINGLY
-    return ([*singly, *others], []) if len(singly) + len(others) <= most else (singly, others)
+
+    alert: str
+    cluster: str
+    """The subject of the one alert."""
+    each: Iterable[tuple[str, Item]]
+    """The things, each with the subject of an alert of its own."""
+    report: Callable[[Item], Condition]
+    """Makes the condition of one thing."""
+    summarize: Callable[[Sequence[Item]], Condition]
+    """Makes the one condition of many."""
+
+    def spread(self, book: AlertBook) -> Iterator[Condition]:
+        """Yield the conditions, by the open alerts."""
+        open_subjects = {entry.subject for entry in book.entries if entry.alert == self.alert}
+        singly: list[Item] = []
+        others: list[Item] = []
+        for subject, item in self.each:
+            (singly if subject in open_subjects else others).append(item)
+        most = MOST_SINGLY // 2 if self.cluster in open_subjects else MOST_SINGLY
+        if len(singly) + len(others) <= most:
+            singly, others = [*singly, *others], []
+        yield from map(self.report, singly)
+        if others:
+            yield self.summarize(others)
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,6 @@ def review(
     sender: Sender,
     *,
     most: int | None = None,
-    end: Callable[[tuple[str, str]], str | None] = lambda _: None,
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
     """Compare the conditions that hold now with the open alerts.
 
@@ -189,7 +194,6 @@ def review(
         conditions: all conditions that hold now.
         sender: the fields that all alerts of the cluster share.
         most: the most alerts that one step publishes; the others follow in later steps, a second apart.
-        end: of an alert (name, subject): why it ends though its condition is not over, worded to follow its name.
 
     Returns:
         The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
@@ -214,8 +218,7 @@ def review(
         if is_due:
             sequence = next_sequence(sequence, now_ms, is_first=before is None or before.said_ms is None)
             evidence = condition.evidence if condition else ()
-            ended = None if condition else end(key) or "is over"
-            alerts.append(_alert(entry, ended, sequence, evidence, now, sender))
+            alerts.append(_alert(entry, sequence, evidence, now, sender, ended=condition is None))
         if condition is not None:
             entries.append(entry)
     due_ms = [now_ms + _APART_MS] if is_waiting else [_due_ms(entry, sender) for entry in entries]
@@ -294,13 +297,12 @@ def _kept_quiet(before: AlertEntry | None, condition: Condition | None, now_ms: 
 
 
 def _alert(
-    entry: AlertEntry, end: str | None, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender
+    entry: AlertEntry, sequence: int, evidence: tuple[str, ...], now: datetime, sender: Sender, *, ended: bool
 ) -> Alert:
-    """Build the record of an alert; `end` says why it is resolved, None while it fires."""
-    ended = end is not None
+    """Build the record of an alert."""
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
     # The summary of a resolved alert cannot use the last one, which describes the condition when it held.
-    summary = f"{entry.alert} of {entry.subject} {end}" if ended else entry.summary
+    summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
     issuer, about = sender.issuer, (entry.alert, entry.subject)
     return Alert(
         **issuer.header(entry.subject, sequence, now, about=about),

@@ -6,7 +6,7 @@ they expire, notes verdicts that change nothing, ends subjects, and fires, repea
 the book and `now` decide, so a repeated batch publishes the same records.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook, Condition, Sender, review
+from policies.alerts import AlertBook, AlertEntry, Condition, Gathered, Sender, review
 from policies.decisions import Decision, Issuer, RepeatSchedule, next_sequence
 from policies.units import InstantMs, from_millis, to_millis
 
@@ -55,15 +55,17 @@ class Step(Generic[State]):
     state: State
     wanted: Mapping[Subject, Wanted] = field(default_factory=dict)
     """What is wanted of all subjects, in the order in which it is published. Others are forgotten."""
-    conditions: Iterable[Condition] = ()
+    conditions: Iterable[Condition | Gathered[Any]] = ()
     """Everything that a person should know now."""
     due_ms: Iterable[int] = ()
     """When time alone may change something (milliseconds since the epoch); some may have passed."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Refused observations by id, with the bound of the state that each would exceed, such as `more than 10000
     brokers`. The host writes dead letters and raises an alert."""
-    end: Callable[[tuple[str, str]], str | None] = lambda _: None
-    """Of an alert (name, subject): why it ends though no reading shows that its condition is over; None: it is over."""
+    decisions: tuple[Decision, ...] = ()
+    """Decisions that the policy numbers itself: orders, and placements of thousands of namespaces."""
+    stay: Callable[[AlertEntry], Condition | None] = lambda _: None
+    """The condition of a published alert of which nothing is known now; None: it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
     entries: list[PublishedDecision] = []
     decisions: list[Decision] = []
     notes: list[Decision] = []
-    due_ms = [*step.due_ms]
+    due_ms: list[int] = []
     for subject, wanted in step.wanted.items():
         before = known.get(subject)
         if wanted.is_last and before is None:
@@ -125,10 +127,23 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
         if not wanted.is_last:
             entries.append(entry)
             due_ms.append(wanted.schedule.due_ms(entry.at_ms, entry.repeat_at_ms))
-    alerts, raised, review_at = review(book.alerts, step.conditions, now, sender, most=MOST_ALERTS, end=step.end)
-    wake_at = find_wake_at(due_ms, review_at, now_ms)
-    published = Published(step.state, (*decisions, *raised), wake_at, tuple(notes), step.refused)
+    alerts, raised, review_at = review(book.alerts, list_conditions(book.alerts, step), now, sender, most=MOST_ALERTS)
+    wake_at = find_wake_at((*due_ms, *step.due_ms), review_at, now_ms)
+    published = Published(step.state, (*decisions, *step.decisions, *raised), wake_at, tuple(notes), step.refused)
     return Book(tuple(entries), alerts), published
+
+
+def list_conditions(book: AlertBook, step: Step[Any]) -> Iterator[Condition]:
+    """List the conditions of a step: few of a kind one by one, and those that are unknown now."""
+    held: set[tuple[str, str]] = set()
+    for each in step.conditions:
+        for condition in each.spread(book) if isinstance(each, Gathered) else (each,):
+            held.add(condition.key)
+            yield condition
+    for entry in book.entries:
+        is_open = entry.said_ms is not None and (entry.alert, entry.subject) not in held
+        if is_open and (kept := step.stay(entry)) is not None:
+            yield kept
 
 
 def _next_entry(

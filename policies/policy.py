@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.book import Published, Step
+from policies.book import Step
 from policies.decisions import Decision, Severity, deterministic_id
 from policies.observations import ActuatorEvent, Observation, Reading
 from policies.settings import PolicySettings
@@ -29,14 +29,8 @@ class Policy(Protocol[State]):
 
     name: str
 
-    def begin(self, now: datetime) -> State:
-        """Return the state of a cluster that was never stepped."""
-        ...
-
-    def step(
-        self, state: State | None, observations: Sequence[Observation], now: datetime
-    ) -> Step[State] | Published[State]:
-        """Decide as of `now`. A policy that publishes by itself keeps its own book: an `AlertBook` named `alerts`.
+    def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
+        """Decide as of `now`.
 
         Args:
             state: of the last step; None for the first one.

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.alerts import AlertBook, AlertEntry, Condition, Sender, review
-from policies.book import Book, Published, Step, publish
+from policies.alerts import AlertBook, Condition, Sender, review
+from policies.book import Book, Published, publish
 from policies.decisions import Alert, Issuer
 from policies.observations import Observation
 from policies.pauses import PolicyPause, open_at
@@ -110,12 +110,11 @@ class PolicyHost:
             hosted, sender = self._policy(kind, key, quiet)
             own_book = Book() if before is None else before.book
             if before is not None and before.recovered:
-                recovered = _registered(kind, before.recovered)
-                state = _recover(hosted.begin(now) if state is None else state, recovered)
-                own_book = msgspec.structs.replace(own_book, alerts=own_book.alerts.recover(recovered))
-            step = hosted.step(state, observations, now)
-            if isinstance(step, Step):
-                own_book, step = publish(own_book, step, now, sender)
+                # An alert that is not registered any more expires.
+                names = {alert.name for alert in kind.alerts}
+                recovered = own_book.alerts.recover(each for each in before.recovered if each.alert in names)
+                own_book = msgspec.structs.replace(own_book, alerts=recovered)
+            own_book, step = publish(own_book, hosted.step(state, observations, now), now, sender)
             encoded = msgspec.msgpack.encode(step.state)
             _require_room(encoded)
             _require_registered(kind, step)
@@ -226,19 +225,6 @@ def outputs(step: Published[Any], seen: Sequence[Observation] = ()) -> Iterator[
     for decision in audited:
         named = [seen[n] for n in sorted(places[id_] for id_ in decision.evidence if id_ in places)]
         yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
-
-
-def _registered(kind: PolicyKind, recovered: Sequence[AlertEntry]) -> tuple[AlertEntry, ...]:
-    """The policy's own of the firing alerts that are taken over; one that is not registered any more expires."""
-    names = {alert.name for alert in kind.alerts}
-    return tuple(each for each in recovered if each.alert in names)
-
-
-def _recover(state: Any, recovered: Sequence[AlertEntry]) -> Any:
-    """Return the state of a policy that publishes by itself with the firing alerts that it takes over."""
-    if not isinstance(book := getattr(state, "alerts", None), AlertBook):
-        return state
-    return msgspec.structs.replace(state, alerts=book.recover(recovered))
 
 
 def _require_registered(kind: PolicyKind, step: Published[Any]) -> None:

@@ -115,7 +115,7 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     recovered: tuple[AlertEntry, ...] = ()
     """Firing alerts that the policy takes over at its next step, because its state was lost."""
     book: Book = Book()
-    """What was published last about the cluster; empty for a policy that publishes by itself."""
+    """What was published last about the cluster."""
 
     @property
     def has_stepped(self) -> bool:
@@ -142,12 +142,12 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
     state = decode_policy_state(kind, before)
     if kind.limit_instants is not None and state is not None:
         kept = msgspec.Raw(msgspec.msgpack.encode(kind.limit_instants(state, now_ms)))
-        book = before.alerts.limit_instants(now_ms)
         return msgspec.structs.replace(
-            before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept, alerts=book,
-            positions=(), refusals=(),
+            before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept,
+            alerts=before.alerts.limit_instants(now_ms), positions=(), refusals=(),
+            book=msgspec.structs.replace(before.book, alerts=before.book.alerts.limit_instants(now_ms)),
         )  # fmt: skip
-    books = (before.alerts, before.book.alerts, getattr(state, "alerts", AlertBook()))
+    books = (before.alerts, before.book.alerts)
     firing = tuple(entry for book in books for entry in book.limit_instants(now_ms).firing())
     return msgspec.structs.replace(
         NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause,

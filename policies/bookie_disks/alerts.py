@@ -327,13 +327,3 @@ def find_effect_conditions(
         labels = {"cluster": cluster, "group": name}
         evidence = tuple(b.facts.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)
-
-
-def find_effect_ends(cluster: str, groups: Iterable[tuple[GroupVerdict, GroupState]]) -> dict[tuple[str, str], str]:
-    """Return, by alert and subject, why alerts end though no reading shows that they are over."""
-    why = "ends: the growth of its dirs is not compared any more"
-    return {
-        (WITHOUT_EFFECT, f"{cluster}/{verdict.group.name}"): why
-        for verdict, state in groups
-        if not state.growths and verdict.move.gate.factor < 1.0
-    }

@@ -14,7 +14,6 @@ from policies.bookie_disks.alerts import (
     NAMES,
     find_conditions,
     find_effect_conditions,
-    find_effect_ends,
     follow_dirs,
     is_at_risk,
 )
@@ -49,15 +48,11 @@ class BookieDisksPolicy:
         self._grouped: tuple[object, object] | None = None
         """The groups and namespaces of which `_groups` was made."""
 
-    def begin(self, now: datetime) -> BookieDisksState:  # noqa: ARG002
-        """Return the state of a cluster that was never stepped."""
-        return BookieDisksState()
-
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[BookieDisksState]:
         """Fold the observations, judge bookies and groups, and state their factors and the conditions that hold now."""
-        before = state or self.begin(now)
+        before = state or BookieDisksState()
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
@@ -89,8 +84,7 @@ class BookieDisksPolicy:
         of_effect = find_effect_conditions(self._cluster, grown, publishing, now_ms)
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         after = BookieDisksState(known, states, tuple(sorted(context.held)), forgotten, effect)
-        due_ms, end = _due_ms(after, verdicts, bookies, settings), find_effect_ends(self._cluster, grown).get
-        return Step(after, wanted, conditions, due_ms, refused, end)
+        return Step(after, wanted, conditions, _due_ms(after, verdicts, bookies, settings), refused)
 
     def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
         """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""

@@ -1,10 +1,10 @@
 """The alerts of the isolation policy, each with its runbook."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from policies.alerts import AlertBook, Condition, gather
+from policies.alerts import Condition, Gathered
 from policies.decisions import Severity
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import IsolationJudgement
@@ -155,7 +155,6 @@ class IsolationAlertContext:
     judgement: IsolationJudgement
     orders: Sequence[QuarantineOrder]
     """The orders in force after this step."""
-    book: AlertBook
     started_ms: int
 
     def condition(
@@ -174,14 +173,15 @@ class IsolationAlertContext:
             evidence=self.facts.evidence if evidence is None else evidence,
         )
 
-    def gather(self, alert: str, each: Iterable[Condition]) -> Iterator[Condition]:
-        """Yield few conditions of bookies one by one, and many as one summary that counts them and names the first."""
-        singly, many = gather(self.book, alert, self.facts.cluster, ((c.subject, c) for c in each))
-        yield from singly
-        if many:
-            worst = max(many, key=lambda c: _SEVERITIES.index(c.severity))
-            inside = sum(condition.reason == "quarantined" for condition in many)
-            yield self.summarize(alert, [c.labels["bookie"] for c in many], worst, inside)
+    def gather(self, alert: str, each: Iterable[Condition]) -> Gathered[Condition]:
+        """Gather conditions of bookies: of many, one summary counts them and names the first."""
+        subjects = ((condition.subject, condition) for condition in each)
+        return Gathered(alert, self.facts.cluster, subjects, lambda condition: condition, self._summarize_bookies)
+
+    def _summarize_bookies(self, many: Sequence[Condition]) -> Condition:
+        worst = max(many, key=lambda c: _SEVERITIES.index(c.severity))
+        inside = sum(condition.reason == "quarantined" for condition in many)
+        return self.summarize(worst.alert, [c.labels["bookie"] for c in many], worst, inside)
 
     def summarize(self, alert: str, names: Collection[str], worst: Condition, inside: int = 0) -> Condition:
         """Make one condition of many of one kind.

@@ -4,13 +4,14 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from policies.alerts import Condition, gather
+from policies.alerts import AlertEntry, Condition, Gathered
 from policies.confirmation import Doubt
 from policies.decisions import Mode, Severity
 from policies.isolation.alert_kinds import (
@@ -60,19 +61,19 @@ OVERDUE_MS = 60_000
 _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 
 
-def bookie_conditions(context: IsolationAlertContext) -> Iterator[Condition]:
+def bookie_conditions(context: IsolationAlertContext) -> Iterator[Condition | Gathered[Any]]:
     """Return all conditions about bookies that hold now; the readings of registrations and groups must be fresh."""
     facts = context.facts
     if facts.known.racks_status.read_ms == NEVER or facts.membership.has_groups:
-        yield from context.gather(UNASSIGNED, _check_unassigned(context))
-        yield from context.gather(IDLE, _check_idle(context))
+        yield context.gather(UNASSIGNED, _check_unassigned(context))
+        yield context.gather(IDLE, _check_idle(context))
     elif facts.known.bookies:
         asking = (judged for judged in context.judgement.placements if judged.affinity.is_isolating)
         yield _report_no_groups(context, [name for judged in asking for name in judged.namespaces])
-    yield from context.gather(MISSING, _check_missing(context))
-    yield from context.gather(JOINED, _check_joined(context))
+    yield context.gather(MISSING, _check_missing(context))
+    yield context.gather(JOINED, _check_joined(context))
     if facts.settings.mode is Mode.ACTIVE:
-        yield from context.gather(OVERDUE, _check_overdue(context))
+        yield context.gather(OVERDUE, _check_overdue(context))
 
 
 def bookies_due_ms(context: IsolationAlertContext) -> Iterator[int]:
@@ -263,46 +264,24 @@ _READINGS: Mapping[str, _ReadingKind] = {
     "racks": _ReadingKind("the bookie groups", "grouped bookie", BookieClusterState.memberships),
     "affinity": _ReadingKind("the affinities of namespaces", "namespace", BookieClusterState.affinities),
 }
-_SUCCESSORS = {
-    UNCONFIRMED: (UNREAD,),
-    HEADROOM: (INFEASIBLE, LEAK),
-    UNASSIGNED: (IDLE, NO_GROUPS),
-    IDLE: (UNASSIGNED, NO_GROUPS),
-}
-"""The alerts that report the same thing after it has become worse, or other."""
-_OF_CLUSTER = frozenset({UNREAD, NO_GROUPS})
-"""Alerts about a cluster as a whole, never about one of its bookies or namespaces."""
 
 
-def conditions(context: IsolationAlertContext) -> Iterator[Condition]:
+def conditions(context: IsolationAlertContext) -> Iterator[Condition | Gathered[Any]]:
     """All conditions that hold now."""
     yield from _check_readings(context)
     yield from _check_doubts(context)
-    unknown: frozenset[str] = frozenset()
     if context.facts.has_fresh_registrations:
         yield from bookie_conditions(context)
-    else:
-        unknown |= ABOUT_BOOKIES
     if context.facts.is_fresh:
         yield from _check_namespaces(context)
-        yield from context.gather(STARVES, check_starved(context))
-    else:
-        unknown |= ABOUT_NAMESPACES
-    published = (entry for entry in context.book.entries if entry.said_ms is not None)
-    yield from (entry.as_condition() for entry in published if entry.alert in unknown)
+        yield context.gather(STARVES, check_starved(context))
 
 
-def find_ends(context: IsolationAlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
-    """Why open alerts end though what they report is not over: other alerts take their place."""
-    keys, cluster = {condition.key for condition in held}, context.facts.cluster
-    over = "is over as a whole: each that is left has an alert of its own"
-    found = {(alert, cluster): over for alert, subject in keys if subject != cluster}
-    for entry in context.book.entries:
-        for alert in _SUCCESSORS.get(entry.alert, ()):
-            subject = cluster if alert in _OF_CLUSTER else entry.subject
-            if (alert, subject) in keys:
-                found[entry.alert, entry.subject] = f"has become {alert} of {subject}"
-    return found
+def keep_unknown(facts: IsolationFacts, entry: AlertEntry) -> Condition | None:
+    """Return the condition of an open alert as it was last published, while the readings of it are stale."""
+    is_unknown = entry.alert in ABOUT_BOOKIES and not facts.has_fresh_registrations
+    is_unknown = is_unknown or (entry.alert in ABOUT_NAMESPACES and not facts.is_fresh)
+    return entry.as_condition() if is_unknown else None
 
 
 def due_ms(context: IsolationAlertContext) -> Iterator[int]:
@@ -397,7 +376,7 @@ def _describe_doubts(kind: str, doubts: Sequence[Doubt]) -> str:
     return f"{counted(len(doubts), _READINGS[kind].noun)} ({list_names(names, len(doubts))})"
 
 
-def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
+def _check_namespaces(context: IsolationAlertContext) -> Iterator[Gathered[Any]]:
     cluster = context.facts.cluster
     by_alert: dict[str, list[tuple[str, PlacementJudgement]]] = {}
     for judged in context.judgement.placements:
@@ -405,10 +384,12 @@ def _check_namespaces(context: IsolationAlertContext) -> Iterator[Condition]:
             by_alert.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
     for alert, namespaces in by_alert.items():
         subjects = ((f"{cluster}/{namespace}", (namespace, judged)) for namespace, judged in namespaces)
-        singly, many = gather(context.book, alert, cluster, subjects)
-        yield from (_report(context, alert, namespace, judged) for namespace, judged in singly)
-        if many:
-            yield context.summarize(alert, [namespace for namespace, _ in many], _report(context, alert, *many[0]))
+        report, summarize = partial(_report, context, alert), partial(_summarize, context, alert)
+        yield Gathered(alert, cluster, subjects, report, summarize)
+
+
+def _summarize(context: IsolationAlertContext, alert: str, many: Sequence[tuple[str, PlacementJudgement]]) -> Condition:
+    return context.summarize(alert, [namespace for namespace, _ in many], _report(context, alert, many[0]))
 
 
 def _find_alerts(judged: PlacementJudgement) -> Iterator[str]:
@@ -421,7 +402,8 @@ def _find_alerts(judged: PlacementJudgement) -> Iterator[str]:
         yield HEADROOM
 
 
-def _report(context: IsolationAlertContext, alert: str, namespace: str, judged: PlacementJudgement) -> Condition:
+def _report(context: IsolationAlertContext, alert: str, item: tuple[str, PlacementJudgement]) -> Condition:
+    namespace, judged = item
     severity, what = Severity.CRITICAL, explain_placement(judged)
     if alert == HEADROOM:
         is_last = find_next_verdict(judged) is PlacementVerdict.INFEASIBLE

@@ -5,12 +5,13 @@ It decides nothing while a reading that it needs is stale. Rules: docs/design/is
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
-from policies.alerts import Sender, review
-from policies.book import Published, find_wake_at
+from policies.alerts import Sender
+from policies.book import Step
 from policies.isolation import NAME
 from policies.isolation.alert_kinds import IsolationAlertContext
-from policies.isolation.alerts import conditions, due_ms, find_ends
+from policies.isolation.alerts import conditions, due_ms, keep_unknown
 from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
 from policies.isolation.facts import join_facts
 from policies.isolation.fold import fold
@@ -32,36 +33,34 @@ class IsolationPolicy:
     def __init__(self, cluster: str, settings: IsolationSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._sender = Sender.build(NAME, cluster, settings)
-
-    def begin(self, now: datetime) -> IsolationState:
-        """Return the state of a cluster that was never stepped."""
-        return IsolationState(to_millis(now))
+        self._issuer = Sender.build(NAME, cluster, settings).issuer
 
     def step(
         self, state: IsolationState | None, observations: Sequence[Observation], now: datetime
-    ) -> Published[IsolationState]:
-        """Fold, join facts, judge, emit and review alerts, each once."""
-        before = state or self.begin(now)
+    ) -> Step[IsolationState]:
+        """Fold, join facts, judge, emit and find alert conditions, each once."""
+        before = state or IsolationState(to_millis(now))
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
         judgement = judge_isolation(facts, before.orders, self._settings)
-        emitted = emit(judgement, facts, before, self._sender.issuer)
-        context = IsolationAlertContext(facts, judgement, emitted.orders, before.alerts, before.started_ms)
-        held = tuple(conditions(context))
-        ends = find_ends(context, held)
-        book, alerts, review_at = review(before.alerts, held, now, self._sender, end=ends.get)
+        emitted = emit(judgement, facts, before, self._issuer)
+        context = IsolationAlertContext(facts, judgement, emitted.orders, before.started_ms)
         after = IsolationState(
             started_ms=before.started_ms,
             cluster=known,
             published=emitted.published,
             orders=emitted.orders,
-            alerts=book,
             sequence=emitted.sequence,
         )
-        wake_at = find_wake_at(_due_ms(context, emitted), review_at, facts.now_ms)
-        return Published(after, (*emitted.decisions, *alerts), wake_at, refused=refused)
+        return Step(
+            after,
+            conditions=conditions(context),
+            due_ms=_due_ms(context, emitted),
+            refused=refused,
+            decisions=emitted.decisions,
+            stay=partial(keep_unknown, facts),
+        )
 
 
 def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterator[int]:

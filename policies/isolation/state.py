@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook
 from policies.bookie_readings import BookieAffinity, BookieRacks
 from policies.confirmation import Doubts
 from policies.decisions import Mode
@@ -272,7 +271,6 @@ class IsolationState(Struct, array_like=True, frozen=True):
     cluster: BookieClusterState = BookieClusterState()
     published: tuple[PublishedPlacements, ...] = ()
     orders: tuple[QuarantineOrder, ...] = ()
-    alerts: AlertBook = AlertBook()
     sequence: int = 0
     """The last sequence of all decisions but alerts; one counter for the cluster, so it grows for each subject."""
 

@@ -4,11 +4,11 @@ Missing data neither raises nor resolves an alert: while the readings of a condi
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
-from policies.alerts import MOST_SINGLY, AlertBook, Condition, gather
+from policies.alerts import MOST_SINGLY, AlertEntry, Condition, Gathered
 from policies.decisions import EVIDENCE_LIMIT, Severity, unique_ids
 from policies.sessions.alert_kinds import (
     DOUBLE,
@@ -26,12 +26,12 @@ from policies.sessions.alert_kinds import (
     UNREAD,
     ZOMBIE,
 )
-from policies.sessions.decisions import SessionReason, SessionStatus, SessionVerdict
+from policies.sessions.decisions import SessionReason, SessionVerdict
 from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.fleet import Certainty, ReadingPair, has_failed, is_hidden, is_relapsing
 from policies.sessions.judge import describe_attempts, describe_flapping
 from policies.sessions.readings import BROKERS, NAMESPACES, bundle_of
-from policies.sessions.state import NEVER, NodeRecord
+from policies.sessions.state import NEVER, HeldAlert, NodeRecord
 from policies.units import agreeing, counted, from_millis, human_seconds, name_some
 
 _MANY = {
@@ -51,6 +51,8 @@ _MANY = {
 
 _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdict.GONE})
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
+_KEPT = frozenset({UNREAD, FLEET_WIDE, EXHAUSTED, ZOMBIE, DOUBLE, ORPHAN})
+"""Alerts that less is needed to keep than to begin."""
 _ABOUT_LOSSES = frozenset({LOST, EXHAUSTED, LOAD_DATA})
 _ABOUT_SESSIONS = _ABOUT_LOSSES | {FLAPPING}
 _ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL, TAKEN})
@@ -63,12 +65,13 @@ class AlertContext:
     cluster: str
     facts: Facts
     """The facts that remain after the step."""
-    book: AlertBook
+    before: Mapping[tuple[str, str], int]
+    """The alerts (name, subject) whose condition held at the last step, each with the time since when."""
 
     @cached_property
-    def open_alerts(self) -> Mapping[tuple[str, str], int]:
-        """The alerts (name, subject) that were open after the last step, each with the time since when."""
-        return {(entry.alert, entry.subject): entry.since_ms for entry in self.book.entries}
+    def unknown(self) -> Collection[tuple[str, str]]:
+        """The alerts (name, subject) whose readings are stale."""
+        return _find_unknown(self)
 
     @cached_property
     def contested(self) -> Mapping[str, Sequence[str]]:
@@ -81,91 +84,34 @@ class AlertContext:
         return {path: names for path, names in found.items() if len(names) > 1}
 
 
-def conditions(context: AlertContext) -> Iterator[Condition]:
-    """All conditions that hold now, gathered by kind, and those published before that are unknown now."""
+def gather_conditions(context: AlertContext, found: Iterable[Condition]) -> Iterator[Condition | Gathered[Condition]]:
+    """Gather the conditions by kind."""
     by_kind: dict[str, list[Condition]] = {}
-    for condition in _check_all(context):
+    for condition in found:
         by_kind.setdefault(condition.alert, []).append(condition)
-    held: set[tuple[str, str]] = set()
-    for alert, found in by_kind.items():
-        many: list[Condition] = []
+    for alert, each in by_kind.items():
         if alert in _MANY:
-            found, many = gather(context.book, alert, context.cluster, ((c.subject, c) for c in found))
-        for condition in (*found, _summarize(context, alert, many)) if many else found:
-            held.add(condition.key)
-            yield condition
-    if any(entry.said_ms is not None and (entry.alert, entry.subject) not in held for entry in context.book.entries):
-        unknown = _find_unknown(context)
-        for entry in context.book.entries:
-            key = (entry.alert, entry.subject)
-            if entry.said_ms is not None and key not in held and key in unknown:
-                yield entry.as_unknown()
+            subjects = ((condition.subject, condition) for condition in each)
+            yield Gathered(alert, context.cluster, subjects, lambda condition: condition, partial(_summarize, context))
+        else:
+            yield from each
 
 
-def find_ends(context: AlertContext, held: Collection[Condition]) -> dict[tuple[str, str], str]:
-    """Why open alerts end though what they report is not over: by alert and subject; `held` are the conditions now."""
-    facts, cluster = context.facts, context.cluster
-    together = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
-    singly = {condition.alert for condition in held if condition.subject != cluster}
-    end_of_many = "ends: the few that are left have alerts of their own"
-    found = {(alert, cluster): end_of_many for alert in singly & _MANY.keys()}
-    if together:
-        found[LOST, cluster] = f"is part of {FLEET_WIDE} of {cluster}/{together[0]} now"
-    for entry in context.book.entries:
-        name = entry.subject.removeprefix(f"{cluster}/")
-        if entry.alert == ORPHAN and f"{NAMESPACES}/{name}" not in facts.nodes and entry.subject != cluster:
-            found[ORPHAN, entry.subject] = "ends: no reading has shown its node for an hour, so it counts as deleted"
-        member = facts.members.get(name)
-        if member is None or member.track is None:
-            continue
-        end = None
-        if entry.alert in (NOT_REGISTERED, ZOMBIE):
-            end = _find_end_of_absence(member, entry.subject)
-        elif entry.alert in _ABOUT_LOSSES and member.track.status is SessionStatus.CLOSED:
-            end = "ends: it has closed its session"
-        elif entry.alert in _ABOUT_LOSSES and member.track.is_lost:
-            fleet = f"{cluster}/{member.member.role}" if member.member.role in together else None
-            end = _find_end_of_loss(entry.alert, member, entry.subject, fleet)
-        if end is not None:
-            found[entry.alert, entry.subject] = end
-    return found
+def list_held(context: AlertContext, found: Iterable[Condition]) -> tuple[HeldAlert, ...]:
+    """List the alerts whose condition holds, or is unknown and held before, where less is needed to keep it."""
+    held = {condition.key for condition in found if condition.alert in _KEPT}
+    held |= {key for key in context.before if key not in held and key in context.unknown}
+    return tuple((*key, context.before.get(key, context.facts.now_ms)) for key in sorted(held))
 
 
-def _find_end_of_absence(member: MemberFacts, subject: str) -> str | None:
-    """Why an alert about a missing registration ends, unless the member has registered itself."""
-    if member.liveness.is_unstable:
-        return f"is part of {FLAPPING} of {subject} now"
-    if member.liveness.unregistered is not None:
-        return "ends: a new process answers, which has its own time to register"
-    if member.liveness.is_registered or not member.liveness.is_no_zombie or member.track is None:
-        return None
-    if member.liveness.is_dead:
-        return "ends: its process is gone"
-    is_closed = member.track.status is SessionStatus.CLOSED
-    return "ends: it has closed its session" if is_closed else "ends: its health endpoint no longer answers healthy"
+def keep_unknown(context: AlertContext, entry: AlertEntry) -> Condition | None:
+    """Return the condition of an open alert, as unknown, while its readings are stale."""
+    return entry.as_unknown() if (entry.alert, entry.subject) in context.unknown else None
 
 
-def _find_end_of_loss(alert: str, member: MemberFacts, subject: str, fleet: str | None) -> str | None:
-    """Why an alert about a member without a session ends; `fleet` is the subject of a fleet-wide loss, if it is one."""
-    last = member.member.last_published
-    if alert == LOAD_DATA:
-        return "ends: it has lost its session again"
-    if member.liveness.is_dead:
-        return "ends: its process is gone"
-    if alert == EXHAUSTED and last is not None and last.verdict in _ENDS:
-        return f"ends: its {last.verdict.value} is ordered"
-    if alert == EXHAUSTED and last is not None and last.reason is SessionReason.STALE_READING:
-        return "ends: its shutdown waits for a fresh reading"
-    if alert == EXHAUSTED and not member.has_failed:
-        return "ends: it has time left to reconnect"
-    if alert == LOST and member.track is not None and member.track.unsettled:
-        return f"is part of {FLAPPING} of {subject} now"
-    return None if fleet is None else f"is part of {FLEET_WIDE} of {fleet} now"
-
-
-def _summarize(context: AlertContext, alert: str, many: Sequence[Condition]) -> Condition:
+def _summarize(context: AlertContext, many: Sequence[Condition]) -> Condition:
     """Make one condition of many of one kind, with their number and the first names."""
-    cluster = context.cluster
+    cluster, alert = context.cluster, many[0].alert
     names = sorted(condition.subject.removeprefix(f"{cluster}/") for condition in many)
     claimants = Counter(name for c in many if "members" in c.labels for name in c.labels["members"].split(","))
     most = "".join(f"; {member} claims {count} of them" for member, count in claimants.most_common(1))
@@ -182,13 +128,13 @@ def _summarize(context: AlertContext, alert: str, many: Sequence[Condition]) -> 
     )
 
 
-def _is_open(context: AlertContext, alert: str, subject: str) -> bool:
-    """Whether an alert, or the one of its kind for many, is open; then less is needed to keep it."""
-    open_alerts = context.open_alerts
-    return (alert, f"{context.cluster}/{subject}") in open_alerts or (alert, context.cluster) in open_alerts
+def _has_held(context: AlertContext, alert: str, subject: str) -> bool:
+    """Whether the condition of an alert held at the last step; then less is needed to keep it."""
+    return (alert, f"{context.cluster}/{subject}") in context.before
 
 
-def _check_all(context: AlertContext) -> Iterator[Condition]:
+def find_conditions(context: AlertContext) -> Iterator[Condition]:
+    """Find all conditions that hold now."""
     facts = context.facts
     yield from _check_unread(context)
     yield from _check_losses(context)
@@ -205,7 +151,7 @@ def _check_unread(context: AlertContext) -> Iterator[Condition]:
     facts, cluster, unread = context.facts, context.cluster, context.facts.unread
     oldest_ms = facts.now_ms - facts.validity_ms
     is_unstable = any(is_relapsing(s) and s.read_ms >= oldest_ms for s in facts.sources.values())
-    if unread is None and not (is_unstable and (UNREAD, cluster) in context.open_alerts):
+    if unread is None and not (is_unstable and (UNREAD, cluster) in context.before):
         return
     no_loss = "this is no loss of sessions, and no member is shut down for it"
     summary = f"ZooKeeper of {cluster} cannot be read ({unread.reason if unread else ''}): {no_loss}"
@@ -236,7 +182,7 @@ def _check_losses(context: AlertContext) -> Iterator[Condition]:
 
 def _count_lost(context: AlertContext, role: str) -> int:
     """Count the members without a session or cut off by fresh readings, or by valid ones once the alert is open."""
-    members, facts, is_open = context.facts.roles[role], context.facts.members, _is_open(context, FLEET_WIDE, role)
+    members, facts, is_open = context.facts.roles[role], context.facts.members, _has_held(context, FLEET_WIDE, role)
     affected = (facts[m.member] for m in (*members.lost, *members.cut_off))
     return sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
 
@@ -267,7 +213,7 @@ def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condi
     is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
     is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
     is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
-    is_exhausted = is_exhausted or (member.has_failed and _is_open(context, EXHAUSTED, member.name))
+    is_exhausted = is_exhausted or (member.has_failed and _has_held(context, EXHAUSTED, member.name))
     if track.is_lost and is_exhausted and not is_ordered and not is_fleet_wide:
         begun = _describe_instant(member.begun_ms)
         what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
@@ -298,9 +244,9 @@ def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[
     what = f"is healthy by the last answer of its health endpoint, but has not been registered since {gone}"
     due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
     yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}; {due}")
-    is_confirmed = absence.certainty is Certainty.SURE or (ZOMBIE, context.cluster) in context.open_alerts
-    fired_ms = context.open_alerts.get((ZOMBIE, f"{context.cluster}/{member.name}"), NEVER)
-    was_zombie = member.member.health is not None and member.member.health.started_ms < fired_ms
+    held_ms = context.before.get((ZOMBIE, f"{context.cluster}/{member.name}"), NEVER)
+    is_confirmed = absence.certainty is Certainty.SURE or held_ms != NEVER
+    was_zombie = member.member.health is not None and member.member.health.started_ms < held_ms
     if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
         owned = facts.owned_counts.get(member.name, 0)
         owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
@@ -322,7 +268,7 @@ def _check_claims(context: AlertContext) -> Iterator[Condition]:
     for path, names in context.contested.items():
         node = facts.nodes.get(path)
         timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
-        is_known = _is_valid(node, facts) and _is_open(context, DOUBLE, bundle_of(path))
+        is_known = _is_valid(node, facts) and _has_held(context, DOUBLE, bundle_of(path))
         if not (is_known or _is_fresh(node, timeout_ms, facts)):
             continue
         holder = "it has no node"
@@ -361,7 +307,7 @@ def _check_bundles(context: AlertContext) -> Iterator[Condition]:
                 context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, (node.read_id,)
             )
             continue
-        due_ms = facts.orphan_ms(node, is_open=_is_open(context, ORPHAN, bundle_of(node.path)))
+        due_ms = facts.orphan_ms(node, is_open=_has_held(context, ORPHAN, bundle_of(node.path)))
         if due_ms is not None and due_ms <= facts.now_ms:
             what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
             yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, (node.read_id,))

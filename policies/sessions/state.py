@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from policies.alerts import AlertBook
 from policies.confirmation import Doubt
 from policies.observations import Outcome
 from policies.sessions.decisions import (
@@ -284,6 +283,10 @@ class SpentShutdown(Struct, array_like=True, frozen=True, gc=False):
     is_shadow: bool = False
 
 
+HeldAlert = tuple[str, str, InstantMs]
+"""An alert, its subject, and the time since when its condition holds."""
+
+
 class SessionsState(Struct, array_like=True, frozen=True):
     """The policy's state of one cluster."""
 
@@ -293,7 +296,8 @@ class SessionsState(Struct, array_like=True, frozen=True):
     claims: tuple[Claim, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     spent: tuple[SpentShutdown, ...] = ()
-    alerts: AlertBook = AlertBook()
+    held: tuple[HeldAlert, ...] = ()
+    """The alerts whose condition holds, where less is needed to keep it; in order."""
     sequence: int = 0
     """The last sequence of all decisions but alerts; one counter for the cluster, so it grows for each subject."""
 

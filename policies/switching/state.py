@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from policies.alerts import AlertBook
 from policies.switching.clusters import ClusterSnapshot, IdMark
 from policies.switching.ledgers import LedgerKind, StayingLedgers
 from policies.switching.precheck.findings import FindingReason
@@ -382,7 +381,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """The last inventory, in parts until it is complete."""
     record: str = ""
     """The digest of the record as last published."""
-    alerts: AlertBook = AlertBook()
     removed: tuple[str, ...] = ()
     """Names that were unregistered and are still in the registry, sorted."""
     marks: tuple[IdMark, ...] = ()
@@ -467,8 +465,8 @@ _ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
 
 def limit_instants(state: SwitchingState, now_ms: int) -> SwitchingState:
     """Return the state after the clock was set back: nothing in it happened, or is valid, later than now."""
-    limited: SwitchingState = _limit(replace(state, alerts=AlertBook()), now_ms)
-    return replace(limited, alerts=state.alerts.limit_instants(now_ms))
+    limited: SwitchingState = _limit(state, now_ms)
+    return limited
 
 
 def _limit(value: Any, now_ms: int, name: str = "") -> Any:

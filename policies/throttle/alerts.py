@@ -1,7 +1,6 @@
 """Alert conditions of the throttle policy, in addition to those of `policies.free_space.alerts`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from math import inf
 from shlex import join
@@ -344,7 +343,6 @@ def _describe_last_read(volume: VolumeFacts[VolumeKey] | None) -> str:
 # replica sizes ascribe to files that are not Kafka's. What one client of each entity may write is expected in any
 # case. Two quota windows one after the other are an alert.
 
-_BY_ACTUATOR = (NOT_CARRIED_OUT, ESCAPED, CONTESTED, UNKNOWN_ORIGINAL, WITHOUT_EFFECT)
 FindUsage = Callable[[VolumeKey], MeasuredUsage | None]
 
 _TOLERATED = 2.0
@@ -439,13 +437,6 @@ def _describe_escapes(cluster: str, quotas: QuotaState) -> Iterator[str]:
     if quotas.clients_without_id_escape:
         stop = "" if quotas.factor == 0.0 else ", and only a stop with `cover: all` reaches them"
         yield f"clients of {cluster} without a client id may escape: no quota of a client id applies to them{stop}"
-
-
-def find_end(quotas: QuotaState | None, validity: timedelta, alert: tuple[str, str]) -> str | None:
-    """Return why an alert about quotas ends though no reading shows that it is over."""
-    if quotas is not None or alert[0] not in _BY_ACTUATOR:
-        return None
-    return f"ends: the quota actuator has not reported for {format_duration(validity)}"
 
 
 def _find_cause(quotas: QuotaState, usage: MeasuredUsage | None, now_ms: int, bytes_per_second: float) -> str:

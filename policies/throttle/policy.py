@@ -6,14 +6,13 @@ Rules: docs/design/throttle.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from weakref import ref
 
 from policies.book import Step
 from policies.free_space.alerts import follow_actuator, follow_growth_before
 from policies.observations import Observation
 from policies.throttle import NAME
-from policies.throttle.alerts import find_conditions, find_effect_conditions, find_end, follow_volumes, is_in_force
+from policies.throttle.alerts import find_conditions, find_effect_conditions, follow_volumes, is_in_force
 from policies.throttle.emit import want
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
@@ -36,19 +35,15 @@ class ThrottlePolicy:
         """The verdicts of the last step, as long as the caller keeps its state. They save time and change no result."""
         self._last: ref[ThrottleState] | None = None
 
-    def begin(self, now: datetime) -> ThrottleState:
-        """Return the state of a cluster that was never stepped."""
-        return ThrottleState(to_millis(now))
-
     def step(
         self, state: ThrottleState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ThrottleState]:
         """Fold the observations, judge brokers and cluster, and state the factor and the conditions that hold now."""
-        before = state or self.begin(now)
+        before = state or ThrottleState(to_millis(now))
         kept, refused = keep_within_bounds(before.cluster, observations)
         known, known_before = fold(before.cluster, kept), before.cluster
         if known_before.cluster_id not in (None, known.cluster_id):  # adopted: nothing is known of the one before
-            before = self.begin(now)
+            before = ThrottleState(to_millis(now))
         stopped_by = before.gate.stopped_by if before.gate is not None else ()
         brokers = judge_brokers(known, self._settings, now, stopped_by=stopped_by, before=self._verdicts)
         verdict = judge_cluster(brokers, before)
@@ -83,7 +78,6 @@ class ThrottlePolicy:
             (*conditions, *of_quotas),
             _due_ms(verdict, after),
             refused,
-            partial(find_end, quotas, self._settings.validity),
         )
 
     def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from policies.alerts import Sender
-from policies.book import Book, Published, Step, publish
+from policies.book import Book, Published, publish
 from policies.decisions import Alert, Decision
 from policies.observations import Observation
 from policies.policy import Policy
@@ -44,11 +44,9 @@ def step_hosted(
     policy: Policy[State], kept: Kept, observations: Sequence[Observation], now: datetime
 ) -> tuple[Kept, Published[State]]:
     """Step a policy, and publish its levels as the host does."""
-    step = policy.step(kept.state, observations, now)
-    if not isinstance(step, Step):
-        return Kept(step.state), step
-    known: Any = policy
-    book, published = publish(kept.book, step, now, Sender.build(policy.name, known._cluster, known._settings))
+    step, known = policy.step(kept.state, observations, now), vars(policy)
+    sender = Sender.build(policy.name, known["_cluster"], known["_settings"])
+    book, published = publish(kept.book, step, now, sender)
     return Kept(published.state, book), published
 
 

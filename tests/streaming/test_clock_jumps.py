@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.alerts import AlertBook, AlertEntry
+from policies.book import Book
 from policies.decisions import Fence
 from policies.pauses import PauseCommand
 from policies.registry import POLICIES
@@ -99,7 +100,7 @@ def test_a_switch_stays_whole_and_waits_for_nothing_that_happened_later_than_now
     entry = AlertEntry("a", "s", "warning", "r", "t", {}, ahead_ms, ahead_ms, repeat_at_ms=ahead_ms + 9)
     state = SwitchingState(
         epoch=2, directive=Directive(2, "new"), switch=switch, lease=OrchestratorLease(7, "me", ahead_ms + 30),
-        alerts=AlertBook((entry,), ahead_ms), sequence=ahead_ms, directed_ms=ahead_ms, registry_ms=NOW_MS - 9,
+        sequence=ahead_ms, directed_ms=ahead_ms, registry_ms=NOW_MS - 9,
     )  # fmt: skip
     kind = POLICIES["switching"]
     before = msgspec.structs.replace(
@@ -107,14 +108,17 @@ def test_a_switch_stays_whole_and_waits_for_nothing_that_happened_later_than_now
         state_version=kind.state_version,
         now_ms=ahead_ms,
         state=msgspec.Raw(msgspec.msgpack.encode(state)),
+        book=Book(alerts=AlertBook((entry,), ahead_ms)),
     )
-    after = decode_policy_state(kind, begin_again(kind, before, NOW_MS))
+    begun = begin_again(kind, before, NOW_MS)
+    after = decode_policy_state(kind, begun)
     limited = msgspec.structs.replace(switch, live_ms=NOW_MS, hold_ms=NOW_MS, stage_ms=NOW_MS)
     expected = msgspec.structs.replace(
-        state, switch=limited, lease=OrchestratorLease(7, "me", NOW_MS), directed_ms=NOW_MS,
-        alerts=AlertBook((msgspec.structs.replace(entry, said_ms=NOW_MS, repeat_at_ms=None),), ahead_ms),
-    )  # fmt: skip
+        state, switch=limited, lease=OrchestratorLease(7, "me", NOW_MS), directed_ms=NOW_MS
+    )
     assert after == expected
+    own = msgspec.structs.replace(entry, said_ms=NOW_MS, repeat_at_ms=None)
+    assert begun.book == Book(alerts=AlertBook((own,), ahead_ms))
     assert limit_instants(expected, NOW_MS + 1) == expected
 
 

@@ -4,13 +4,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from policies.book import Published
+from policies.book import Step
 from policies.decisions import Alert, Decision
 from policies.observations import Observation
 from policies.policy import PolicyKind
@@ -52,13 +52,10 @@ class CountPolicy:
         self.cluster = cluster
         self.settings = settings
 
-    def begin(self, now: datetime) -> CountV3:
-        return CountV3(self.cluster, 0.0)
-
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
-        before = state or self.begin(now)
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+        before = state or CountV3(self.cluster, 0.0)
         after = CountV3(before.name, before.pairs + len(observations) / 2, to_millis(now))
-        return Published(after, (), now + timedelta(seconds=5) if observations else None)
+        return Step(after, due_ms=[to_millis(now) + 5000] if observations else [])
 
 
 TOY = PolicyKind(
@@ -253,7 +250,7 @@ class FragilePolicy(CountPolicy):
 
     broken = False
 
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
         if self.broken or any(getattr(o.reading, "broker", 0) == 13 for o in observations):
             raise ValueError("unlucky")
         return super().step(state, observations, now)
@@ -313,7 +310,7 @@ def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 class VerbosePolicy(CountPolicy):
     """Decides what no topic takes on every reading of broker 13."""
 
-    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Published[CountV3]:
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
         step = super().step(state, observations, now)
         if not any(getattr(o.reading, "broker", 0) == 13 for o in observations):
             return step

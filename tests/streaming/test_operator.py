@@ -16,7 +16,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 import streaming.host
 import streaming.operator
-from policies.book import Published
+from policies.book import Step
 from policies.bookie_readings import Bookies
 from policies.observations import Observation, Outcome
 from policies.registry import POLICIES
@@ -380,10 +380,8 @@ def test_a_policy_that_wants_to_be_woken_at_once_is_woken_after_this_batch(monke
 
         name = "throttle"
 
-        def begin(self, now: datetime) -> None: ...
-
-        def step(self, state: object, observations: Sequence[Observation], now: datetime) -> Published[None]:
-            return Published(None, (), now)
+        def step(self, state: object, observations: Sequence[Observation], now: datetime) -> Step[None]:
+            return Step(None, due_ms=[to_millis(now) + 1])
 
     eager = replace(POLICIES["throttle"], state=type(None), build=lambda cluster, settings: Eager())
     monkeypatch.setitem(POLICIES, "throttle", eager)

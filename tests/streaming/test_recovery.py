@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from policies.alerts import CONFIRM_MS
-from policies.book import Step
 from policies.decisions import Alert
 from policies.policy import POLICY_FAILED
 from policies.recovery import OpenAlerts
-from policies.registry import POLICIES
 from streaming.host import PolicyHost
 from streaming.operator import KeyTransition
-from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, throttle
+from tests.policies.scenario import CLUSTER, GB, HARD, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 
 FULL, FREE = GB // 2, 50 * GB
@@ -95,14 +93,3 @@ def test_an_alert_about_the_policy_itself_ends_too() -> None:
     read(after, 3601, b3=FREE)
     ended = told(read(after, 3700, b3=FREE), ALERTS)
     assert [(a["alert"], a["status"]) for a in ended] == [(POLICY_FAILED, "resolved")]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_each_policy_begins_with_a_state_that_can_take_alerts_over(policy: str) -> None:
-    """Or the host keeps its book."""
-    kind = POLICIES[policy]
-    built = kind.build("c", kind.settings())
-    state = built.begin(at(0))
-    if not isinstance(built.step(None, (), at(0)), Step):
-        assert state.alerts.recover(()) == state.alerts
-    assert isinstance(state, kind.state)

@@ -18,12 +18,13 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation import IsolationSettings, IsolationState, Placement
+from policies.isolation import IsolationSettings, Placement
 from policies.isolation.policy import IsolationPolicy
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
 from tests.connectors.exporter.loop import PREFIX, START, Series, series
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 CLUSTER = "messaging"
 OBSERVED, DECIDED = f"{PREFIX}.observed.bookies", f"{PREFIX}.decided.isolation"
@@ -54,7 +55,7 @@ class Loop:
         self.view = LoopView(PREFIX, {"isolation": block})
         self.now = START
         self._policy = IsolationPolicy(CLUSTER, block)
-        self._state: IsolationState | None = None
+        self._kept = NEVER_STEPPED
         self._read = 0
 
     def step(self, *readings: Reading, after: float = 0.0) -> None:
@@ -66,8 +67,7 @@ class Loop:
             observations.append(Observation(f"o{self._read}", self.now, reading))
             value = observation_event(reading, id=f"o{self._read}", source="test", time=self.now)
             batch.append(Record(OBSERVED, CLUSTER.encode(), value, to_millis(self.now)))
-        step = self._policy.step(self._state, observations, self.now)
-        self._state = step.state
+        self._kept, step = step_hosted(self._policy, self._kept, observations, self.now)
         for decision in step.decisions:
             if isinstance(decision, Placement):
                 self.last_placement: dict[str, Any] = json.loads(decision_event(decision))

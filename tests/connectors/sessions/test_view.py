@@ -10,12 +10,13 @@ from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, Reading
-from policies.sessions import Ownerships, SessionsSettings, SessionsState, ZkSession
+from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
 from policies.wire import decision_event, observation_event
 from tests.connectors.exporter.loop import PREFIX, START, Series, series
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 CLUSTER = "messaging"
 B1, B2 = "b1:8080", "b2:8080"
@@ -47,7 +48,7 @@ class Loop:
         self.view = LoopView(PREFIX, {"sessions": block})
         self.now = START
         self._policy = SessionsPolicy(CLUSTER, block)
-        self._state: SessionsState | None = None
+        self._kept = NEVER_STEPPED
         self._read = 0
 
     def step(self, *readings: Reading, after: float = 0.0, live: bool = True) -> tuple[Decision, ...]:
@@ -59,8 +60,7 @@ class Loop:
             observations.append(Observation(f"o{self._read}", self.now, reading))
             value = observation_event(reading, id=f"o{self._read}", source="test", time=self.now)
             batch.append(Record(OBSERVED, CLUSTER.encode(), value, to_millis(self.now)))
-        step = self._policy.step(self._state, observations, self.now)
-        self._state = step.state
+        self._kept, step = step_hosted(self._policy, self._kept, observations, self.now)
         for decision in step.decisions:
             key = decision.record_key().encode()
             batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))

@@ -143,11 +143,11 @@ def test_a_rate_that_is_no_longer_known_ends_the_comparison() -> None:
     assert not firing(fill(run, 13, 3.0, 180, since=180))
 
 
-def test_that_growth_is_not_compared_any_more_is_said_where_the_alert_ends() -> None:
+def test_the_alert_ends_when_growth_is_not_compared_any_more() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
     run.see(let_through(181, None), *all_disks(182, b1=13, b2=90))
     ended = alert(run)
-    assert ended.summary == "publish-without-effect of c1/default ends: the growth of its dirs is not compared any more"
+    assert ended.summary == "publish-without-effect of c1/default is over"
     assert ended.status is AlertStatus.RESOLVED
 
 

@@ -1,15 +1,17 @@
 """What is warned of, from the facts that remain after a step."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from policies.alerts import AlertBook, AlertEntry
+from policies.book import Step, list_conditions
 from policies.decisions import Alert
 from policies.observations import Observation
-from policies.sessions.alerts import AlertContext, conditions
+from policies.sessions.alerts import AlertContext, find_conditions, gather_conditions, keep_unknown
 from tests.policies.sessions.course import (
     CLUSTER,
     Run,
@@ -31,8 +33,12 @@ def warned(
     *readings: Observation, until: float, book: AlertBook | None = None, **block: Any
 ) -> dict[tuple[str, str], str]:
     """(alert, subject without its cluster) to its summary."""
-    context = AlertContext(CLUSTER, after(joined(*readings, until=until, **block)), book or AlertBook())
-    return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in conditions(context)}
+    book = book or AlertBook()
+    held = {(each.alert, each.subject): each.since_ms for each in book.entries}
+    context = AlertContext(CLUSTER, after(joined(*readings, until=until, **block)), held)
+    stay = partial(keep_unknown, context)
+    step = Step(None, conditions=gather_conditions(context, find_conditions(context)), stay=stay)
+    return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in list_conditions(book, step)}
 
 
 def said(alert: str, subject: str) -> AlertBook:

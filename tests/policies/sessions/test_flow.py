@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import policies.sessions
+from policies import book
 from tests.cases import for_each
 from tests.policies.sessions.course import Run, at, owned, session
 from tests.policies.sessions.joined import connected
@@ -14,6 +15,8 @@ from tests.policies.sessions.joined import connected
 PACKAGE = Path(policies.sessions.__file__).parent
 STAGES = ["fold", "facts", "judge", "emit", "alerts", "timers"]
 """In the order in which a step goes through them."""
+HANDED_OVER_BY = (PACKAGE / "policy.py", Path(book.__file__))
+"""The policy's step, and the host, which asks for the conditions and the timers last."""
 
 
 def stage_of(module: str) -> str | None:
@@ -45,7 +48,7 @@ def stages_entered(run: Run, *observations: Any, seconds: float) -> list[str]:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         caller = frame.f_back
-        if event != "call" or caller is None or Path(caller.f_code.co_filename) != PACKAGE / "policy.py":
+        if event != "call" or caller is None or Path(caller.f_code.co_filename) not in HANDED_OVER_BY:
             return
         stage = stage_of(frame.f_globals.get("__name__", ""))
         if stage is not None and (not entered or entered[-1] != stage):

@@ -22,6 +22,7 @@ from tests.cases import for_each
 from tests.policies.switching.events import OK
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import apply, stored
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
 
@@ -40,14 +41,14 @@ DONE.to(SwitchStage.DONE)
 
 
 def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> None:
-    policy, state = SwitchingPolicy(CLUSTER, SETTINGS), None
+    policy, kept = SwitchingPolicy(CLUSTER, SETTINGS), NEVER_STEPPED
     published: list[Decision] = []
     for now, observations in DONE.inputs:
-        step = policy.step(state, observations[::-1] + observations, now)
-        state = stored(step.state)
+        kept, step = step_hosted(policy, kept, observations[::-1] + observations, now)
+        kept = kept.stored()
         published.extend(step.decisions)
     assert published == DONE.published
-    assert state == DONE.state
+    assert kept == DONE.kept
 
 
 @for_each("name", CommandName)
@@ -143,7 +144,8 @@ def test_a_pause_of_an_earlier_version_has_no_time_and_counts_from_the_start() -
     world = WireWorld()
     world.to(SwitchStage.HOLD)
     paused = replace(world.switch, paused=True, paused_ms=-1, hold_ms=-1, stage_ms=-1)
-    world.hosted = world.state = replace(world.state, switch=paused)
+    world.state = replace(world.state, switch=paused)
+    world.kept = world.kept._replace(state=world.state)
     world.later().tell(world.members_event())
     [wait] = [each for each in world.records()[-1].holds if each.name == "pause"]
     assert wait.since == from_millis(world.switch.started_ms)

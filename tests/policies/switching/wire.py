@@ -18,6 +18,7 @@ from policies.wire import EventReader, audit_event, decision_event, observation_
 from tests.policies.switching.commands import CLUSTER as CLUSTER
 from tests.policies.switching.events import Event, readings_of
 from tests.policies.switching.world import World
+from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 SETTINGS = SwitchingSettings.model_validate(
     {"copy_concurrency": 2, "orders_ahead": 0, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
@@ -32,7 +33,7 @@ class WireWorld(World):
     def __init__(self, settings: SwitchingSettings = SETTINGS) -> None:
         super().__init__(settings.limits)
         self.host = SwitchingPolicy(CLUSTER, settings)
-        self.hosted: SwitchingState | None = None
+        self.kept = NEVER_STEPPED
         self.published: list[Decision] = []
         self.inputs: list[tuple[datetime, tuple[Observation, ...]]] = []
         self.wake_at: datetime | None = None
@@ -57,9 +58,9 @@ class WireWorld(World):
     def step(self, *observations: Observation) -> Published[SwitchingState]:
         now = from_millis(self.now_ms)
         self.inputs.append((now, observations))
-        step: Published[SwitchingState] = self.host.step(self.hosted, observations, now)
+        self.kept, step = step_hosted(self.host, self.kept, observations, now)
         assert step.wake_at is None or step.wake_at > now
-        self.hosted = self.state = step.state
+        self.state = step.state
         self.wake_at = step.wake_at
         self.published.extend(step.decisions)
         for decision in step.decisions:

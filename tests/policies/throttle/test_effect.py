@@ -256,13 +256,6 @@ def test_a_rival_and_an_unknown_original_are_alerts_with_the_remedy() -> None:
     assert "headgate act --release --forget 'user=CN=bob smith,O=x'" in alerts[UNKNOWN_ORIGINAL].summary
 
 
-def test_that_the_actuator_is_silent_is_said_where_its_alerts_end() -> None:
-    run = Run(throttle(HARD)).feed([members(0, 1), quotas(0, escaping=(ALICE,), escaping_count=1)])
-    run.feed([log_dirs(t, 1, FREE) for t in range(0, 600, 60)])
-    ended = next(each for each in run.alerts if each.alert == ESCAPED and each.status is AlertStatus.RESOLVED)
-    assert ended.summary == f"{ESCAPED} of {CLUSTER} ends: the quota actuator has not reported for 5m"
-
-
 def test_an_actuator_that_is_silent_for_validity_says_nothing_any_more() -> None:
     later = [log_dirs(t, 1, FREE) for t in range(0, 600, 60)]
     assert ESCAPED not in firing(quotas(0, escaping=(ALICE,), escaping_count=1), *later)

@@ -30,15 +30,11 @@ class ReplicationPolicy:
         self._cluster = cluster
         self._settings = settings
 
-    def begin(self, now: datetime) -> ReplicationState:
-        """Return the state of a cluster that was never stepped."""
-        return ReplicationState()
-
     def step(
         self, state: ReplicationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[ReplicationState]:
         """Fold the readings, judge, and state what is wanted and what a person should know."""
-        before = state or self.begin(now)
+        before = state or ReplicationState()
         reading = fold(before.reading, observations)
         judged = judge(reading, before, self._settings, now)
         after = ReplicationState(reading, judged.well_since_ms, judged.verdict is ReplicationVerdict.DEGRADED)
