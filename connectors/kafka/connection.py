@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
+from kafka.errors import SaslAuthenticationFailedError
 from pydantic import Field, SecretStr
 
 from connectors.http.tls import Tls
@@ -370,10 +371,15 @@ def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Cli
     """Make a confluent-kafka client that logs to our log.
 
     Raises:
-        UserError: the options, or the files that they name, cannot be used.
+        UserError: the options, or the files that they name, cannot be used, or there is no token.
     """
+    tokens = options.get("oauth_cb")
     try:
+        if isinstance(tokens, TokenSource):
+            tokens.renew_if_due()  # its failure names the cause; the client would only wait ten seconds for a token
         return kind(options, logger=LOGGER)
+    except SaslAuthenticationFailedError as error:
+        raise UserError(f"kafka.sasl: {error.args[0]}.") from None
     except KafkaException as error:
         raise UserError(f"kafka: {error.args[0].str()}.") from None
 

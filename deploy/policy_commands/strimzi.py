@@ -61,8 +61,8 @@ def find_connection_mistakes(admin: Mapping[str, str]) -> Iterator[str]:
     mechanism = admin.get(_MECHANISM, "GSSAPI")  # Kafka's default
     if protocol.startswith("SASL") and mechanism not in list(SaslMechanism):
         yield (
-            f"kafka.admin.{_MECHANISM}={mechanism}: Headgate's client has {', '.join(SaslMechanism)}; create a user "
-            "with one of these for it, and name that mechanism here"
+            f"kafka.admin.{_MECHANISM}={mechanism}: only {', '.join(SaslMechanism)} is imported; create a user with "
+            "one of these and name that here, or leave it out and set kafka.properties (docs/managed-kafka.md)"
         )
 
 

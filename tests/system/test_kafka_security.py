@@ -91,8 +91,8 @@ class Secured:
             "sasl": {"mechanism": mechanism, "username": username, **(fields or {"password": PASSWORD})},
         }
 
-    def by_properties(self, username: str = "alice") -> dict[str, Any]:
-        user = {"sasl.mechanism": "PLAIN", "sasl.username": username, "sasl.password": PASSWORD}
+    def by_properties(self, username: str = "alice", password: str = PASSWORD) -> dict[str, Any]:
+        user = {"sasl.mechanism": "PLAIN", "sasl.username": username, "sasl.password": password}
         return {
             "bootstrap_servers": f"{LOOPBACK}:{self.clear_port}",
             "properties": {"security.protocol": "SASL_PLAINTEXT", **user},
@@ -430,7 +430,7 @@ def canary_settings(broker: Secured, zookeeper: ZooKeeper, echo: str, folder: Pa
                 "health": {"members": [echo.removeprefix("http://")], "poll_interval": "1s"},
                 "unload": {},
             },
-            "c2": {"kafka": plain(broker.sasl(CANARY, password=CANARIES["refused"]))},
+            "c2": {"kafka": plain(broker.by_properties(CANARY, CANARIES["refused"]))},
             "c3": {"kafka": plain(broker.mutual_tls())},
         },
     )

@@ -9,9 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka.errors import SaslAuthenticationFailedError
 
+from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.tokens import ClientCredentials
+from policies.units import UserError
 
 SECRET = "s3cret/+:"
 
@@ -107,3 +110,15 @@ def test_a_token_that_never_ends_is_renewed_within_a_day(endpoint: Endpoint) -> 
 def test_an_endpoint_that_is_away_is_a_failed_login() -> None:
     with pytest.raises(SaslAuthenticationFailedError, match="no token from the endpoint"):
         ClientCredentials("http://127.0.0.1:1/token", "me", SECRET).token()
+
+
+def refuse(_config: str) -> tuple[str, float]:
+    """Fail as a user's function does that finds no credentials."""
+    raise RuntimeError(SECRET)
+
+
+def test_a_client_without_a_token_says_why_at_once() -> None:
+    tokens = {"mechanism": "OAUTHBEARER", "token_provider": f"{__name__}:refuse"}
+    options = KafkaConnection.model_validate({"bootstrap_servers": "k:1", "sasl": tokens}).for_confluent()
+    with pytest.raises(UserError, match=r"^kafka.sasl: OAUTHBEARER: no token from \S+:refuse \(RuntimeError\).$"):
+        build_client(AdminClient, options)
