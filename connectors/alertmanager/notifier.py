@@ -186,6 +186,8 @@ def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
     if kind is not None and kind.remedy:
         annotations["remedy"] = kind.remedy
         annotations["verify"] = kind.command(alert.cluster, alert.subject)
+        about = {"policy": alert.policy, "cluster": alert.cluster, "subject": alert.subject, **alert.labels}
+        annotations |= {"commands": "\n".join(kind.lines(about))} if kind.commands else {}
     link = ""
     if page_url is not None:
         annotations["runbook_url"] = f"{page_url}/alerts/{quote(alert.alert, safe='')}"

@@ -45,10 +45,11 @@ def test_labels_name_what_it_is_about_and_annotations_say_why(book: Notification
         "alertname": "volume-below-hard-limit", "policy": "throttle", "severity": "critical", "cluster": "payments",
         "subject": "payments/3/data1", "broker": "3", "log_dir": "/data1",
     }  # fmt: skip
-    about = {name: body["annotations"].pop(name) for name in ("verify", "remedy")}
+    about = {name: body["annotations"].pop(name) for name in ("verify", "remedy", "commands")}
     assert body["annotations"] == {"summary": "it is full", "reason": "hard_limit", "alert_id": "alert-1"}
     assert about["verify"] == "headgate explain payments"
     assert "shorten the retention" in about["remedy"]
+    assert "headgate forget --cluster payments --broker 3 --log-dir /data1" in about["commands"].splitlines()
     assert "generatorURL" not in body
     assert body["startsAt"] == format_instant(NOON)
 
