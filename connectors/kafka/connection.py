@@ -137,7 +137,7 @@ class KafkaConnection(RedactedBlock):
 
     def login(self) -> Sasl | None:
         """Return the client's identity, of the block `sasl` or of the properties for a user with a password."""
-        given = client_properties.for_all(self.properties)
+        given = client_properties.reveal(self.properties)
         mechanism, user, password = (given.get(f"sasl.{name}") for name in ("mechanism", "username", "password"))
         if self.sasl is not None or not (user and password) or mechanism not in _BY_PASSWORD:
             return self.sasl
@@ -152,7 +152,7 @@ class KafkaConnection(RedactedBlock):
     @property
     def security_protocol(self) -> str:
         """Kafka's name for the combination of encryption and authentication."""
-        given = client_properties.for_all(self.properties)
+        given = client_properties.reveal(self.properties)
         transport = "PLAINTEXT" if self.tls is None else "SSL"
         has_login = self.sasl is not None or "sasl.mechanism" in given
         return given.get("security.protocol", f"SASL_{transport}" if has_login else transport).upper()
@@ -237,7 +237,7 @@ class KafkaConnection(RedactedBlock):
 
     def _tokens(self, sasl: Sasl) -> TokenSource:
         if sasl.token_provider is not None:
-            config = client_properties.for_all(self.properties).get("sasl.oauthbearer.config", "")
+            config = client_properties.reveal(self.properties).get("sasl.oauthbearer.config", "")
             return ProvidedTokens(sasl.token_provider, config)
         return ClientCredentials(sasl.token_endpoint or "", sasl.client_id or "", sasl.oauth_secret(), sasl.scope)
 

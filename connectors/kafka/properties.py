@@ -38,11 +38,12 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(_OF_OUR_CLIENTS, "is set by Headgate, whose guarantees rest on it: leave it out"),
         # What needs another form in each client.
         **dict.fromkeys(("bootstrap.servers", "metadata.broker.list"), "set bootstrap_servers beside `properties`"),
-        "ssl.ca.location": "set tls.ca_file, which all clients get",
-        "ssl.certificate.location": "set tls.cert_file, which all clients get",
-        "ssl.key.location": "set tls.key_file, which all clients get",
-        "ssl.key.password": "set tls.key_password_file, which all clients get",
-        "ssl.endpoint.identification.algorithm": "set tls.verify_hostname, which all clients get",
+        **dict.fromkeys(("ssl.ca.location", "ssl.ca.pem"), "set tls.ca_file, for all clients"),
+        **dict.fromkeys(("ssl.certificate.location", "ssl.certificate.pem"), "set tls.cert_file, for all clients"),
+        **dict.fromkeys(("ssl.key.location", "ssl.key.pem"), "set tls.key_file, for all clients"),
+        "ssl.key.password": "set tls.key_password_file, for all clients",
+        "ssl.endpoint.identification.algorithm": "set tls.verify_hostname, for all clients",
+        "enable.ssl.certificate.verification": "name the authority in tls.ca_file: no client trusts everybody",
         "sasl.mechanisms": "write sasl.mechanism",
         "log_level": "set log.level",
     }
@@ -80,7 +81,7 @@ def mistakes(
 
 
 def _each_mistake(properties: Mapping[str, SecretStr], *, has_tls: bool, has_sasl: bool) -> Iterator[tuple[str, str]]:
-    for name, value in for_all(properties).items():
+    for name, value in reveal(properties).items():
         alone = {} if name == "security.protocol" else {name: value}  # SASL alone would mean Kerberos
         if (remedy := REFUSED.get(name)) is not None:
             yield name, remedy
@@ -89,10 +90,7 @@ def _each_mistake(properties: Mapping[str, SecretStr], *, has_tls: bool, has_sas
         elif name in ("sasl.mechanism", "sasl.username", "sasl.password") and has_sasl:
             yield name, "the block sasl sets it, too: leave one of both out"
         elif (name, value) == ("sasl.mechanism", "OAUTHBEARER"):
-            yield (
-                name,
-                "set the block sasl with token_endpoint or token_provider, so that all clients get tokens",
-            )
+            yield name, "set the block sasl with token_endpoint or token_provider: all clients need tokens"
         elif (refusal := _python_refusal(name, value) if "_" in name else _refusal(alone)) is not None:
             yield name, refusal
 
@@ -125,8 +123,8 @@ def _convert(name: str, value: str) -> str | int | bool:
     return int(value) if isinstance(default, int) else value
 
 
-def for_all(properties: Mapping[str, SecretStr]) -> dict[str, str]:
-    """Return the properties in plain text; keep those that may be secrets out of errors and logs."""
+def reveal(properties: Mapping[str, SecretStr]) -> dict[str, str]:
+    """Return the properties in plain text, and keep those that may be secrets out of errors and logs."""
     plain = {name: value.get_secret_value() for name, value in properties.items()}
     for name in filter(SECRET_NAME.search, plain):
         remember_secret(plain[name])
@@ -135,7 +133,7 @@ def for_all(properties: Mapping[str, SecretStr]) -> dict[str, str]:
 
 def for_confluent(properties: Mapping[str, SecretStr]) -> dict[str, str]:
     """Return librdkafka's properties."""
-    return {name: value for name, value in for_all(properties).items() if "_" not in name}
+    return {name: value for name, value in reveal(properties).items() if "_" not in name}
 
 
 def for_kafka_python(properties: Mapping[str, SecretStr]) -> dict[str, str | int | bool]:
@@ -143,7 +141,7 @@ def for_kafka_python(properties: Mapping[str, SecretStr]) -> dict[str, str | int
 
     The protocol is in its own form only; librdkafka's also accepts small letters.
     """
-    named = sorted(for_all(properties).items(), key=lambda each: "_" in each[0])
+    named = sorted(reveal(properties).items(), key=lambda each: "_" in each[0])
     written = {name.replace(".", "_"): value for name, value in named if name != "security.protocol"}
     return {name: _convert(name, value) for name, value in written.items() if name in _KAFKA_PYTHON}
 
