@@ -59,8 +59,10 @@ _KAFKA_PYTHON = {
 }
 """The properties that kafka-python has, with their defaults, without those that Headgate sets."""
 
-_OTHER_IN_JAVA = frozenset({"sasl.username", "sasl.password", "sasl.kerberos.kinit.cmd", "ssl.cipher.suites"})
-"""Java has no such name, or it means something else there."""
+_OTHER_IN_JAVA = frozenset(
+    {"sasl.username", "sasl.password", "sasl.oauthbearer.config", "sasl.kerberos.kinit.cmd", "ssl.cipher.suites"}
+)
+"""They mean something else in Java, or are secrets that it has no use for."""
 
 
 def mistakes(

@@ -266,6 +266,7 @@ def test_a_users_function_gives_both_clients_their_tokens() -> None:
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.config": "ends=4102444800",
     }
+    assert given.for_spark().keys() == {"bootstrap.servers", "security.protocol", "sasl.mechanism"}
     assert provider("ignored") == ("token of ends=4102444800", 4102444800.0)
     assert given.for_kafka_python()["sasl_oauth_token_provider"].token() == "token of ends=4102444800"
     assert given.needs_java_login
