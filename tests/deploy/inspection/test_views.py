@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
+from deploy.commands.shell import note_settings_file
 from deploy.inspection import commands
 from deploy.inspection.views import Explanation, alerts_view, decisions_view, explanation_view, status_view
 from policies.decisions import Alert
@@ -180,6 +181,7 @@ def runbook(**own: str) -> str:
 
 
 def test_the_commands_of_a_runbook_are_for_this_alert_and_no_terminal_breaks_them() -> None:
+    note_settings_file(None)  # another test's command may have named one
     text = runbook(topic="or ders", broker="not the alert's")
     assert f"  kafka-configs.sh --bootstrap-server {SERVERS} \\\n  --alter --entity-type topics " in text
     assert "--entity-name 'or ders' \\\n  --add-config retention.ms=3600000\n" in text
