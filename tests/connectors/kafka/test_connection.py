@@ -55,6 +55,15 @@ def jaas(module: str, options: str) -> str:
 
 BOTH = "kafka-1:9092,kafka-2:9092"
 
+SSL = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "https"}
+SASL = {"security.protocol": "SASL_PLAINTEXT"}
+SASL_SSL = {**SSL, "security.protocol": "SASL_SSL"}
+PLAIN, SCRAM, OAUTH = ({"sasl.mechanism": name} for name in ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"))
+LOGIN = {"sasl.username": "u", "sasl.password": SECRET}
+PYTHON_LOGIN = {"sasl_plain_username": "u", "sasl_plain_password": SECRET}
+JAVA_LOGIN = f'username="u" password="{SECRET}"'
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token"}
+
 MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "plaintext": (
         {},
@@ -62,117 +71,60 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
         {"security_protocol": "PLAINTEXT"},
         {"security.protocol": "PLAINTEXT"},
     ),
-    "tls with the system's authorities": (
-        {"tls": {}},
-        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "https"},
-        {"security_protocol": "SSL"},
-        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "https"},
-    ),
+    "tls with the system's authorities": ({"tls": {}}, SSL, {"security_protocol": "SSL"}, SSL),
     "tls without host names": (
         {"tls": {"ca_file": "cert.pem", "verify_hostname": False}},
-        {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none", "ssl.ca.location": "cert.pem"},
+        {**SSL, "ssl.endpoint.identification.algorithm": "none", "ssl.ca.location": "cert.pem"},
         {"security_protocol": "SSL"},
         {
-            "security.protocol": "SSL",
-            "ssl.endpoint.identification.algorithm": "",
-            "ssl.truststore.type": "PEM",
+            **SSL, "ssl.endpoint.identification.algorithm": "", "ssl.truststore.type": "PEM",
             "ssl.truststore.certificates": "content of cert.pem",
         },
     ),
     "client certificate with an encrypted key": (
         {"tls": {"cert_file": "cert.pem", "key_file": "locked.pem", "key_password_file": "password"}},
-        {
-            "security.protocol": "SSL",
-            "ssl.endpoint.identification.algorithm": "https",
-            "ssl.certificate.location": "cert.pem",
-            "ssl.key.location": "locked.pem",
-            "ssl.key.password": SECRET,
-        },
+        {**SSL, "ssl.certificate.location": "cert.pem", "ssl.key.location": "locked.pem", "ssl.key.password": SECRET},
         {"security_protocol": "SSL"},
         {
-            "security.protocol": "SSL",
-            "ssl.endpoint.identification.algorithm": "https",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": "content of cert.pem",
-            "ssl.keystore.key": "content of locked.pem",
-            "ssl.key.password": SECRET,
+            **SSL, "ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "content of cert.pem",
+            "ssl.keystore.key": "content of locked.pem", "ssl.key.password": SECRET,
         },
     ),
     "plain": (
         {"sasl": {"mechanism": "PLAIN", "username": "u", "password": SECRET}},
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "u",
-            "sasl.password": SECRET,
-        },
-        {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "PLAIN",
-            "sasl_plain_username": "u",
-            "sasl_plain_password": SECRET,
-        },
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": jaas("plain.PlainLoginModule", f'username="u" password="{SECRET}"'),
-        },
+        SASL | PLAIN | LOGIN,
+        {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", **PYTHON_LOGIN},
+        {**SASL, **PLAIN, "sasl.jaas.config": jaas("plain.PlainLoginModule", JAVA_LOGIN)},
     ),
     "scram over tls, password in a file": (
         {"tls": {}, "sasl": {"mechanism": "SCRAM-SHA-512", "username": "u", "password_file": "password"}},
-        {
-            "security.protocol": "SASL_SSL",
-            "ssl.endpoint.identification.algorithm": "https",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "u",
-            "sasl.password": SECRET,
-        },
-        {
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": "SCRAM-SHA-512",
-            "sasl_plain_username": "u",
-            "sasl_plain_password": SECRET,
-        },
-        {
-            "security.protocol": "SASL_SSL",
-            "ssl.endpoint.identification.algorithm": "https",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.jaas.config": jaas("scram.ScramLoginModule", f'username="u" password="{SECRET}"'),
-        },
+        SASL_SSL | SCRAM | LOGIN,
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", **PYTHON_LOGIN},
+        {**SASL_SSL, **SCRAM, "sasl.jaas.config": jaas("scram.ScramLoginModule", JAVA_LOGIN)},
     ),
     "oauth": (
         {
             "sasl": {
-                "mechanism": "OAUTHBEARER",
-                "client_id": "c",
-                "client_secret": SECRET,
+                "mechanism": "OAUTHBEARER", "client_id": "c", "client_secret": SECRET, "scope": "kafka",
                 "token_endpoint": "https://id.example.org/token",
-                "scope": "kafka",
             }
         },
         {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": "c",
-            "sasl.oauthbearer.client.secret": SECRET,
-            "sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
-            "sasl.oauthbearer.scope": "kafka",
+            **SASL, **OAUTH, **ENDPOINT, "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
+            "sasl.oauthbearer.client.secret": SECRET, "sasl.oauthbearer.scope": "kafka",
         },
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
         {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER",
+            **SASL, **OAUTH, **ENDPOINT,
             "sasl.jaas.config": jaas(
                 "oauthbearer.OAuthBearerLoginModule", f'clientId="c" clientSecret="{SECRET}" scope="kafka"'
             ),
-            "sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token",
             "sasl.login.callback.handler.class": (
                 "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
             ),
         },
     ),
-}
+}  # fmt: skip
 
 
 USER = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET}
