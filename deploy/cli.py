@@ -60,7 +60,7 @@ def _run_guarded(command: Callable[[], object]) -> int:
     try:
         command()
     except UserError as error:
-        from deploy.commands.terminal import print_error
+        from deploy.console.terminal import print_error
 
         print_error(error)
         return _USER_ERROR
@@ -84,7 +84,7 @@ def _end_without_output(error: OSError) -> int:
 
 
 def _print_traceback(error: BaseException) -> None:
-    from deploy.commands.terminal import shown_error
+    from deploy.console.terminal import shown_error
 
     sys.stderr.write(shown_error("".join(traceback.format_exception(error))))
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.kafka.history import read_history
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.registry import observed_topics

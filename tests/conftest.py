@@ -53,7 +53,7 @@ _LOGGING = structlog.get_config()
 def pytest_runtest_setup() -> None:
     """Log as if no test before had set up the logging of a command."""
     structlog.configure(**_LOGGING)
-    if (options := sys.modules.get("deploy.commands.options")) is not None:
+    if (options := sys.modules.get("deploy.console.options")) is not None:
         options._logs.clear()
 
 

@@ -25,7 +25,7 @@ from connectors.switching.registry_content import AtEpoch, ClusterDocument, Dire
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
 from connectors.zookeeper.server_admin import AdminServer, StatusError
-from deploy.checking.command import effective_settings, settings_warnings, text_warnings
+from deploy.commands.check import effective_settings, settings_warnings, text_warnings
 from deploy.settings.file import read_file, settings_of
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
 from policies.units import UserError

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.commands.examples import show_examples
-from deploy.commands.options import (
+from deploy.commands.topics import checkpoint_app, topics_app
+from deploy.console.examples import show_examples
+from deploy.console.options import (
     AsJson,
     ClusterFilter,
     PolicyFilter,
@@ -27,8 +28,7 @@ from deploy.commands.options import (
     print_sentence,
     set_up_logging,
 )
-from deploy.commands.shell import complete_clusters, complete_policies, read_instant
-from deploy.commands.topics import checkpoint_app, topics_app
+from deploy.console.shell import complete_clusters, complete_policies, read_instant
 from deploy.pages import Page
 from deploy.policy_commands import command_apps
 from policies.units import UserError
@@ -91,7 +91,7 @@ def up(
     verbose: Verbose = False,
 ) -> None:
     """Start Kafka on this machine and run the loop on it. It watches the disks that this Kafka uses."""
-    from deploy.commands.terminal import show_progress
+    from deploy.console.terminal import show_progress
     from deploy.processes.stack import run_embedded
 
     set_up_logging(verbose=verbose, runs=True)
@@ -143,7 +143,7 @@ def run(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     set_up_logging(verbose=verbose, runs=True)
     load = partial(_load_watching, settings)
     load()  # report a mistake before Spark is even imported
-    from deploy.commands.terminal import show_progress
+    from deploy.console.terminal import show_progress
     from deploy.processes.stack import run_loop
 
     run_loop(load, show_progress())
@@ -365,7 +365,7 @@ def _command_pause(
     keep: bool = True,
     yes: bool = False,
 ) -> None:
-    from deploy.commands.pausing import PauseRequest, command_pause
+    from deploy.inspection.pausing import PauseRequest, command_pause
 
     request = PauseRequest(policy, cluster, length, reason, timeout, keep, partial(_confirm_release, is_agreed=yes))
     for said in command_pause(load_asked(file), request):
@@ -396,7 +396,7 @@ def check(
     if file is not None and settings is not None and file != settings:
         raise UserError(f"two files are named, {file} and {settings}: check one after the other")
     set_up_logging()
-    from deploy.checking.command import check as check_file
+    from deploy.commands.check import check as check_file
 
     check_file(file or settings, effective=effective)
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.commands.examples import show_examples
-from deploy.commands.options import SettingsFile, load_asked, load_settings, print_sentence
-from deploy.commands.shell import complete_commands
+from deploy.console.examples import show_examples
+from deploy.console.options import SettingsFile, load_asked, load_settings, print_sentence
+from deploy.console.shell import complete_commands
 from policies.units import counted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _print_report(report: "TopicReport", connection: "KafkaConnection") -> None:
     if report.differences:
         from rich.table import Table
 
-        from deploy.commands.terminal import SafeConsole
+        from deploy.console.terminal import SafeConsole
 
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("topic", "key", "expected", "found"):

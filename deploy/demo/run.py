@@ -22,8 +22,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.publisher import Publisher, observations_to
 from connectors.kafka.topic_admin import create_topics
-from deploy.commands.logs import set_up_logging
-from deploy.commands.terminal import Terminal, sentence_console
+from deploy.console.logs import set_up_logging
+from deploy.console.terminal import Terminal, sentence_console
 from deploy.demo.load import AuditFollower, QuotaFollower
 from deploy.demo.servers import DemoVolume, Servers, running_servers, small_volume
 from deploy.demo.story import (

@@ -23,7 +23,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from deploy.commands.terminal import Terminal
+from deploy.console.terminal import Terminal
 from deploy.demo.load import Load
 from deploy.demo.servers import TOPIC, DemoVolume, Servers
 from deploy.processes.signals import set_in_handler

@@ -23,10 +23,10 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
 from connectors.registration import find_needs
-from deploy.checking.schema import suggest
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
+from deploy.settings.schema import suggest
 from policies.decisions import Decision
 from policies.registry import POLICIES, REPORTS, decided_topics
 from policies.units import UserError, format_instant

@@ -20,8 +20,8 @@ from connectors.exporter.page.status import build_in_force
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import read_history
-from deploy.commands.shell import complete_commands
-from deploy.commands.terminal import ALERT_STYLES
+from deploy.console.shell import complete_commands
+from deploy.console.terminal import ALERT_STYLES
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.effects import InForce
 from policies.registry import AUDIT, alert_kind, decision_types, report_policies, topic_readers

@@ -22,7 +22,7 @@ from pathlib import Path
 import structlog
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.java.jvm import run_java
 from deploy.settings.folders import default_cache_dir
 from policies.units import UserError

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from deploy.commands.examples import show_examples
-from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence
+from deploy.console.examples import show_examples
+from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked, print_sentence
 from policies.units import UserError
 
 # The bookie-disks policy's command: `headgate disks`.

@@ -13,7 +13,7 @@ from rich.table import Table
 from connectors.bookie_disks.collector import BookieDisksCollector
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.policy_commands.placement import read_cluster
 from deploy.settings.application import Settings
 from policies.bookie_disks.emit import describe_bookie

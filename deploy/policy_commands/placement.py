@@ -16,8 +16,8 @@ from rich.text import Text
 
 from connectors.collection import PollMetrics
 from connectors.isolation.io import open_collector
-from deploy.commands.pausing import actor, ask, option_error
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
+from deploy.inspection.pausing import actor, ask, option_error
 from deploy.policy_commands.apps import require_namespace
 from deploy.processes.parts import Connections
 from deploy.settings.application import Settings

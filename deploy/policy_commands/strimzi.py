@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from connectors.kafka.connection import SaslMechanism
-from deploy.checking.schema import suggest
+from deploy.settings.schema import suggest
 from policies.throttle import ThrottleSettings
 from policies.throttle.quota_settings import QuotaSettings
 from policies.units import UserError, format_duration

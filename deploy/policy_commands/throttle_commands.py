@@ -2,8 +2,8 @@
 
 from pydantic import ValidationError
 
-from deploy.commands.pausing import actor, ask, option_error
 from deploy.inspection.commands import InForceReader
+from deploy.inspection.pausing import actor, ask, option_error
 from deploy.settings.application import Settings
 from policies.decisions import Decision
 from policies.throttle.alerts import REPLACED

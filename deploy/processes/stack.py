@@ -18,7 +18,7 @@ from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
 from connectors.registration import acts_on, connectors_of
-from deploy.commands.terminal import USER_ERROR, Terminal, print_error
+from deploy.console.terminal import USER_ERROR, Terminal, print_error
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java

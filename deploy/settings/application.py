@@ -30,8 +30,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import ClusterSources, connectors_of
-from deploy.checking.schema import suggest, with_names_of_clusters
 from deploy.settings.folders import default_cache_dir, user_folder
+from deploy.settings.schema import suggest, with_names_of_clusters
 from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors

@@ -11,10 +11,10 @@ from pydantic_settings import SettingsError
 from ruamel.yaml.nodes import Node
 
 from connectors.component import read_named_file
-from deploy.checking.schema import nearest
-from deploy.checking.wording import Wording
-from deploy.checking.yaml_text import YamlText, parse
 from deploy.settings.application import Settings
+from deploy.settings.schema import nearest
+from deploy.settings.wording import Wording
+from deploy.settings.yaml_text import YamlText, parse
 from policies.units import UserError
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deploy.commands.examples import show_examples
-from deploy.commands.options import AsJson, Reason, SettingsFile, Timeout, load_asked
+from deploy.console.examples import show_examples
+from deploy.console.options import AsJson, Reason, SettingsFile, Timeout, load_asked
 from policies.units import UserError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _build_runner(
     settings: SettingsFile = None,
 ) -> "CommandRunner":
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
-    from deploy.commands.terminal import SafeConsole
+    from deploy.console.terminal import SafeConsole
     from deploy.switch.command_runner import CommandConsole, CommandRunner
     from deploy.switch.loop_client import CommandOptions
 
@@ -174,7 +174,7 @@ def status(
     settings: SettingsFile = None,
 ) -> None:
     """Show the stage and the next step of a switch. It also names what the switch waits for."""
-    from deploy.commands.terminal import SafeConsole
+    from deploy.console.terminal import SafeConsole
     from deploy.switch.status import show_status
 
     given = load_asked(settings, _LOGGED)

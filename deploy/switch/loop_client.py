@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from connectors.kafka.tail import Record, Tail
-from deploy.commands.pausing import actor, option_error, send
+from deploy.inspection.pausing import actor, option_error, send
 from deploy.settings.application import Settings
 from policies.decisions import Mode, deterministic_id
 from policies.observations import Outcome

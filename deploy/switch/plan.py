@@ -17,7 +17,7 @@ from rich.text import Text
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
-from deploy.commands.terminal import SafeConsole, indent_body, sentence_console
+from deploy.console.terminal import SafeConsole, indent_body, sentence_console
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient, Wanted
 from deploy.switch.precheck import Checked, bookkeeper_clusters, check, finding_lines, staying_lines, verdict_lines

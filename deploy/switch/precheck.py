@@ -23,7 +23,7 @@ from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.switching.clusters import ClusterSnapshot

@@ -12,7 +12,7 @@ from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from connectors.component import Component
 from connectors.kafka.publisher import Publisher, observations_to
-from deploy.commands.terminal import Terminal
+from deploy.console.terminal import Terminal
 from deploy.demo.load import AuditFollower
 from deploy.demo.run import Workplace, run_loop, run_story
 from deploy.demo.servers import small_volume

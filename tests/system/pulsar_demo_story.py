@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from py4j.java_gateway import JavaGateway
 
-from deploy.commands.terminal import Terminal
+from deploy.console.terminal import Terminal
 from deploy.demo.servers import DemoVolume
 from deploy.demo.story import DemoFailedError, LoopWatcher
 from policies.bookie_disks import BookieThrottle

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from deploy.checking.command import unusable_files
 from deploy.cli import _run_guarded
+from deploy.commands.check import unusable_files
 from deploy.commands.root import app
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings

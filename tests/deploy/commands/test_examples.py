@@ -9,9 +9,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from deploy.commands.examples import EXAMPLES
 from deploy.commands.root import app
-from deploy.commands.shell import complete_clusters, complete_policies
+from deploy.console.examples import EXAMPLES
+from deploy.console.shell import complete_clusters, complete_policies
 from tests.cases import for_each
 
 GROUP = typer.main.get_command(app)

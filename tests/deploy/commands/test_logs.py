@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from connectors.kafka.refused import RefusedRecordLog
 from connectors.redaction import secret
-from deploy.commands import options
-from deploy.commands.logs import set_up_logging
-from deploy.commands.terminal import show_progress
+from deploy.console import options
+from deploy.console.logs import set_up_logging
+from deploy.console.terminal import show_progress
 from tests.deploy.commands.test_terminal import SLOWED
 
 

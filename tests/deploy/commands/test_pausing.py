@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from connectors.decided import DecisionsInForce
-from deploy.commands import pausing
-from deploy.commands.pausing import PauseRequest, actor, command_pause
 from deploy.commands.root import app
+from deploy.inspection import pausing
+from deploy.inspection.pausing import PauseRequest, actor, command_pause
 from deploy.settings.application import Settings
 from policies.decisions import Issuer, Mode, Standing
 from policies.observations import ReportResult

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.shell import complete_commands, note_settings_file
-from deploy.commands.terminal import shown_error
+from deploy.console.shell import complete_commands, note_settings_file
+from deploy.console.terminal import shown_error
 
 
 @pytest.fixture(autouse=True)

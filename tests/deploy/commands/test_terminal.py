@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from deploy.commands.terminal import SafeConsole, Terminal
+from deploy.console.terminal import SafeConsole, Terminal
 from policies.decisions import Alert, Decision
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
 

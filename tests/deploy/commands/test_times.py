@@ -8,8 +8,8 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from deploy.commands.shell import local_clock, read_instant, show_local
-from deploy.commands.terminal import SafeConsole
+from deploy.console.shell import local_clock, read_instant, show_local
+from deploy.console.terminal import SafeConsole
 from policies.units import UserError
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)

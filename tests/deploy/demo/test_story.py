@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.demo.story import DemoSample, DemoSizes, Phase, Screen, Story
 from tests.cases import for_each
 

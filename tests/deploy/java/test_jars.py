@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.java import jars
 from deploy.java.jars import ensure_jars, fetch_jars, groups
 from deploy.settings.folders import default_cache_dir

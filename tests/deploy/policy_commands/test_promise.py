@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from deploy.commands import pausing
+from deploy.inspection import pausing
 from deploy.policy_commands.placement import PromiseRequest, send_promise
 from deploy.settings.application import Settings
 from policies.decisions import Decision

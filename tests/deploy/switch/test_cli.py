@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from deploy.commands import options
+from deploy.console import options
 from deploy.switch import command_runner
 from deploy.switch.cli import switch_app
 from policies.switching.readings import CommandName

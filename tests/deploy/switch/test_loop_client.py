@@ -6,7 +6,7 @@ import pytest
 
 from connectors.kafka.publisher import PublisherMetrics
 from connectors.kafka.tail import Record
-from deploy.commands import pausing
+from deploy.inspection import pausing
 from deploy.settings.application import Settings
 from deploy.switch import loop_client
 from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.redaction import without_secrets
-from deploy.commands.shell import complete_commands, local_clock, show_local
+from deploy.console.shell import complete_commands, local_clock, show_local
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.units import format_instant, printable, printable_line
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.commands.shell import SETTINGS_VARIABLE, complete_clusters, complete_policies
+from deploy.console.shell import SETTINGS_VARIABLE, complete_clusters, complete_policies
 
 if TYPE_CHECKING:
     from deploy.settings.application import Settings
@@ -23,7 +23,7 @@ def load_settings(file: Path | None) -> "Settings":
     """Call `deploy.settings.file.load_settings`; set up logging first, because that function may log."""
     if not _logs:
         set_up_logging(answers=True)
-    from deploy.commands.shell import note_settings_file
+    from deploy.console.shell import note_settings_file
     from deploy.settings import file as settings_file
 
     note_settings_file(file)
@@ -49,8 +49,8 @@ def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
 
 
 def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool = False) -> None:
-    """Call `deploy.commands.logs.set_up_logging`."""
-    from deploy.commands import logs
+    """Call `deploy.console.logs.set_up_logging`."""
+    from deploy.console import logs
 
     set_up = partial(logs.set_up_logging, verbose=verbose, answers=answers, runs=runs)
     set_up()
@@ -59,7 +59,7 @@ def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool =
 
 def print_sentence(sentence: str) -> None:
     """Print a sentence: a terminal wraps it by words, elsewhere it is one line."""
-    from deploy.commands.terminal import sentence_console
+    from deploy.console.terminal import sentence_console
 
     sentence_console().print(sentence, markup=False)
 

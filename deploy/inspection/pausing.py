@@ -17,9 +17,9 @@ from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
 from connectors.registration import find_needs
-from deploy.checking.schema import suggest
 from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
+from deploy.settings.schema import suggest
 from policies.decisions import Decision, Standing
 from policies.observations import Reading
 from policies.pauses import LONGEST_PAUSE, PauseCommand

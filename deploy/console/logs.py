@@ -13,8 +13,8 @@ import structlog
 from rich.console import Console
 from rich.text import Text
 
-from deploy.commands.shell import local_clock, show_local
-from deploy.commands.terminal import indent_body, journal_priority, shown_error
+from deploy.console.shell import local_clock, show_local
+from deploy.console.terminal import indent_body, journal_priority, shown_error
 from policies.units import printable_line
 
 _SHARED: list[structlog.typing.Processor] = [

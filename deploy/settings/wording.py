@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 
-from deploy.checking.schema import (
+from deploy.settings.schema import (
     Place,
     field_at,
     is_secret,
@@ -19,7 +19,7 @@ from deploy.checking.schema import (
     variable_below,
     variable_of,
 )
-from deploy.checking.yaml_text import line_of, node_at, shown_name
+from deploy.settings.yaml_text import line_of, node_at, shown_name
 from policies.registry import POLICIES
 
 MAX_MISTAKES = 100

@@ -19,12 +19,12 @@ from connectors.kafka.properties import SECRET_NAME
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of
 from connectors.zookeeper.settings import ZooKeeperConnection
-from deploy.checking.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
-from deploy.checking.wording import Wording
-from deploy.checking.yaml_text import mappings
-from deploy.commands.terminal import SafeConsole
+from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from deploy.settings.file import ReadFile, read_file, settings_of
+from deploy.settings.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
+from deploy.settings.wording import Wording
+from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
 from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import exclude_own

@@ -1,0 +1,1 @@
+"""The terminal: options of commands, output, logs, and completion in a shell."""
