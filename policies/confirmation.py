@@ -1,4 +1,4 @@
-"""Doubts readings by identity, so that nothing irreversible rests on a single one. The same rule for all policies.
+"""Doubts readings by identity, so that nothing irreversible rests on a single one. Isolation and sessions share it.
 
 A reading lists *members*, each with a value. The *believed* members change as follows:
 

@@ -20,7 +20,6 @@ from policies.sessions.orders import (
     WAITING,
     BundleVerdicts,
     MemberOrder,
-    Proof,
     bring_down,
     explain_losses,
     guard_fleet,
@@ -112,7 +111,7 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"reported itself healthy {reported} ago, but has not been registered for {away}"
     order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
-    return bring_down(order, Proof(absence.certainty, absence.read_ms), facts)
+    return bring_down(order, absence.certainty, absence.read_ms, facts)
 
 
 def _withdraw(member: MemberFacts) -> MemberOrder | None:
@@ -230,7 +229,7 @@ def _shut_down(order: MemberOrder, what: str, member: MemberFacts, track: Sessio
         wait = human_seconds(confirm_ms / 1000)
         what = f"{what}: it shuts down in {wait} at the earliest, unless others lose theirs, too"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
-    order = bring_down(order, Proof(member.certainty, track.read_ms), facts, meanwhile=Verdict.RECONNECT)
+    order = bring_down(order, member.certainty, track.read_ms, facts, meanwhile=Verdict.RECONNECT)
     if order.brings_down and (unseen := _find_unseen(member, track, facts.settings)):
         again = f"{name_some(unseen, 3)} {agreeing(len(unseen), 'is', 'are')} read again"
         what = f"{what}: it shuts down once {again}, unless others lose theirs, too"

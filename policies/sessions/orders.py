@@ -34,26 +34,22 @@ class MemberOrder(Struct, frozen=True, gc=False):
         return self.verdict in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART)
 
 
-class Proof(Struct, frozen=True, gc=False):
-    """The readings behind a shutdown or restart."""
-
-    certainty: Certainty
-    read_ms: int
-    """The time of the oldest of the last readings."""
-
-
 WAITING = frozenset({SessionReason.STALE_READING, SessionReason.CONFIRMING, SessionReason.SHUTDOWN_BUDGET})
 """With one of these reasons, a `hold` is a shutdown or restart that waits."""
 
 
 def bring_down(
-    order: MemberOrder, proof: Proof, facts: Facts, *, meanwhile: SessionVerdict = SessionVerdict.HOLD
+    order: MemberOrder,
+    certainty: Certainty,
+    read_ms: int,
+    facts: Facts,
+    meanwhile: SessionVerdict = SessionVerdict.HOLD,
 ) -> MemberOrder:
     """Return a shutdown or restart, or the order to give while the budget is spent or the readings are uncertain.
 
     Args:
         order: the shutdown or restart; its message names the cause only.
-        proof: the readings behind it.
+        certainty: how certain the readings behind it are, the oldest of which is of `read_ms`.
         facts: the cluster, with the budget that is left.
         meanwhile: the verdict while the budget is spent.
     """
@@ -62,11 +58,11 @@ def bring_down(
         message = f"{message} as soon as the shutdown budget allows it ({_explain_budget(facts)})"
         return MemberOrder(meanwhile, SessionReason.SHUTDOWN_BUDGET, message, order.evidence)
     waiting = msgspec.structs.replace(order, verdict=SessionVerdict.HOLD)
-    if proof.certainty is Certainty.STALE:
-        age = human_seconds((facts.now_ms - proof.read_ms) / 1000)
+    if certainty is Certainty.STALE:
+        age = human_seconds((facts.now_ms - read_ms) / 1000)
         message = f"{message} as soon as a fresh reading confirms it (the last one is {age} old)"
         return msgspec.structs.replace(waiting, reason=SessionReason.STALE_READING, message=message)
-    if proof.certainty is Certainty.ONCE:
+    if certainty is Certainty.ONCE:
         message = f"{message} as soon as a second reading in a row confirms it"
         return msgspec.structs.replace(waiting, reason=SessionReason.CONFIRMING, message=message)
     return msgspec.structs.replace(order, message=message)
@@ -150,7 +146,7 @@ def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
     since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"has a session again and is registered, but the cluster has not listed it for {since}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, unique_ids(health.id, *member.evidence))
-    return bring_down(order, Proof(absence.certainty, absence.read_ms), facts)
+    return bring_down(order, absence.certainty, absence.read_ms, facts)
 
 
 def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:

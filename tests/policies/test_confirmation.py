@@ -72,6 +72,8 @@ def test_a_new_member_is_believed_at_once_and_may_be_acted_on_when_a_second_read
     assert read((believed, (doubt,)), 110, more) == (more, ())
     believed, (doubt,) = read((believed, (doubt,)), 107, TEN)
     assert (believed, doubt.may_be_acted_on(107)) == (more, False), "one reading does not prove its absence either"
+    _, (doubt,) = read((believed, (doubt,)), 109, TEN)
+    assert not doubt.may_be_acted_on(109), "a second reading in a row shows that it is missing"
 
 
 def test_strangers_that_are_most_of_a_reading_wait_for_confirmation() -> None:
