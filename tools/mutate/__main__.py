@@ -21,27 +21,9 @@ from tools.mutate.plugin import FOLDER, KILLED, PART, SEEN, TRIED, read_pairs
 ROOT = Path(__file__).parents[2]
 LEAST_PERCENT = 95.0
 _NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "dist")
-_TESTED = (
-    "policies",
-    "streaming",
-    "connectors",
-    "deploy/query",
-    "deploy/commands",
-    "deploy/policy_commands",
-    "deploy/switch",
-)
-_PYTEST = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "-p",
-    "tools.mutate.plugin",
-    "-p",
-    "no:xdist",
-    "-p",
-    "no:cacheprovider",
-    "-q",
-]
+_DEPLOYED = ("query", "commands", "policy_commands", "switch")
+_TESTED = ("policies", "streaming", "connectors", *(f"deploy/{room}" for room in _DEPLOYED))
+_PYTEST = [sys.executable, "-m", "pytest", "-ptools.mutate.plugin", "-pno:xdist", "-pno:cacheprovider", "-q"]
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
