@@ -181,12 +181,7 @@ class Sender:
 
 
 def review(
-    book: AlertBook,
-    conditions: Iterable[Condition],
-    now: datetime,
-    sender: Sender,
-    *,
-    most: int | None = None,
+    book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender, *, most: int | None = None
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
     """Compare the conditions that hold now with the open alerts.
 

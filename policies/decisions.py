@@ -213,10 +213,7 @@ class StandingReason(ClosedEnum):
     """The heartbeat's reason."""
 
     WATCHED = "watched", "The policy watches the cluster, and would replace them."
-    ONLY_WATCHED = (
-        "only-watched",
-        "The policy is paused: it decides, no actuator acts on it, and alerts wait.",
-    )
+    ONLY_WATCHED = ("only-watched", "The policy is paused: it decides, no actuator acts on it, and alerts wait.")
 
 
 class Standing(Decision):
@@ -233,16 +230,10 @@ class Standing(Decision):
         default=None, description="With `only-watched`: when the pause ends by itself; otherwise null."
     )
     paused_by: str | None = Field(
-        default=None,
-        max_length=LONGEST_NAME,
-        exclude_if=_is_none,
-        description="The person who paused the policy.",
+        default=None, max_length=LONGEST_NAME, exclude_if=_is_none, description="The person who paused the policy."
     )
     pause_reason: str | None = Field(
-        default=None,
-        max_length=LONGEST_DETAIL,
-        exclude_if=_is_none,
-        description="Why, in that person's words.",
+        default=None, max_length=LONGEST_DETAIL, exclude_if=_is_none, description="Why, in that person's words."
     )
     pause_keeps: bool | None = Field(
         default=None,

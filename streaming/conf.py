@@ -68,10 +68,7 @@ NO_PERF_DATA = "-XX:-UsePerfData"  # no file in /tmp, which a killed JVM would l
 
 
 def launch_properties(
-    settings: StreamSettings,
-    jars: Sequence[Path],
-    log_file: Path,
-    scratch: Path | None = None,
+    settings: StreamSettings, jars: Sequence[Path], log_file: Path, scratch: Path | None = None
 ) -> dict[str, str]:
     """Return the properties that the driver's JVM needs at its start.
 

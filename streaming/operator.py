@@ -120,11 +120,7 @@ def reconcile(
             outputs.append(record)
         wakes += [heartbeat.due_ms, None if quiet is None else quiet.until_ms]
     after = msgspec.structs.replace(
-        after,
-        letters=limiter.counts(),
-        positions=order.positions(),
-        last_heartbeat=heartbeat,
-        pause=pause,
+        after, letters=limiter.counts(), positions=order.positions(), last_heartbeat=heartbeat, pause=pause
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)

@@ -184,10 +184,7 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
         appended.alias("appended_ms"),
         fn.when(is_too_large, cut).alias("cut"),
     )
-    times = (
-        fn.min("appended_ms").alias("oldest_ms"),
-        fn.count(fn.lit(1)).alias("records"),
-    )
+    times = (fn.min("appended_ms").alias("oldest_ms"), fn.count(fn.lit(1)).alias("records"))
     observed = routed.observe(BATCH_TIMES, *times)
     # One row for each policy that reads the record.
     return observed.select(

@@ -62,11 +62,7 @@ class DecisionQueue(Generic[Fenced]):
         reject: called with each received decision that is too late, and the decision in force.
     """
 
-    def __init__(
-        self,
-        accept: Callable[[Fenced, datetime], None],
-        reject: Callable[[Fenced, Fenced], None],
-    ) -> None:
+    def __init__(self, accept: Callable[[Fenced, datetime], None], reject: Callable[[Fenced, Fenced], None]) -> None:
         self._accept = accept
         self._reject = reject
         self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()

@@ -7,12 +7,7 @@ from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
 from connectors.bookie_disks.collector import BookieDisksCollector
-from connectors.bookie_disks.limits import (
-    BrokerLimits,
-    NamespaceLimits,
-    PublishAdmin,
-    PublishLimits,
-)
+from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
 from connectors.bookie_disks.publishing import PublishActuator, PublishMetrics, PublishWorker
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
@@ -91,10 +86,7 @@ def make_collectors(context: CollectorContext) -> Iterator[Component]:
         yield Component(f"bookie disks collector of {context.name}", collector.run)
 
 
-_KINDS: Mapping[PublishBy, type[PublishLimits]] = {
-    PublishBy.BROKER: BrokerLimits,
-    PublishBy.NAMESPACE: NamespaceLimits,
-}
+_KINDS: Mapping[PublishBy, type[PublishLimits]] = {PublishBy.BROKER: BrokerLimits, PublishBy.NAMESPACE: NamespaceLimits}
 
 
 def _make_worker(

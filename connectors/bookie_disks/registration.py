@@ -23,15 +23,13 @@ class WatchedBookieDisks(RedactedBlock):
     )
     bookie_url: str = Field(
         description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
-        "any live bookie: it lists the registered bookies. If it does not answer, known bookies are asked.",
+        "any live bookie: it lists the registered bookies. If it does not answer, known bookies are asked."
     )
     member_url: str = Field(
-        default="http://{host}:8000",
-        description="The same of each bookie; `{host}` stands for its host.",
+        default="http://{host}:8000", description="The same of each bookie; `{host}` stands for its host."
     )
     urls: dict[str, str] = Field(
-        default_factory=dict,
-        description="Addresses of single bookies, by their ids, in place of `member_url`.",
+        default_factory=dict, description="Addresses of single bookies, by their ids, in place of `member_url`."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -97,11 +97,7 @@ class MetricsServer(HttpServer):
         access = access or HttpAccess()
         access.bearer_token()  # raises at once if its file cannot be read
         pages = _Pages(registry, site or (lambda _: None))
-        guarded = [
-            Route("/metrics", pages.metrics),
-            Mount("/static", _STATIC),
-            Route("/{path:path}", pages.page),
-        ]
+        guarded = [Route("/metrics", pages.metrics), Mount("/static", _STATIC), Route("/{path:path}", pages.page)]
         authentication = Middleware(AuthenticationMiddleware, backend=_Token(access), on_error=_challenge)
         app = Starlette(
             routes=[

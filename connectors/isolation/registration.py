@@ -51,7 +51,7 @@ class WatchedPulsarBookies(RedactedBlock):
     )
     bookie_url: str = Field(
         description="`http(s)://…` of the HTTP endpoint (httpServerEnabled) of a bookie, or of a name that resolves to "
-        "any live bookie: Pulsar's admin REST API does not list the registered bookies.",
+        "any live bookie: Pulsar's admin REST API does not list the registered bookies."
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -428,8 +428,7 @@ class WatchedKafka(KafkaConnection):
         description="Maximum rate of additional readings near a limit, for all brokers of the cluster together.",
     )
     timeout: PositiveDuration = Field(
-        default=parse_duration("5s"),
-        description="The limit for one broker's answer; at most `poll_interval`.",
+        default=parse_duration("5s"), description="The limit for one broker's answer; at most `poll_interval`."
     )
 
     @property

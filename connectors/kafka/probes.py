@@ -57,10 +57,7 @@ class Authorized:
 
     def __init__(self, connection: KafkaConnection, client_id: str, timeout_seconds: float) -> None:
         self._admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": client_id})
-        self._options: dict[str, Any] = {
-            "include_authorized_operations": True,
-            "request_timeout": timeout_seconds,
-        }
+        self._options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": timeout_seconds}
         self._wait_seconds = timeout_seconds + 1
 
     def cluster(self) -> Operations:

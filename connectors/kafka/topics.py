@@ -80,8 +80,7 @@ class TopicSettings(BaseModel):
         description="The approximate age at which decisions are compacted to the latest one of each subject.",
     )
     large_record: Size = Field(
-        default=ByteSize(8 * _MEBIBYTE),
-        description="Maximum size of an audit entry or dead letter.",
+        default=ByteSize(8 * _MEBIBYTE), description="Maximum size of an audit entry or dead letter."
     )
 
     def topic(self, name: str) -> str:

@@ -21,16 +21,7 @@ from connectors.zookeeper.json_znodes import digest, load_manager, owner_member
 from connectors.zookeeper.server_admin import session_name
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import (
-    BROKERS,
-    LEADER,
-    MAX_NAME,
-    NAMESPACES,
-    NodeKind,
-    OwnedNode,
-    Ownership,
-    Ownerships,
-)
+from policies.sessions.readings import BROKERS, LEADER, MAX_NAME, NAMESPACES, NodeKind, OwnedNode, Ownership, Ownerships
 from policies.wire import MAX_RECORD_BYTES
 
 # Reads from the brokers which bundles they own, where ZooKeeper does not show it.

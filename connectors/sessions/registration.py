@@ -10,11 +10,7 @@ from connectors.pulsar.settings import MemberUrl, address_problem, is_member, pl
 from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
 from connectors.zookeeper.settings import ZnodePath
 from policies.sessions import SessionsSettings
-from policies.sessions.readings import (
-    BROKERS,
-    MAX_NAME,
-    UNCHANGED_TREE_INTERVAL,
-)
+from policies.sessions.readings import BROKERS, MAX_NAME, UNCHANGED_TREE_INTERVAL
 from policies.units import Duration, PositiveDuration, parse_duration
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")

@@ -225,10 +225,7 @@ class Ensemble:
     """
 
     def __init__(
-        self,
-        sources: Mapping[str, StatusSource],
-        timeout_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        self, sources: Mapping[str, StatusSource], timeout_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.unread: dict[str, BaseException] = {}
         """The servers with a missing answer in the last snapshot, and the reason."""

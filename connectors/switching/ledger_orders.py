@@ -52,11 +52,7 @@ class LedgerCopiers:
     """Makes each copier at its first use. Thread-safe; must be closed."""
 
     def __init__(
-        self,
-        sessions: ClusterSessions,
-        settings: SwitchExecution,
-        jvm: Callable[[], BookKeeperJvm],
-        concurrency: int,
+        self, sessions: ClusterSessions, settings: SwitchExecution, jvm: Callable[[], BookKeeperJvm], concurrency: int
     ) -> None:
         self._sessions = sessions
         self._settings = settings

@@ -31,13 +31,7 @@ from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome, sort_observations
 from policies.throttle import NAME
-from policies.throttle.decisions import (
-    FALLBACK_REASONS,
-    FilledBy,
-    LimitingVolume,
-    ThrottleFactor,
-    ThrottleReason,
-)
+from policies.throttle.decisions import FALLBACK_REASONS, FilledBy, LimitingVolume, ThrottleFactor, ThrottleReason
 from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
 from policies.throttle.settings import ThrottleSettings
 from policies.units import to_millis

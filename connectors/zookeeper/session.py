@@ -346,10 +346,7 @@ class ZooKeeperSession:
             default_acl=None if credential is None else CREATOR_ALL_ACL,
             auth_data=[] if credential is None else [("digest", credential.get_secret_value())],
             connection_retry=KazooRetry(
-                max_tries=-1,
-                delay=_FIRST_RETRY_SECONDS,
-                max_delay=_LAST_RETRY_SECONDS,
-                sleep_func=handler.sleep_func,
+                max_tries=-1, delay=_FIRST_RETRY_SECONDS, max_delay=_LAST_RETRY_SECONDS, sleep_func=handler.sleep_func
             ),
             logger=_kazoo_log,
         )

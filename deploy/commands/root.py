@@ -436,8 +436,7 @@ def replay(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE",
-            help="Files with recorded events, one JSON object per line, in order; - is standard input.",
+            metavar="FILE", help="Files with recorded events, one JSON object per line, in order; - is standard input."
         ),
     ] = None,
     settings: SettingsFile = None,

@@ -51,10 +51,7 @@ costs nothing."""
 _POLL_SECONDS = 0.05
 _WATCH_SECONDS = 1.0
 _PROBE_SECONDS = 0.5
-_PROBE_CLIENT: Mapping[str, str | int] = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-}
+_PROBE_CLIENT: Mapping[str, str | int] = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 """Without `broker.address.family`: with one family alone, a machine without any network cannot resolve loopback."""
 # A broker that is starting refuses connections; do not log that.
 _UNHEARD = getLogger(f"{__name__}.probe")

@@ -7,10 +7,4 @@ from policies.bookie_disks.state import BookieDisksState
 
 NAME = "bookie_disks"
 
-__all__ = [
-    "NAME",
-    "BookieDisks",
-    "BookieDisksSettings",
-    "BookieDisksState",
-    "BookieThrottle",
-]
+__all__ = ["NAME", "BookieDisks", "BookieDisksSettings", "BookieDisksState", "BookieThrottle"]

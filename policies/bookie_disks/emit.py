@@ -6,13 +6,7 @@ from functools import partial
 from typing import Any
 
 from policies.book import Wanted
-from policies.bookie_disks.decisions import (
-    BookieCounts,
-    BookieThrottle,
-    BookieThrottleReason,
-    LimitingDir,
-    PlacedHere,
-)
+from policies.bookie_disks.decisions import BookieCounts, BookieThrottle, BookieThrottleReason, LimitingDir, PlacedHere
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import GroupState, ReadOnlyCause
@@ -30,15 +24,7 @@ from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import repeat_schedule, want_factor
 from policies.free_space.volumes import NEVER, Freshness
-from policies.units import (
-    agreeing,
-    counted,
-    format_instant,
-    from_millis,
-    human_bytes,
-    human_seconds,
-    to_millis,
-)
+from policies.units import agreeing, counted, format_instant, from_millis, human_bytes, human_seconds, to_millis
 
 # The explanation of a decision about a placement group, from the values that decided.
 

@@ -91,10 +91,7 @@ class BookieVerdict(Struct, frozen=True, gc=False):
 
 
 def judge_bookies(
-    cluster: BookieDisksCluster,
-    settings: BookieDisksSettings,
-    now_ms: int,
-    stopped_by: Iterable[DirKey] = (),
+    cluster: BookieDisksCluster, settings: BookieDisksSettings, now_ms: int, stopped_by: Iterable[DirKey] = ()
 ) -> dict[str, BookieVerdict]:
     """Judge each bookie of a cluster.
 

@@ -10,13 +10,7 @@ from msgspec.structs import replace
 
 from policies.book import Step, Subject, Wanted
 from policies.bookie_disks import NAME
-from policies.bookie_disks.alerts import (
-    NAMES,
-    find_conditions,
-    find_effect_conditions,
-    follow_dirs,
-    is_at_risk,
-)
+from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_conditions, follow_dirs, is_at_risk
 from policies.bookie_disks.emit import want, want_end
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group, update_forgotten

@@ -1,12 +1,6 @@
 """Registers the bookie-disks policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
-from policies.bookie_disks import (
-    NAME,
-    BookieDisks,
-    BookieDisksSettings,
-    BookieDisksState,
-    BookieThrottle,
-)
+from policies.bookie_disks import NAME, BookieDisks, BookieDisksSettings, BookieDisksState, BookieThrottle
 from policies.bookie_disks import alerts as kinds
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies

@@ -63,7 +63,7 @@ class PublishSettings(BaseModel):
 
     by: PublishBy = Field(
         description="`broker`: the dynamic setting brokerPublisherThrottlingMaxByteRate, for all topics of a broker "
-        "together. `namespace`: the publish rate of each topic of a group's namespaces.",
+        "together. `namespace`: the publish rate of each topic of a group's namespaces."
     )
     base: Annotated[Size, Field(gt=0, le=2**53)] | None = Field(
         default=None,

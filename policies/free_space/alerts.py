@@ -18,15 +18,7 @@ from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
 from policies.observations import Observation, Outcome, Reading, ReportResult
-from policies.units import (
-    ClosedEnum,
-    InstantMs,
-    counted,
-    format_duration,
-    human_bytes,
-    human_rate,
-    human_seconds,
-)
+from policies.units import ClosedEnum, InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
 
 # The words that the decisions of all free-space policies share.
 

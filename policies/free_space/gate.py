@@ -32,10 +32,7 @@ class FactorVerdict(ClosedEnum):
     LOWER = "lower", "The factor goes down, at once."
     RAISE = "raise", "The factor goes up."
     HOLD = "hold", "It would go up, but must wait; `reason` names the cause."
-    NO_CHANGE = (
-        "no_change",
-        "It stays; the decision is a heartbeat, or its reason is another one now.",
-    )
+    NO_CHANGE = ("no_change", "It stays; the decision is a heartbeat, or its reason is another one now.")
 
 
 class HoldReason(StrEnum):
@@ -75,12 +72,7 @@ def first_move(gate: Gate[Key], raw: float, stopping: Set[Key], now: datetime) -
 
 
 def move(
-    gate: Gate[Key],
-    raw: float,
-    stopping: Set[Key],
-    recovered: Set[Key],
-    now: datetime,
-    settings: FreeSpaceSettings,
+    gate: Gate[Key], raw: float, stopping: Set[Key], recovered: Set[Key], now: datetime, settings: FreeSpaceSettings
 ) -> GateMove[Key]:
     """Move the gate towards the raw factor.
 

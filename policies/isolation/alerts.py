@@ -42,15 +42,7 @@ from policies.isolation.messages import (
     list_names,
     name_groups,
 )
-from policies.isolation.state import (
-    NEVER,
-    NODE,
-    BookieClusterState,
-    BookieState,
-    Presence,
-    QuarantineOrder,
-    is_cookie,
-)
+from policies.isolation.state import NEVER, NODE, BookieClusterState, BookieState, Presence, QuarantineOrder, is_cookie
 from policies.observations import name_failure
 from policies.units import counted, counted_with, format_duration, format_second, from_millis, millis_of
 

@@ -21,13 +21,7 @@ from policies.isolation.decisions import (
 )
 from policies.isolation.facts import IsolationFacts
 from policies.isolation.judge import CORE_LENGTH, IsolationJudgement, PlacementJudgement, QuarantineJudgement
-from policies.isolation.messages import (
-    MOST_SINGLY,
-    WORST_FIRST,
-    explain_placement,
-    explain_quarantine,
-    explain_summary,
-)
+from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_quarantine, explain_summary
 from policies.isolation.settings import IsolationSettings, Quarantine
 from policies.isolation.state import IsolationState, PublishedPlacements, QuarantineOrder
 from policies.units import from_millis

@@ -11,12 +11,7 @@ from policies.confirmation import Doubt, find_missing
 from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import (
-    BookieClusterState,
-    BookieState,
-    Presence,
-    ReadingStatus,
-)
+from policies.isolation.state import BookieClusterState, BookieState, Presence, ReadingStatus
 from policies.units import millis_of, to_millis
 
 

@@ -284,10 +284,7 @@ def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: Isolat
 
 
 def judge_quarantines(
-    remaining: Mapping[str, QuarantineOrder],
-    facts: IsolationFacts,
-    needed: Needs,
-    settled: Needs,
+    remaining: Mapping[str, QuarantineOrder], facts: IsolationFacts, needed: Needs, settled: Needs
 ) -> Iterator[QuarantineJudgement]:
     """Judge every writable bookie that has been unassigned for the grace; none while a reading is stale.
 
@@ -429,9 +426,7 @@ def _judge_namespaces(
 
 
 def judge_isolation(
-    facts: IsolationFacts,
-    orders: Sequence[QuarantineOrder],
-    settings: IsolationSettings,
+    facts: IsolationFacts, orders: Sequence[QuarantineOrder], settings: IsolationSettings
 ) -> IsolationJudgement:
     """Return the verdicts on one cluster.
 

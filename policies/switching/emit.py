@@ -23,15 +23,7 @@ from policies.switching.decisions import (
 from policies.switching.facts import SwitchFacts, awaited, deviations
 from policies.switching.judge.holds import DatedHold
 from policies.switching.plan import LedgerPlan, make_progress, stage_counts
-from policies.switching.state import (
-    MOVED,
-    LedgerStage,
-    LedgerTask,
-    RegistryEntry,
-    Switch,
-    SwitchingState,
-    SwitchStage,
-)
+from policies.switching.state import MOVED, LedgerStage, LedgerTask, RegistryEntry, Switch, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, millis_of, to_millis
 

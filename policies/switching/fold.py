@@ -13,9 +13,7 @@ from msgspec.structs import replace
 from policies.observations import Observation, Outcome
 from policies.switching.clusters import ClusterSnapshot, mark_written, raise_marks
 from policies.switching.inventory import InventorySeen, assemble, find_epoch, summarize
-from policies.switching.ledgers import (
-    IdGenerator,
-)
+from policies.switching.ledgers import IdGenerator
 from policies.switching.plan import take_up
 from policies.switching.readings import (
     SwitchBroker,

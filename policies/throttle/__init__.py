@@ -7,12 +7,4 @@ from policies.throttle.state import ThrottleState
 
 NAME = "throttle"
 
-__all__ = [
-    "NAME",
-    "KafkaCluster",
-    "LogDirs",
-    "ReplicaSizes",
-    "ThrottleFactor",
-    "ThrottleSettings",
-    "ThrottleState",
-]
+__all__ = ["NAME", "KafkaCluster", "LogDirs", "ReplicaSizes", "ThrottleFactor", "ThrottleSettings", "ThrottleState"]

@@ -34,14 +34,7 @@ from policies.throttle.decisions import (
 from policies.throttle.facts import VolumeVerdict
 from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
 from policies.throttle.state import describe_departure, describe_filling, list_usage, name_volume
-from policies.units import (
-    format_instant,
-    format_second,
-    from_millis,
-    human_bytes,
-    human_seconds,
-    millis_of,
-)
+from policies.units import format_instant, format_second, from_millis, human_bytes, human_seconds, millis_of
 
 # The explanation of a throttle decision, from the values that decided.
 

@@ -90,7 +90,7 @@ class QuotaSettings(BaseModel):
     entities: tuple[QuotaEntity, ...] = Field(
         description="Each with `user`, `client_id` or both (`default`: all without a quota of their own; `{name: "
         "default}`: the one that is really called so) and `base`, the bytes per second and broker at factor 1.0. "
-        "Without `base`, the entity's existing quota is the base.",
+        "Without `base`, the entity's existing quota is the base."
     )
     cover: Cover = Field(
         default=Cover.ALL,

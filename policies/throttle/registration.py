@@ -1,15 +1,7 @@
 """Registers the throttle policy: its `PolicyKind` with topics, readings, decisions, alerts and settings."""
 
 from policies.policy import Inhibition, Policy, PolicyKind, ReportKind
-from policies.throttle import (
-    NAME,
-    KafkaCluster,
-    LogDirs,
-    ReplicaSizes,
-    ThrottleFactor,
-    ThrottleSettings,
-    ThrottleState,
-)
+from policies.throttle import NAME, KafkaCluster, LogDirs, ReplicaSizes, ThrottleFactor, ThrottleSettings, ThrottleState
 from policies.throttle import alerts as kinds
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.throttle.quota_state import QuotaState

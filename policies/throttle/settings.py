@@ -26,7 +26,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "min_change": 0.0,
         "departed_hold": "0s",
         "expired_action": ExpiredAction.FALLBACK.value,
-    },
+    }
 }
 
 

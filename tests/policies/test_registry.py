@@ -172,10 +172,7 @@ def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> 
 @for_each(
     ("flawed", "said"),
     [
-        (
-            {"decision": Twin},
-            "two of its readings, decisions and reports have event type example.foreign.v1",
-        ),
+        ({"decision": Twin}, "two of its readings, decisions and reports have event type example.foreign.v1"),
         ({"decision": LikeAlert}, "event type headgate.alert.v1 is Headgate's own: name another"),
         ({"topic": "commands"}, "topic commands is Headgate's own: name another"),
         ({"topic": "ticks"}, "topic ticks is Headgate's own: name another"),

@@ -15,12 +15,7 @@ from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.observations import Outcome, Reading
 from policies.registry import decision_types, reading_types
-from policies.throttle.decisions import (
-    FreshnessCounts,
-    LimitingVolume,
-    ThrottleFactor,
-    ThrottleReason,
-)
+from policies.throttle.decisions import FreshnessCounts, LimitingVolume, ThrottleFactor, ThrottleReason
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.wire import (
     AUDIT_TYPE,
@@ -47,12 +42,7 @@ fractions = st.floats(0, 1)
 details = st.none() | st.text(max_size=20)
 
 volumes = st.builds(
-    VolumeReading,
-    log_dir=names,
-    total_bytes=sizes,
-    usable_bytes=sizes,
-    error=details,
-    cordoned=st.booleans(),
+    VolumeReading, log_dir=names, total_bytes=sizes, usable_bytes=sizes, error=details, cordoned=st.booleans()
 )
 readings: st.SearchStrategy[Reading] = st.one_of(
     st.builds(

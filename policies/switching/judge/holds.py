@@ -17,15 +17,7 @@ from policies.switching.judge.table import refuse
 from policies.switching.ledgers import remedy_beyond
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.switching.settings import DAY_MS
-from policies.switching.state import (
-    ENDED,
-    NEVER,
-    REVERSIBLE,
-    UNDONE,
-    UNREVERTED,
-    SwitchAction,
-    SwitchStage,
-)
+from policies.switching.state import ENDED, NEVER, REVERSIBLE, UNDONE, UNREVERTED, SwitchAction, SwitchStage
 from policies.units import counted_with, format_second, from_millis, name_some
 
 _NOT_OPEN = (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.INVENTORY)

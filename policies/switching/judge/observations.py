@@ -182,13 +182,7 @@ def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, sour
 # The lease and the brokers: rows 5, 7 and 25, and the repetition of open orders.
 
 _WITHOUT_LEDGER = frozenset(
-    {
-        SwitchAction.NONE,
-        SwitchAction.INVENTORY,
-        SwitchAction.GIVEN_UP,
-        SwitchAction.SETTLED,
-        SwitchAction.STATUS_NEW,
-    }
+    {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.STATUS_NEW}
 )
 
 

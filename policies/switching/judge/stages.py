@@ -15,14 +15,7 @@ from policies.switching.judge import guards
 from policies.switching.judge.observations import open_new_clients
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import SwitchStatus
-from policies.switching.state import (
-    UNDELETED,
-    UNREVERTED,
-    ClusterStatus,
-    LedgerStage,
-    SwitchAction,
-    SwitchStage,
-)
+from policies.switching.state import UNDELETED, UNREVERTED, ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from policies.switching.transition import Transition
 from policies.units import counted_with, name_some
 

@@ -169,10 +169,7 @@ def test_a_leak_does_not_end_because_one_reading_lacked_the_bookie() -> None:
         (bookies(20, "bk1 bk2", "bk3"), "4 registered bookies (bk11, bk6, bk7, bk8)"),
         (racks(20, None), "6 grouped bookies (bk1, bk2, bk3, bk6, bk7 and 1 more)"),
         (racks(20, {}), "6 grouped bookies (bk1, bk2, bk3, bk6, bk7 and 1 more)"),
-        (
-            racks(20, {"default": "bk1", "shared": "bk6"}),
-            "4 grouped bookies (bk2, bk3, bk7, bk8)",
-        ),
+        (racks(20, {"default": "bk1", "shared": "bk6"}), "4 grouped bookies (bk2, bk3, bk7, bk8)"),
     ],
 )
 def test_of_what_vanished_in_one_reading_one_alert_is_said_and_nothing_else(reading: Any, summary: str) -> None:

@@ -30,10 +30,7 @@ from tests.policies.virtual_run import at
     ("readings", "sentence"),
     [
         ((), "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine."),
-        (
-            (bookies(70, BASE), bookies(80, BASE)),
-            "Bookie bk11 is no longer registered: no action is needed.",
-        ),
+        ((bookies(70, BASE), bookies(80, BASE)), "Bookie bk11 is no longer registered: no action is needed."),
     ],
 )
 def test_sentences(readings: Any, sentence: str) -> None:

@@ -149,14 +149,8 @@ def test_without_affinity_and_ungrouped_only_bookies_without_a_group_serve(rules
 
 def test_a_bookie_in_the_quarantine_group_is_never_used_as_ungrouped() -> None:
     groups = {"p": "a", QUARANTINE_GROUP: "u"}
-    assert place(RuleSet.CURRENT, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {
-        "a",
-        "v",
-    }
-    assert place(RuleSet.LEGACY, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {
-        "a",
-        "v",
-    }
+    assert place(RuleSet.CURRENT, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {"a", "v"}
+    assert place(RuleSet.LEGACY, membership("a u v", groups), affinity("p"), 2, Unaffine.ANY).candidates == {"a", "v"}
 
 
 @pytest.mark.parametrize(

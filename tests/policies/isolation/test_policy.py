@@ -1,15 +1,7 @@
 """Placements: what is published of namespaces, and when."""
 
 from policies.observations import Outcome
-from tests.policies.isolation.scenario import (
-    GROUPS,
-    LONG,
-    Run,
-    affinity,
-    bookies,
-    everything,
-    racks,
-)
+from tests.policies.isolation.scenario import GROUPS, LONG, Run, affinity, bookies, everything, racks
 
 
 def test_nothing_is_decided_before_all_three_were_read() -> None:

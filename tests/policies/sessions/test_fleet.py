@@ -240,13 +240,7 @@ def test_it_is_certain_by_two_fresh_readings_of_each_after_it_was_gone(
 
 @pytest.mark.parametrize(
     ("listed", "asked_at", "until", "since"),
-    [
-        (False, 22, 30, 22),
-        (True, 22, 30, None),
-        (None, 22, 30, None),
-        (False, 19, 30, None),
-        (False, 22, 330, None),
-    ],
+    [(False, 22, 30, 22), (True, 22, 30, None), (None, 22, 30, None), (False, 19, 30, None), (False, 22, 330, None)],
     ids=["not listed", "listed", "not known", "asked before", "asked long ago"],
 )
 def test_not_ready_may_be_who_is_back_and_registered_and_not_listed(

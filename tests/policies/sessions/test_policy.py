@@ -116,8 +116,7 @@ def test_an_unreadable_zookeeper_is_no_loss_of_sessions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "delay", "second"),
-    [("reconnect", "5s", 310), ("reconnect", "320s", 330), ("shutdown", "320s", 330)],
+    ("policy", "delay", "second"), [("reconnect", "5s", 310), ("reconnect", "320s", 330), ("shutdown", "320s", 330)]
 )
 def test_a_member_that_does_not_come_back_by_its_deadline_is_given_up_after_the_delay_of_a_shutdown(
     policy: str, delay: str, second: int
@@ -237,9 +236,7 @@ def test_a_process_that_was_down_has_the_whole_time_to_register() -> None:
 
 def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
     run = start("b1", "b2", **MINUTE).see(
-        session(10, "b1", "expired", "0xb1"),
-        session(20, "b1", "connected", "0xnew"),
-        registered(21, "b1", "0xnew"),
+        session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")
     )
     for seconds in range(22, 200, 10):
         run.see(session(seconds, "b1", "connected", "0xnew"), registered(seconds, "b1", "0xnew"))

@@ -234,9 +234,7 @@ def test_every_interleaving_of_two_claims_ends_with_one_owner_told_to_keep(winne
     """Both lose their sessions and get others; the node goes, and is taken by one of them."""
     for order in _interleavings(B1, B2, NODE):
         run = Run(ownership_rules=rules).together(
-            session(0, "b1", "connected", "0xb1-0"),
-            session(0, "b2", "connected", "0xb2-0"),
-            owned(1, "b1", "0xb1-0"),
+            session(0, "b1", "connected", "0xb1-0"), session(0, "b2", "connected", "0xb2-0"), owned(1, "b1", "0xb1-0")
         )
         now = {"b1": "0xb1-0", "b2": "0xb2-0"}
         for n, what in enumerate(order):

@@ -7,17 +7,7 @@ import pytest
 
 from policies.decisions import Alert
 from policies.observations import Observation
-from tests.policies.sessions.course import (
-    BUNDLE,
-    Run,
-    health,
-    owned,
-    recovery,
-    registered,
-    session,
-    tree,
-    unregistered,
-)
+from tests.policies.sessions.course import BUNDLE, Run, health, owned, recovery, registered, session, tree, unregistered
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))

@@ -3,14 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.ledgers import (
-    EMPTY_LONG,
-    EMPTY_SHORT,
-    IdGenerator,
-    hob_beyond,
-    hob_name,
-    next_sequence,
-)
+from policies.switching.ledgers import EMPTY_LONG, EMPTY_SHORT, IdGenerator, hob_beyond, hob_name, next_sequence
 from tests.cases import for_each
 
 

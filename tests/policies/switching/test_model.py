@@ -70,7 +70,7 @@ class TwoClusters(RuleBasedStateMachine):
         world, old = self.world, self.world.clusters["old"]
         world.later().tell(world.inventory_event("old"), command("unregister", world.key(), name="old"))
         world.tell(
-            command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
+            command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers")
         )
         old.hob, old.created = (old.hob or 1) + 2, 0
         world.tell(*(world.cluster_event(n) for n in world.clusters))

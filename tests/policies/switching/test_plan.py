@@ -62,12 +62,7 @@ def test_ledgers_are_counted_as_they_move() -> None:
     assert plan.touched == {task(2).key}
 
 
-TASKS = st.builds(
-    task,
-    st.integers(0, 40),
-    st.sampled_from([L.PENDING, L.BUILT]),
-    st.sampled_from([A.NONE, A.COPY]),
-)
+TASKS = st.builds(task, st.integers(0, 40), st.sampled_from([L.PENDING, L.BUILT]), st.sampled_from([A.NONE, A.COPY]))
 
 
 @given(st.lists(st.lists(TASKS | st.integers(0, 40), max_size=12), max_size=6), st.integers(0, 50))

@@ -7,15 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alert_kinds import (
-    ASTRAY,
-    AWAITED,
-    CONTESTED,
-    IDS_BEHIND,
-    IMPOSTOR,
-    LEFT_BEHIND,
-    UNPLANNED,
-)
+from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.inventory import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers

@@ -36,14 +36,7 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching.commands import command
-from tests.policies.switching.events import (
-    BrokerSeen,
-    Event,
-    LedgerResult,
-    MembersSeen,
-    StatusResult,
-    observations_of,
-)
+from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, MembersSeen, StatusResult, observations_of
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS

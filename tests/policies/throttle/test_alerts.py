@@ -141,8 +141,7 @@ def test_a_volume_that_does_not_fill_soon_is_not_said(rate: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [(None, "silence"), *((o, o.value) for o in Outcome if o is not Outcome.OK)],
+    ("outcome", "reason"), [(None, "silence"), *((o, o.value) for o in Outcome if o is not Outcome.OK)]
 )
 def test_a_broker_unread_for_validity_is_said_with_why(outcome: Outcome | None, reason: str) -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB), log_dirs(0, 2, 9 * GB))
@@ -151,11 +150,7 @@ def test_a_broker_unread_for_validity_is_said_with_why(outcome: Outcome | None, 
     )
     assert run.said(UNREAD) == [(300, "firing", "warning")]
     alert = run.alerts[-1]
-    assert (alert.subject, alert.reason, alert.labels) == (
-        "payments/1",
-        reason,
-        {"cluster": CLUSTER, "broker": "1"},
-    )
+    assert (alert.subject, alert.reason, alert.labels) == ("payments/1", reason, {"cluster": CLUSTER, "broker": "1"})
 
 
 def test_a_broker_that_is_read_again_is_resolved() -> None:

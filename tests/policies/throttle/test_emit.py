@@ -8,18 +8,7 @@ from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
 from policies.throttle.policy import ThrottlePolicy
 from policies.units import to_millis
-from tests.policies.scenario import (
-    CLUSTER,
-    GB,
-    HARD,
-    SOFT_AND_HARD,
-    TOTAL,
-    Run,
-    at,
-    log_dirs,
-    members,
-    throttle,
-)
+from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, TOTAL, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, eventful, polls
 
 

@@ -23,13 +23,7 @@ def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
 
 @pytest.mark.parametrize(
     ("free", "rate", "age", "left"),
-    [
-        (100, 10.0, 0, 10),
-        (100, 10.0, 4, 6),
-        (100, 10.0, 99, 0),
-        (0, 10.0, 0, 0),
-        (100, None, 0, None),
-    ],
+    [(100, 10.0, 0, 10), (100, 10.0, 4, 6), (100, 10.0, 99, 0), (0, 10.0, 0, 0), (100, None, 0, None)],
 )
 def test_the_time_left_counts_from_now(free: int, rate: float | None, age: int, left: float | None) -> None:
     volume = VolumeState(A, 1000, free, 5000, fill_bytes_per_second=rate, fill_confidence=0.9)

@@ -6,16 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.throttle.decisions import SoonestFull, ThrottleReason
-from tests.policies.scenario import (
-    GB,
-    HARD,
-    SOFT_AND_HARD,
-    Run,
-    failed,
-    log_dirs,
-    members,
-    throttle,
-)
+from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, Run, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B
 
 

@@ -196,16 +196,7 @@ def test_a_slowed_cluster_needs_no_margin() -> None:
 
 
 @for_each(
-    ("free", "factor"),
-    [
-        (3.2, 0.55),
-        (3.19, 0.5),
-        (2.81, 0.5),
-        (3.21, 0.5525),
-        (2.79, 0.4475),
-        (5.0, 1.0),
-        (1.0, 0.0),
-    ],
+    ("free", "factor"), [(3.2, 0.55), (3.19, 0.5), (2.81, 0.5), (3.21, 0.5525), (2.79, 0.4475), (5.0, 1.0), (1.0, 0.0)]
 )
 def test_a_change_smaller_than_min_change_is_not_published(free: float, factor: float) -> None:
     run = Run(throttle(SOFT_AND_HARD, min_hold="0s")).see(log_dirs(0, 1, 3 * GB)).see(log_dirs(10, 1, int(free * GB)))

@@ -8,13 +8,7 @@ from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import Cohort
 from tests.cases import for_each
-from tests.policies.isolation.scenario import (
-    GROUPS,
-    Run,
-    everything,
-    placement_of,
-    to,
-)
+from tests.policies.isolation.scenario import GROUPS, Run, everything, placement_of, to
 
 
 @for_each(

@@ -84,10 +84,7 @@ BROKEN = {
     ),
     "INV-7, our copy": (order(UNCOPIED, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
     "INV-7, the source's": (order(UNPROMOTED, SwitchVerdict.DELETE_OLD), Invariant.OWN_DELETES),
-    "one active": (
-        with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch),
-        Invariant.ONE_ACTIVE,
-    ),
+    "one active": (with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch), Invariant.ONE_ACTIVE),
     "directed nowhere": (with_state(HOLD, entries=HOLD.state.entries[1:]), Invariant.ONE_ACTIVE),
     "the lease": (
         order(with_state(HOLD, lease=OrchestratorLease(1, "x", HOLD.now_ms)), SwitchVerdict.DELETE_OLD),

@@ -8,14 +8,7 @@ from msgspec.structs import replace
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.readings import SwitchCommand
-from policies.switching.state import (
-    ClusterStatus,
-    Directive,
-    RegistryEntry,
-    SwitchAction,
-    SwitchingState,
-    SwitchStage,
-)
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchAction, SwitchingState, SwitchStage
 from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import RegistrySeen, StatusResult

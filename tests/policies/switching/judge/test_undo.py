@@ -289,11 +289,7 @@ REFUSALS = {
     "cleanup, too soon": (S.HOLD, command("cleanup", "x"), " UTC; to go on: `rollback` or `end`"),
     "start, another, in build": (S.BUILD, None, "; to go on: `rollback`"),
     "cleanup, twice": (S.CLEANUP, command("cleanup", "x"), "; to go on: `end`"),
-    "cleanup, done with failures": (
-        S.DONE_WITH_FAILURES,
-        command("cleanup", "x"),
-        "; to go on: `end`",
-    ),
+    "cleanup, done with failures": (S.DONE_WITH_FAILURES, command("cleanup", "x"), "; to go on: `end`"),
     "cleanup, before hold": (S.BUILD, command("cleanup", "x"), "is at build; to go on: `rollback`"),
     "rollback, rolled back": (S.ROLLED_BACK, command("rollback", "x"), "with brokers, it brings them back to old"),
     "start, the old one, rolled back": (S.ROLLED_BACK, None, "`rollback --with-brokers` brings them back"),
