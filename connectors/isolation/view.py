@@ -1,23 +1,23 @@
 """Metrics of the isolation policy: the registered bookies, and the bookies that each namespace may use.
 
-The state of the bookies comes from the policy's own fold of the same readings. Values about namespaces come from their
-latest decisions alone, so that metrics never disagree with decisions.
+The bookies are those of the last readings. Values about namespaces come from their latest decisions alone, so that
+metrics never disagree with decisions.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
 from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
+from policies.bookie_readings import BookieRacks, Bookies
 from policies.decisions import Decision
-from policies.isolation.decisions import Placement
-from policies.isolation.fold import fold
+from policies.isolation.decisions import QUARANTINE_GROUP, Placement
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import BookieClusterState, BookieState, Presence
-from policies.observations import Observation
+from policies.isolation.state import Presence
+from policies.observations import Observation, Outcome, Reading, sort_observations
 
 BOOKIES = Family(
     "headgate_bookies",
@@ -49,10 +49,27 @@ LEAK = Family(
 
 @dataclass(slots=True)
 class _IsolatedCluster:
-    """The state of one cluster."""
+    """The last good readings of one cluster."""
 
-    settings: IsolationSettings
-    state: BookieClusterState = field(default_factory=BookieClusterState)
+    bookies: Bookies | None = None
+    grouped: frozenset[str] | None = None
+    """The bookies in a group other than the quarantine group; None while no groups have been read."""
+
+    def take(self, reading: Reading) -> None:
+        """Take a reading; one that failed leaves the last good one."""
+        if isinstance(reading, Bookies) and reading.outcome is Outcome.OK:
+            self.bookies = reading
+        elif isinstance(reading, BookieRacks) and reading.outcome in (Outcome.OK, Outcome.ABSENT):
+            members = (names for group, names in (reading.groups or {}).items() if group != QUARANTINE_GROUP)
+            self.grouped = frozenset().union(*members)
+
+    def states(self) -> dict[str, Presence]:
+        """Return the state of each bookie that is registered, has a cookie, or is in a group."""
+        if self.bookies is None:
+            return {}
+        offline = dict.fromkeys((*self.bookies.known, *(self.grouped or ())), Presence.OFFLINE)
+        read_only = dict.fromkeys((each.bookie for each in self.bookies.read_only), Presence.READ_ONLY)
+        return offline | read_only | dict.fromkeys((each.bookie for each in self.bookies.writable), Presence.WRITABLE)
 
 
 class IsolationView(FoldingView[_IsolatedCluster]):
@@ -63,11 +80,12 @@ class IsolationView(FoldingView[_IsolatedCluster]):
 
     def __init__(self, settings: IsolationSettings) -> None:
         longest = max(each.validity for each in settings.everywhere())
-        super().__init__(longest, lambda name: _IsolatedCluster(settings.for_cluster(name)))
+        super().__init__(longest, lambda _: _IsolatedCluster())
         self._placements: dict[str, Placement] = {}
 
     def _fold(self, cluster: _IsolatedCluster, readings: Sequence[Observation]) -> None:
-        cluster.state = fold(cluster.state, readings, cluster.settings)
+        for seen in sort_observations(tuple(readings)):
+            cluster.take(seen.reading)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Fold the next placement of a namespace."""
@@ -83,19 +101,20 @@ class IsolationView(FoldingView[_IsolatedCluster]):
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
         """Yield the samples of all clusters and namespaces."""
         for name, cluster in sorted(self._clusters.items()):
-            yield from _bookie_samples(name, cluster.state.bookies)
+            yield from _bookie_samples(name, cluster)
         for _, placement in sorted(self._placements.items()):
             yield from _placement_samples(placement)
 
 
-def _bookie_samples(cluster: str, bookies: Sequence[BookieState]) -> Iterator[Sample]:
-    counts = Counter((b.presence, bool(b.assigned)) for b in bookies if b.assigned is not None)
+def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
+    grouped, states = read.grouped, read.states() if read.grouped is not None else {}
+    counts = Counter((state, bookie in (grouped or ())) for bookie, state in states.items())
     for state in Presence:
         for assigned in (True, False):
             yield Sample(BOOKIES, (cluster, state.value, str(assigned).lower()), counts[state, assigned])
-    for bookie in bookies:
-        if bookie.presence is Presence.WRITABLE and bookie.assigned is False:
-            yield Sample(UNASSIGNED, (cluster, bookie.bookie), 1.0)
+    for bookie, state in sorted(states.items()):
+        if state is Presence.WRITABLE and bookie not in (grouped or ()):
+            yield Sample(UNASSIGNED, (cluster, bookie), 1.0)
 
 
 def _placement_samples(placement: Placement) -> Iterator[Sample]:
