@@ -103,9 +103,9 @@ class Book(Struct, array_like=True, frozen=True):
     decisions: tuple[PublishedDecision, ...] = ()
     alerts: AlertBook = AlertBook()
 
-    def begin_again(self, now_ms: int) -> "Book":
+    def begin_again(self) -> "Book":
         """After the clock was set back: the sequences go on, and each decision is published again."""
-        return Book(tuple(replace(each, content="", at_ms=min(each.at_ms, now_ms)) for each in self.decisions))
+        return Book(tuple(replace(each, content="") for each in self.decisions))
 
 
 def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tuple[Book, Published[State]]:

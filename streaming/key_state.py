@@ -151,7 +151,7 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
     firing = tuple(entry for book in books for entry in book.limit_instants(now_ms).firing())
     return msgspec.structs.replace(
         NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause,
-        recovered=(*before.recovered, *firing), book=before.book.begin_again(now_ms),
+        recovered=(*before.recovered, *firing), book=before.book.begin_again(),
     )  # fmt: skip
 
 
