@@ -124,8 +124,6 @@ def _cluster(cluster: LedgerCluster, timeout_seconds: float) -> dict[str, object
 
 CONCURRENCY = 16
 WINDOW_BYTES = 4 * 1024 * 1024
-_STALLS = 4
-"""A copy is given up after this many request timeouts without a new entry."""
 
 _log = structlog.get_logger(__name__)
 
@@ -135,11 +133,7 @@ class _NotPreparedError(Exception):
 
     def __init__(self, answer: JavaResult) -> None:
         super().__init__(answer.detail or answer.status)
-        self.outcome = (
-            CopyOutcome.TIMED_OUT
-            if answer.status == "cancelled"
-            else outcome_of_failure(answer.phase or "", answer.code)
-        )
+        self.outcome = outcome_of_failure(answer.phase or "", answer.code)
 
 
 class LedgerCopier:
@@ -290,7 +284,7 @@ class LedgerCopier:
         # Another client created a ledger under the new id first, so the next copy draws another id.
         self._journal.forget(record)
         detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
-        return CopyResult(result.ledger_id, CopyOutcome.TARGET_FAILED, source=result.source, detail=detail)
+        return CopyResult(result.ledger_id, CopyOutcome.FAILED, source=result.source, detail=detail)
 
     def _exists(self, record: CopyRecord) -> bool:
         return self._find_state(record.ledger_id, identify(record)) == "own"
@@ -326,7 +320,7 @@ class LedgerCopier:
         with self._lock:
             if self._java is None or not self._java.remote.is_usable:
                 remote = self._jvm.new_copier(self._java_settings(self._bytes_per_second))
-                self._java = JavaTasks(remote, _STALLS * self._timeout_seconds, self._ended)
+                self._java = JavaTasks(remote, self._ended)
             return self._java
 
     def _ended(self, tasks: Sequence[tuple[JavaTask, TaskResult]]) -> None:
@@ -346,16 +340,10 @@ def _result_of(ledger_id: int, copy: Callable[[], CopyResult]) -> CopyResult:
         return copy()
     except ZnodeConflictError as error:
         return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-    except ZnodeError as error:
-        return CopyResult(ledger_id, CopyOutcome.JOURNAL_FAILED, detail=str(error))
-    except NewIdIntendedError as error:
-        return CopyResult(ledger_id, CopyOutcome.TARGET_FAILED, detail=str(error))
     except _NotPreparedError as error:
         return CopyResult(ledger_id, error.outcome, detail=str(error))
-    except JvmDiedError as error:
-        return CopyResult(ledger_id, CopyOutcome.JVM_DIED, detail=str(error))
-    except JavaError as error:
-        return CopyResult(ledger_id, CopyOutcome.INTERNAL_ERROR, detail=str(error))
+    except (ZnodeError, NewIdIntendedError, JvmDiedError, JavaError) as error:
+        return CopyResult(ledger_id, CopyOutcome.FAILED, detail=str(error))
 
 
 def _logged(result: CopyResult) -> CopyResult:

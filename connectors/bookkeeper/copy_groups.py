@@ -6,7 +6,6 @@ verified before it is reported. If one of them fails, the others go on.
 
 import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -36,8 +35,6 @@ class JavaTask:
     request: Mapping[str, object]
     answer: Future[JavaResult] = field(default_factory=Future)
     """Raises JvmDiedError and JavaError as `BookKeeperJvm.call` does."""
-    entries_seen: int = 0
-    idle_since: float = 0.0
 
     def end(self, answer: TaskResult) -> None:
         """Set the answer."""
@@ -54,13 +51,12 @@ Ended = Callable[[Sequence[tuple[JavaTask, TaskResult]]], None]
 class JavaTasks:
     """Tasks of one Java copier, `remote`, which ends them when it is closed. Safe to use from many threads.
 
-    A task without progress for `idle_limit_seconds` is cancelled. `ended` is called on a thread that runs while tasks
-    are open.
+    Java ends every wait of a task by the request timeout, so no task stays open forever. `ended` is called on a thread
+    that runs while tasks are open.
     """
 
-    def __init__(self, remote: RemoteCopier, idle_limit_seconds: float, ended: Ended) -> None:
+    def __init__(self, remote: RemoteCopier, ended: Ended) -> None:
         self.remote = remote
-        self._idle_limit_seconds = idle_limit_seconds
         self._ended = ended
         self._lock = threading.Lock()
         self._open: dict[str, JavaTask] = {}
@@ -71,8 +67,6 @@ class JavaTasks:
         """Start tasks with one call; every failure is an answer."""
         named = {f"{task.ledger_id}/{next(self._numbers)}": task for task in tasks}
         requests = [{"name": name, "ledger_id": task.ledger_id, **task.request} for name, task in named.items()]
-        for task in tasks:
-            task.idle_since = time.monotonic()
         with self._lock:
             self._open |= named
         try:
@@ -103,19 +97,7 @@ class JavaTasks:
 
     def _read_answers(self) -> None:
         results = msgspec.json.decode(self.remote.answers(_POLL_MS), type=list[JavaResult])
-        for result in results:
-            self._note_progress(result)
-        self._end([(result.name, result) for result in results if not result.is_under_way])
-
-    def _note_progress(self, result: JavaResult) -> None:
-        """Store the progress of a task, and cancel it if it makes none."""
-        task = self._open.get(result.name)
-        if task is None:
-            return
-        if result.status == "queued" or result.entries > task.entries_seen:
-            task.entries_seen, task.idle_since = result.entries, time.monotonic()
-        elif result.is_under_way and time.monotonic() > task.idle_since + self._idle_limit_seconds:
-            self.remote.cancel(result.name)
+        self._end([(result.name, result) for result in results])
 
     def _end_all(self, error: JvmDiedError | JavaError) -> None:
         with self._lock:
@@ -223,7 +205,7 @@ class CopyGroups:
         facts = [(_record(copy), _copied_ledger(results[copy])) for copy in whole]
         for copy, noted in zip(whole, self._journal.complete_all(facts), strict=True):
             if isinstance(noted, ZnodeError):
-                results[copy] = replace(results[copy], outcome=CopyOutcome.JOURNAL_FAILED, detail=str(noted))
+                results[copy] = replace(results[copy], outcome=CopyOutcome.FAILED, detail=str(noted))
         for copy, result in results.items():
             copy.result.set_result(result)
 

@@ -241,24 +241,12 @@ class CopyOutcome(StrEnum):
     """The id belongs to a ledger of somebody else, or is journalled for another source. It was not changed."""
     SOURCE_OPEN = "source_open"
     """The ledger has a writer, or is in recovery: its owner must close it first."""
-    SOURCE_MISSING = "source_missing"
     SOURCE_UNREADABLE = "source_unreadable"
-    """The metadata exist, but not all entries can be read."""
-    SOURCE_UNREACHABLE = "source_unreachable"
-    """The source's ZooKeeper does not answer, or its bookies are overloaded."""
-    TARGET_UNREACHABLE = "target_unreachable"
-    NOT_ENOUGH_BOOKIES = "not_enough_bookies"
-    """The target has too few writable bookies for the ensemble."""
-    TARGET_FAILED = "target_failed"
-    """The target's ledger was fenced, changed, or could not be read back."""
+    """The ledger does not exist, or not all of its entries can be read."""
     COPY_DIFFERS = "copy_differs"
     """The copy was written and closed, and differs from the source when read back."""
-    JOURNAL_FAILED = "journal_failed"
-    """The journal could not be written. If that was the intent, nothing was created."""
-    TIMED_OUT = "timed_out"
-    """The copy made no progress for too long, and was given up."""
-    JVM_DIED = "jvm_died"
-    INTERNAL_ERROR = "internal_error"
+    FAILED = "failed"
+    """A cluster, the journal or the JVM does not answer, or refuses: to be tried again."""
 
 
 class DeleteOutcome(StrEnum):
@@ -304,46 +292,22 @@ POLICY_OUTCOMES: Mapping[CopyOutcome, LedgerOutcome] = {
     CopyOutcome.BUILT: LedgerOutcome.EXISTS,
     CopyOutcome.OWN_PARTIAL: LedgerOutcome.EXISTS,
     CopyOutcome.FOREIGN_CONFLICT: LedgerOutcome.EXISTS,
-    CopyOutcome.SOURCE_MISSING: LedgerOutcome.SOURCE_UNREADABLE,
     CopyOutcome.SOURCE_UNREADABLE: LedgerOutcome.SOURCE_UNREADABLE,
-    **dict.fromkeys(
-        (
-            CopyOutcome.SOURCE_OPEN,
-            CopyOutcome.SOURCE_UNREACHABLE,
-            CopyOutcome.TARGET_UNREACHABLE,
-            CopyOutcome.NOT_ENOUGH_BOOKIES,
-            CopyOutcome.TARGET_FAILED,
-            CopyOutcome.JOURNAL_FAILED,
-            CopyOutcome.TIMED_OUT,
-            CopyOutcome.JVM_DIED,
-            CopyOutcome.INTERNAL_ERROR,
-        ),
-        LedgerOutcome.FAILED,  # to be tried again
-    ),
+    CopyOutcome.SOURCE_OPEN: LedgerOutcome.FAILED,
+    CopyOutcome.FAILED: LedgerOutcome.FAILED,
 }
 """The outcome that the switching policy receives."""
 
-_NO_BOOKIE, _NOT_ENOUGH, _NO_LEDGER, _ZOOKEEPER = -3, -6, -7, -9
-_META_STORE, _QUORUM_TIMEOUT, _TIMEOUT, _NO_METADATA, _BUSY = -18, -21, -23, -25, -105
-_MISSING = frozenset({_NO_LEDGER, _NO_METADATA})
+_ZOOKEEPER, _META_STORE, _QUORUM_TIMEOUT, _TIMEOUT, _BUSY = -9, -18, -21, -23, -105
 _UNREACHABLE = frozenset({_ZOOKEEPER, _META_STORE, _BUSY})
 _SILENT = _UNREACHABLE | {_TIMEOUT, _QUORUM_TIMEOUT}
 
 
 def outcome_of_failure(phase: str, code: int | None) -> CopyOutcome:
-    """Return the outcome for a failure in Java.
+    """Return the outcome for a failure in Java: a source that answers and cannot be read is not tried again.
 
-    `phase` is `source-…` or `target-…`; `code` is the `BKException.Code`, None for any other exception.
+    `phase` is `source-…` or `target-…`; `code` is the `BKException.Code`, 0 or None for any other exception.
     """
     side, _, step = phase.partition("-")
-    if side == "source":
-        if code in _MISSING:
-            return CopyOutcome.SOURCE_MISSING
-        is_unreachable = step == "connect" or code in (_UNREACHABLE if step == "read" else _SILENT)
-        return CopyOutcome.SOURCE_UNREACHABLE if is_unreachable else CopyOutcome.SOURCE_UNREADABLE
-    if side == "target":
-        if code in (_NO_BOOKIE, _NOT_ENOUGH):
-            return CopyOutcome.NOT_ENOUGH_BOOKIES
-        is_unreachable = step == "connect" or code in _SILENT
-        return CopyOutcome.TARGET_UNREACHABLE if is_unreachable else CopyOutcome.TARGET_FAILED
-    return CopyOutcome.INTERNAL_ERROR
+    is_unreachable = step == "connect" or code in (_UNREACHABLE if step == "read" else _SILENT)
+    return CopyOutcome.SOURCE_UNREADABLE if side == "source" and not is_unreachable else CopyOutcome.FAILED

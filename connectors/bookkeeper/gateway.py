@@ -277,16 +277,12 @@ class RemoteCopier:
         self._jvm.call(self._generation, self._java.start, requests)
 
     def answers(self, wait_ms: int) -> str:
-        """Wait for results, and return those of ended requests, at times with the progress of the others."""
+        """Wait for results, and return those of ended requests."""
         return str(self._jvm.call(self._generation, self._java.answers, wait_ms))
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the bytes per second from now on; 0 is no limit."""
         self._jvm.call(self._generation, self._java.limit, bytes_per_second)
-
-    def cancel(self, name: str) -> None:
-        """Cancel a request."""
-        self._jvm.call(self._generation, self._java.cancel, name)
 
     def close(self) -> None:
         """End its work and its clients."""
@@ -345,23 +341,17 @@ class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a request, or its progress."""
+    """The result of a request."""
 
     status: str
     name: str = ""
     """The task's name."""
-    entries: int = 0
     source: LedgerFacts | None = None
     target: LedgerFacts | None = None
     phase: str | None = None
     code: int | None = None
     detail: str | None = None
     new_id: int | None = None
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it is only progress."""
-        return self.status in ("queued", "running")
 
 
 _OURS = frozenset({"copied", "own_closed", "own_partial"})
@@ -382,7 +372,7 @@ def copy_result(ledger_id: int, answer: JavaResult, source_instance: str, target
         _outcome(answer, source, target, ledger_id if target_id is None else target_id),
         source=source,
         target=target,
-        detail=answer.detail or "",
+        detail=": ".join(filter(None, (answer.phase, answer.detail))),
     )
 
 
@@ -404,6 +394,4 @@ def _outcome(answer: JavaResult, source: Ledger | None, target: Ledger | None, t
             return CopyOutcome.FOREIGN_CONFLICT
         case "source_open":
             return CopyOutcome.SOURCE_OPEN
-        case "cancelled":
-            return CopyOutcome.TIMED_OUT
     return outcome_of_failure(answer.phase or "", answer.code)

@@ -295,7 +295,7 @@ def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(t
             assert two.jvm.pid is not None
             os.kill(two.jvm.pid, signal.SIGKILL)
             died = copying.result()
-        assert died.outcome is CopyOutcome.JVM_DIED
+        assert died.outcome is CopyOutcome.FAILED
         assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
         assert copier.copy(ledger_id).outcome is CopyOutcome.OWN_PARTIAL
         assert copier.delete_own(ledger_id).outcome is DeleteOutcome.DELETED
@@ -308,7 +308,7 @@ def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(t
 def test_killed_between_completion_and_its_note_the_copy_counts_as_built(two: Two, ledger_id: int) -> None:
     two.ledgers.write(two.old, ledger_id, [b"1"])
     with two.copier(wrap=FailsToComplete) as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.JOURNAL_FAILED
+        assert copier.copy(ledger_id).outcome is CopyOutcome.FAILED
         assert copier.delete_old(ledger_id).outcome is DeleteOutcome.NOT_RECORDED
         assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
         assert copier.delete_old(ledger_id).outcome is DeleteOutcome.DELETED
@@ -346,7 +346,7 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
         assert pid is not None
         freeze(pid)
         died = copier.copy(ledger_id)
-        assert died.outcome is CopyOutcome.JVM_DIED
+        assert died.outcome is CopyOutcome.FAILED
         assert not Path(f"/proc/{pid}").exists()
         assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
 
@@ -375,7 +375,7 @@ def test_a_source_whose_bookie_is_dead_is_unreadable(two: Two, ledger_id: int) -
 
 def test_a_source_ledger_that_does_not_exist_is_missing(two: Two, ledger_id: int) -> None:
     with two.copier() as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.SOURCE_MISSING
+        assert copier.copy(ledger_id).outcome is CopyOutcome.SOURCE_UNREADABLE
     assert not two.exists(two.new, ledger_id)
 
 
@@ -542,7 +542,7 @@ def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two:
     two.journal().intend(ledger_id, taken)
     foreign(two, taken)
     with two.copier() as copier:
-        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.TARGET_FAILED
+        assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.FAILED
         assert new_id_of(copier.copy(ledger_id, new_id=True)) != taken
     assert two.ledgers.read(two.new, taken) == [b"else"]
 

@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.netty.buffer.ByteBuf;
-import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
@@ -30,7 +29,6 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
@@ -43,12 +41,10 @@ import org.apache.bookkeeper.client.api.ReadHandle;
 import org.apache.bookkeeper.client.api.WriteAdvHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.meta.LedgerIdGenerator;
-import org.apache.bookkeeper.meta.LedgerManager;
 import org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory;
 import org.apache.bookkeeper.meta.zk.ZKMetadataDriverBase;
 import org.apache.bookkeeper.proto.BookkeeperInternalCallbacks;
 import org.apache.bookkeeper.util.StringUtils;
-import org.apache.bookkeeper.versioning.Version;
 import org.apache.bookkeeper.versioning.Versioned;
 import org.apache.zookeeper.AsyncCallback;
 import org.apache.zookeeper.data.Stat;
@@ -65,87 +61,17 @@ import org.apache.zookeeper.data.Stat;
  * here, and results of generic methods are cast.
  */
 public final class LedgerCopier {
-    /** A failure as Python receives it: its phase, and BookKeeper's code if there is one. */
+    /** A failure as Python receives it: its phase, and BookKeeper's code; 0 if there is none. */
     private static final class Failure extends Exception {
         private static final long serialVersionUID = 1L;
         final String phase;
-        final Integer code;
+        final int code;
 
         Failure(String phase, Throwable cause) {
             super(cause.getClass().getSimpleName() + ": " + cause.getMessage(), cause);
             this.phase = phase;
-            this.code = cause instanceof BKException ? Integer.valueOf(((BKException) cause).getCode())
-                : cause instanceof TimeoutException ? Integer.valueOf(BKException.Code.TimeoutException) : null;
-        }
-    }
-
-    /**
-     * A client that watches only ledgers whose reading takes several requests. If their bookies are replaced meanwhile, the
-     * client reads from the new ones. For all other ledgers a watch would cost another read of the metadata, and ZooKeeper
-     * would keep it, for each ledger that was ever opened, as long as the session lasts.
-     */
-    private static final class Client extends BookKeeper {
-        private final LedgerManager seldomWatched;
-
-        Client(ClientConfiguration configuration, int windowEntries, long windowBytes) throws Exception {
-            super(configuration);
-            seldomWatched = new SeldomWatched(super.getLedgerManager(), windowEntries, windowBytes);
-        }
-
-        public LedgerManager getLedgerManager() {
-            return seldomWatched == null ? super.getLedgerManager() : seldomWatched;  // null while the client is made
-        }
-    }
-
-    private static final class SeldomWatched implements LedgerManager {
-        private final LedgerManager ledgers;
-        private final int windowEntries;
-        private final long windowBytes;
-
-        SeldomWatched(LedgerManager ledgers, int windowEntries, long windowBytes) {
-            this.ledgers = ledgers;
-            this.windowEntries = windowEntries;
-            this.windowBytes = windowBytes;
-        }
-
-        public void registerLedgerMetadataListener(long id, BookkeeperInternalCallbacks.LedgerMetadataListener listener) {
-            ReadHandle handle = (ReadHandle) listener;
-            if (handle.getLastAddConfirmed() >= windowEntries || handle.getLength() > windowBytes) {
-                ledgers.registerLedgerMetadataListener(id, listener);
-            }
-        }
-
-        public void unregisterLedgerMetadataListener(long id, BookkeeperInternalCallbacks.LedgerMetadataListener listener) {
-            ledgers.unregisterLedgerMetadataListener(id, listener);
-        }
-
-        public CompletableFuture createLedgerMetadata(long id, LedgerMetadata metadata) {
-            return ledgers.createLedgerMetadata(id, metadata);
-        }
-
-        public CompletableFuture removeLedgerMetadata(long id, Version version) {
-            return ledgers.removeLedgerMetadata(id, version);
-        }
-
-        public CompletableFuture readLedgerMetadata(long id) {
-            return ledgers.readLedgerMetadata(id);
-        }
-
-        public CompletableFuture writeLedgerMetadata(long id, LedgerMetadata metadata, Version version) {
-            return ledgers.writeLedgerMetadata(id, metadata, version);
-        }
-
-        public void asyncProcessLedgers(BookkeeperInternalCallbacks.Processor processor, AsyncCallback.VoidCallback ended,
-                Object context, int success, int failure) {
-            ledgers.asyncProcessLedgers(processor, ended, context, success, failure);
-        }
-
-        public LedgerManager.LedgerRangeIterator getLedgerRanges(long timeoutMillis) {
-            return ledgers.getLedgerRanges(timeoutMillis);
-        }
-
-        public void close() throws IOException {
-            ledgers.close();
+            this.code = cause instanceof BKException ? ((BKException) cause).getCode()
+                : cause instanceof TimeoutException ? BKException.Code.TimeoutException : 0;
         }
     }
 
@@ -153,8 +79,6 @@ public final class LedgerCopier {
     private static final class Cluster {
         final String side;
         private final JsonNode settings;
-        private final int windowEntries;
-        private final long windowBytes;
         private BookKeeper client;
         private String root;
         private boolean closed;
@@ -162,8 +86,6 @@ public final class LedgerCopier {
         Cluster(String side, JsonNode settings) {
             this.side = side;
             this.settings = settings.get(side);
-            windowEntries = settings.get("window_entries").asInt();
-            windowBytes = settings.get("window_bytes").asLong();
         }
 
         synchronized BookKeeper client() throws Failure {
@@ -174,7 +96,7 @@ public final class LedgerCopier {
                 try {
                     ClientConfiguration configuration = configuration();
                     root = ZKMetadataDriverBase.resolveZkLedgersRootPath(configuration);
-                    client = new Client(configuration, windowEntries, windowBytes);
+                    client = new BookKeeper(configuration);
                 } catch (Exception error) {
                     throw new Failure(side + "-connect", error);
                 }
@@ -230,14 +152,11 @@ public final class LedgerCopier {
         }
     }
 
-    /** One request and its progress. When it ends, also by cancellation, it is added to the ended ones. */
+    /** One request. When it ends, also by cancellation, it is added to the ended ones. */
     private final class Job implements Callable {
         final JsonNode request;
         final String name;
-        final AtomicLong entries = new AtomicLong();
-        final AtomicLong bytes = new AtomicLong();
         final FutureTask task;
-        private volatile boolean started;
 
         Job(JsonNode request) {
             this.request = request;
@@ -250,25 +169,14 @@ public final class LedgerCopier {
         }
 
         public Object call() {
-            started = true;
-            return work(this);
+            return work(request);
         }
 
         /** The result, once the request has ended. */
         ObjectNode answer() throws Exception {
-            return reached(task.isCancelled() ? said("cancelled") : (ObjectNode) task.get());
-        }
-
-        ObjectNode progress() {
-            return reached(said(started ? "running" : "queued"));
-        }
-
-        private ObjectNode said(String status) {
-            return JSON.createObjectNode().put("status", status);
-        }
-
-        private ObjectNode reached(ObjectNode answer) {
-            return answer.put("name", name).put("entries", entries.get()).put("bytes", bytes.get());
+            ObjectNode answer = task.isCancelled() ? JSON.createObjectNode().put("status", "cancelled")
+                : (ObjectNode) task.get();
+            return answer.put("name", name);
         }
     }
 
@@ -291,7 +199,6 @@ public final class LedgerCopier {
     private final BlockingQueue ended = new LinkedBlockingQueue();
     private volatile long bytesPerSecond;
     private long freeNanos;
-    private long reportedNanos;
 
     public LedgerCopier(String text) throws Exception {
         JsonNode settings = JSON.readTree(text);
@@ -340,37 +247,20 @@ public final class LedgerCopier {
     }
 
     /**
-     * Return the results of ended requests, each once, and now and then the progress of the others. It waits for the first
-     * one; while no worker is idle, it waits a moment for more of them, because the call is the larger part of the cost.
+     * Return the results of ended requests, each once. It waits for the first one; while no worker is idle, it waits a
+     * moment for more of them, because the call is the larger part of the cost.
      */
     public String answers(long millis) throws Exception {
         ArrayNode answers = JSON.createArrayNode();
         Job job = (Job) ended.poll(millis, TimeUnit.MILLISECONDS);
         long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(GATHER_MILLIS);
-        for (; job != null; job = more(answers.size(), until)) {
+        while (job != null) {
             jobs.remove(job.name);
             answers.add(job.answer());
-        }
-        if (answers.isEmpty() || System.nanoTime() - reportedNanos > TimeUnit.MILLISECONDS.toNanos(millis)) {
-            reportedNanos = System.nanoTime();
-            for (Iterator each = jobs.values().iterator(); each.hasNext();) {
-                answers.add(((Job) each.next()).progress());
-            }
+            boolean isEnough = answers.size() >= GROUP || workers.getQueue().isEmpty();
+            job = (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
         }
         return answers.toString();
-    }
-
-    private Job more(int answers, long until) throws Exception {
-        boolean isEnough = answers >= GROUP || workers.getQueue().isEmpty();
-        return (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
-    }
-
-    /** Cancel a request: its waits end at once. */
-    public void cancel(String name) {
-        Job job = (Job) jobs.get(name);
-        if (job != null) {
-            job.task.cancel(true);
-        }
     }
 
     /** End all requests and both clients. */
@@ -383,10 +273,10 @@ public final class LedgerCopier {
         target.close();
     }
 
-    private ObjectNode work(Job job) {
+    private ObjectNode work(JsonNode request) {
         ObjectNode answer = JSON.createObjectNode();
         try {
-            answer.put("status", done(job.request, job, answer));
+            answer.put("status", done(request, answer));
         } catch (Failure failure) {
             answer.put("status", "failed").put("phase", failure.phase).put("code", failure.code);
             answer.put("detail", failure.getMessage());
@@ -398,10 +288,10 @@ public final class LedgerCopier {
         return answer;
     }
 
-    private String done(JsonNode request, Job job, ObjectNode answer) throws Exception {
+    private String done(JsonNode request, ObjectNode answer) throws Exception {
         String kind = request.get("kind").asText();
         if (kind.equals("copy")) {
-            return copy(request, job, answer);
+            return copy(request, answer);
         }
         if (kind.equals("new_id")) {
             answer.put("new_id", newId());
@@ -445,14 +335,14 @@ public final class LedgerCopier {
         try {
             return isOwn(request, metadata(target, targetIdOf(request), "target-inspect")) ? "own" : "foreign";
         } catch (Failure failure) {
-            if (failure.code != null && isMissing(failure.code.intValue())) {
+            if (isMissing(failure.code)) {
                 return "missing";
             }
             throw failure;
         }
     }
 
-    private String copy(JsonNode request, Job job, ObjectNode answer) throws Exception {
+    private String copy(JsonNode request, ObjectNode answer) throws Exception {
         long id = request.get("ledger_id").asLong();
         long targetId = targetIdOf(request);
         byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
@@ -460,13 +350,13 @@ public final class LedgerCopier {
         if (from == null) {
             return "source_open";
         }
-        Pouring pouring = new Pouring(from, "source-read", job);
+        Pouring pouring = new Pouring(from, "source-read");
         try {
             pouring.begin();  // it is read while the target makes the ledger
             WriteAdvHandle to = create(request, from.getLedgerMetadata(), provenance);
             if (to == null) {
                 pouring.abandon();
-                return existing(from, targetId, provenance, job, answer);
+                return existing(from, targetId, provenance, answer);
             }
             String digest = pouring.into(to);
             get(to.closeAsync(), "target-close");
@@ -478,7 +368,7 @@ public final class LedgerCopier {
         ReadHandle back = open(target, targetId, "target-verify");
         try {
             ObjectNode copied = facts(target, back.getLedgerMetadata());
-            answer.set("target", copied.put("entries_digest", digestOf(back, "target-verify", null)));
+            answer.set("target", copied.put("entries_digest", digestOf(back, "target-verify")));
         } finally {
             back.closeAsync();
         }
@@ -487,27 +377,9 @@ public final class LedgerCopier {
 
     /** The source's ledger and its facts; null if it is not closed, even if its last entries cannot be read. */
     private ReadHandle openSource(long id, ObjectNode answer) throws Exception {
-        ReadHandle handle = null;
-        LedgerMetadata metadata;
-        Failure failure = null;
-        try {
-            handle = open(source, id, "source-read");
-            metadata = handle.getLedgerMetadata();
-        } catch (Failure unreadable) {
-            failure = unreadable;
-            metadata = metadata(source, id, "source-metadata");
-        }
+        LedgerMetadata metadata = metadata(source, id, "source-metadata");
         answer.set("source", facts(source, metadata));
-        if (metadata.getState() == LedgerMetadata.State.CLOSED) {
-            if (failure != null) {
-                throw failure;
-            }
-            return handle;
-        }
-        if (handle != null) {
-            handle.closeAsync();
-        }
-        return null;
+        return metadata.getState() == LedgerMetadata.State.CLOSED ? open(source, id, "source-read") : null;
     }
 
     /** Create a ledger with the given id; null if it exists already. */
@@ -527,8 +399,8 @@ public final class LedgerCopier {
         try {
             return (WriteAdvHandle) get(created, "target-create");
         } catch (Failure failure) {
-            int code = failure.code == null ? 0 : failure.code.intValue();
-            if (code == BKException.Code.LedgerExistException || code == BKException.Code.MetadataVersionException) {
+            if (failure.code == BKException.Code.LedgerExistException
+                    || failure.code == BKException.Code.MetadataVersionException) {
                 return null;
             }
             throw failure;
@@ -540,7 +412,7 @@ public final class LedgerCopier {
     }
 
     /** The existing ledger with the id. Only our own is read; a foreign one may have a writer and another password. */
-    private String existing(ReadHandle from, long id, byte[] provenance, Job job, ObjectNode answer) throws Exception {
+    private String existing(ReadHandle from, long id, byte[] provenance, ObjectNode answer) throws Exception {
         LedgerMetadata wanted = from.getLedgerMetadata();
         LedgerMetadata there = metadata(target, id, "target-inspect");
         ObjectNode facts = facts(target, there);
@@ -554,17 +426,17 @@ public final class LedgerCopier {
         }
         ReadHandle handle = open(target, id, "target-inspect");
         try {
-            facts.put("entries_digest", digestOf(handle, "target-inspect", null));
+            facts.put("entries_digest", digestOf(handle, "target-inspect"));
         } finally {
             handle.closeAsync();
         }
-        ((ObjectNode) answer.get("source")).put("entries_digest", digestOf(from, "source-read", job));
+        ((ObjectNode) answer.get("source")).put("entries_digest", digestOf(from, "source-read"));
         return "own_closed";
     }
 
     /** Read all entries in order, only for their digest. */
-    private String digestOf(ReadHandle handle, String phase, Job job) throws Exception {
-        Pouring pouring = new Pouring(handle, phase, job);
+    private String digestOf(ReadHandle handle, String phase) throws Exception {
+        Pouring pouring = new Pouring(handle, phase);
         try {
             pouring.begin();
             return pouring.into(null);
@@ -577,17 +449,18 @@ public final class LedgerCopier {
     private final class Pouring {
         private final ReadHandle from;
         private final String phase;
-        private final Job job;
         private final long last;
         private final MessageDigest digest;
         private final ByteBuffer header = ByteBuffer.allocate(16);
         private long largest;
-        private Window ahead;
+        private CompletableFuture reading;
+        private long first;
+        private long end;
+        private int cost;
 
-        Pouring(ReadHandle from, String phase, Job job) throws Exception {
+        Pouring(ReadHandle from, String phase) throws Exception {
             this.from = from;
             this.phase = phase;
-            this.job = job;
             last = from.getLastAddConfirmed();
             largest = last < 0 ? 1 : Math.max(1, from.getLength() / (last + 1));
             digest = MessageDigest.getInstance("SHA-256");
@@ -597,9 +470,39 @@ public final class LedgerCopier {
             read(0);
         }
 
-        private void read(long first) throws InterruptedException {
-            long fit = Math.max(1, Math.min(windowEntries, windowBytes / largest));
-            ahead = first > last ? null : new Window(from, first, Math.min(last, first + fit - 1), largest, phase);
+        /** Begin to read some entries. All reads together are limited, to protect the bookies. */
+        private void read(long begin) throws InterruptedException {
+            if (begin <= last) {
+                first = begin;
+                end = Math.min(last, first + Math.max(1, Math.min(windowEntries, windowBytes / largest)) - 1);
+                cost = (int) Math.min(bytesInFlight, (end - first + 1) * Math.max(entryBytes, largest));
+                reads.acquire(cost);
+                reading = from.readAsync(first, end);
+            }
+        }
+
+        /** Wait for the entries; a bookie with too many requests gets some time. */
+        private LedgerEntries entries() throws Failure, InterruptedException {
+            try {
+                for (int attempt = 0;; attempt++) {
+                    try {
+                        return (LedgerEntries) get(reading, phase);
+                    } catch (Failure failure) {
+                        if (failure.code != BKException.Code.TooManyRequestsException || attempt == BUSY_TRIES) {
+                            throw failure;
+                        }
+                        Thread.sleep(FIRST_PAUSE_MILLIS << attempt);
+                        reading = from.readAsync(first, end);
+                    }
+                }
+            } finally {
+                if (reading.isDone()) {
+                    reads.release(cost);
+                    reading = null;
+                } else {
+                    abandon();
+                }
+            }
         }
 
         /**
@@ -608,24 +511,18 @@ public final class LedgerCopier {
          */
         String into(WriteAdvHandle to) throws Exception {
             CompletableFuture writing = null;
-            while (ahead != null) {
-                Window window = ahead;
-                ahead = null;
-                LedgerEntries entries = window.entries();
+            while (reading != null) {
+                LedgerEntries entries = entries();
                 try {
                     if (writing != null) {  // the last window must be written before the next but one is read
                         get(writing, "target-write");
                     }
-                    long bytes = sizeOf(entries);
+                    long bytes = sizeOf(entries);  // also sets the size of the next window
                     if (to != null) {
                         pace(bytes);
                     }
-                    read(window.end + 1);
+                    read(end + 1);
                     writing = forward(entries, to);
-                    if (job != null) {
-                        job.entries.addAndGet(window.end - window.first + 1);
-                        job.bytes.addAndGet(bytes);
-                    }
                 } finally {
                     entries.close();
                 }
@@ -661,72 +558,17 @@ public final class LedgerCopier {
             return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
         }
 
-        /** Release the reads in flight; harmless if there are none. */
+        /** Release the read in flight, and the buffers of its entries; harmless if there is none. */
         void abandon() {
-            if (ahead != null) {
-                ahead.abandon();
-                ahead = null;
-            }
-        }
-    }
-
-    /** A read of some entries in flight. All windows together are limited, to protect the bookies. */
-    private final class Window {
-        final long first;
-        final long end;
-        private final ReadHandle from;
-        private final String phase;
-        private final int cost;
-        private CompletableFuture reading;
-
-        /** A window for entries of at most this size, by the entries so far. */
-        Window(ReadHandle from, long first, long end, long largest, String phase) throws InterruptedException {
-            this.from = from;
-            this.first = first;
-            this.end = end;
-            this.phase = phase;
-            cost = (int) Math.min(bytesInFlight, (end - first + 1) * Math.max(entryBytes, largest));
-            reads.acquire(cost);
-            reading = from.readAsync(first, end);
-        }
-
-        /** Wait for the entries; a bookie with too many requests gets some time. */
-        LedgerEntries entries() throws Failure, InterruptedException {
-            try {
-                for (int attempt = 0;; attempt++) {
-                    try {
-                        return (LedgerEntries) get(reading, phase);
-                    } catch (Failure failure) {
-                        boolean busy = failure.code != null
-                            && failure.code.intValue() == BKException.Code.TooManyRequestsException;
-                        if (!busy || attempt == BUSY_TRIES) {
-                            throw failure;
-                        }
-                        Thread.sleep(FIRST_PAUSE_MILLIS << attempt);
-                        reading = from.readAsync(first, end);
-                    }
-                }
-            } finally {
+            if (reading != null) {
                 reads.release(cost);
-                if (!reading.isDone()) {
-                    close();
-                }
+                reading.thenAccept(new Consumer() {
+                    public void accept(Object entries) {
+                        ((LedgerEntries) entries).close();
+                    }
+                });
+                reading = null;
             }
-        }
-
-        /** Release the window. */
-        void abandon() {
-            reads.release(cost);
-            close();
-        }
-
-        /** Release the buffers of entries that nobody uses. */
-        private void close() {
-            reading.thenAccept(new Consumer() {
-                public void accept(Object entries) {
-                    ((LedgerEntries) entries).close();
-                }
-            });
         }
     }
 
@@ -749,7 +591,7 @@ public final class LedgerCopier {
             get(cluster.client().getLedgerManager().removeLedgerMetadata(id, found.getVersion()), phase);
             return "deleted";
         } catch (Failure failure) {
-            if (failure.code != null && isMissing(failure.code.intValue())) {
+            if (isMissing(failure.code)) {
                 return "missing";
             }
             throw failure;
@@ -779,11 +621,14 @@ public final class LedgerCopier {
         return (LedgerMetadata) get(cluster.client().getLedgerMetadata(id), phase);
     }
 
-    /** Open without recovery, which would fence the writer of an open ledger. */
+    /**
+     * Open a closed ledger. Only of a ledger that is not closed would the recovery fence the writer, and a closed one
+     * stays closed. Without it the client would watch the metadata of every ledger that it ever opened.
+     */
     private ReadHandle open(Cluster cluster, long id, String phase) throws Exception {
         CompletableFuture opened = cluster.client().newOpenLedgerOp()
             .withLedgerId(id)
-            .withRecovery(false)
+            .withRecovery(true)
             .withDigestType(cluster.digestType())
             .withPassword(cluster.password())
             .execute();

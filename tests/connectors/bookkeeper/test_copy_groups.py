@@ -134,7 +134,7 @@ def test_of_a_group_each_has_its_own_end_and_only_whole_copies_are_noted(pool: T
     }  # fmt: skip
     world.end(ends.__getitem__)
     assert outcomes_of(copies) == [
-        CopyOutcome.COPIED, CopyOutcome.JOURNAL_FAILED, CopyOutcome.COPY_DIFFERS, "JvmDiedError",
+        CopyOutcome.COPIED, CopyOutcome.FAILED, CopyOutcome.COPY_DIFFERS, "JvmDiedError",
         CopyOutcome.SOURCE_OPEN,
     ]  # fmt: skip
     assert [sorted(group) for group in world.journal.completed] == [[10, 11]]

@@ -145,9 +145,6 @@ class Java:
         self._note("answers", wait_ms)
         return "[]"
 
-    def cancel(self, name: str) -> None:
-        self._note("cancel", name)
-
     def close(self) -> None:
         self._note("close")
 
@@ -163,9 +160,8 @@ def test_a_remote_copier_passes_on_what_it_is_asked(jvm: BookKeeperJvm) -> None:
     copier = RemoteCopier(jvm, 1, java)
     copier.start("[{}]")
     assert copier.answers(250) == "[]"
-    copier.cancel("7/0")
     copier.close()
-    assert java.asked == [("start", "[{}]"), ("answers", 250), ("cancel", "7/0"), ("close",)]
+    assert java.asked == [("start", "[{}]"), ("answers", 250), ("close",)]
     assert copier.is_usable
 
 
@@ -185,5 +181,5 @@ def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: 
     process = Process(None)
     started(jvm, process)
     with pytest.raises(JavaError, match="IllegalStateException: closed"):
-        RemoteCopier(jvm, 1, Java(ThrownError())).cancel("7/0")
+        RemoteCopier(jvm, 1, Java(ThrownError())).start("[]")
     assert not process.killed
