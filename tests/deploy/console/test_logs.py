@@ -18,7 +18,7 @@ from connectors.redaction import secret
 from deploy.console import options
 from deploy.console.logs import set_up_logging
 from deploy.console.terminal import show_progress
-from tests.deploy.commands.test_terminal import SLOWED
+from tests.deploy.console.test_terminal import SLOWED
 
 
 @pytest.fixture(autouse=True)
