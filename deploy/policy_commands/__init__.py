@@ -8,12 +8,7 @@ import typer
 
 from policies.units import UserError
 
-OWN = (
-    "deploy.policy_commands.apps:app",
-    "deploy.policy_commands.apps:app",
-    "deploy.switch.cli:switch_app",
-    "deploy.policy_commands.apps:app",
-)
+OWN = ("deploy.policy_commands.apps:app", "deploy.switch.cli:switch_app")
 """The `commands` of Headgate's own policies, repeated here so that `--help` need not import the policies."""
 
 ENTRY_POINTS = "headgate.policies"
