@@ -2,6 +2,7 @@
 
 import pytest
 
+from policies.bookie_readings import NamespaceAffinity
 from policies.decisions import Mode
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.observations import Outcome
@@ -124,6 +125,14 @@ def test_an_order_that_stands_is_guarded_although_the_grace_is_longer_now() -> N
     run = joined().until(60).with_settings(LONG, ON, grace="1h")
     run.twice(70, lambda second: bookies(second, "bk1 bk6 bk7 bk11"))
     assert run.verdicts()[-1] == (80, "bk11", "withhold", "would_be_infeasible")
+
+
+def test_a_newcomer_suffices_to_keep_an_order_that_stands() -> None:
+    """It is too new to stand in for a bookie that is not ordered yet."""
+    run = joined(max_quarantined=1).until(60).twice(100, lambda second: bookies(second, f"{BASE} bk11 bk12"))
+    run.see(affinity(120, {**NAMESPACES, "acme/c": NamespaceAffinity(primary=("default",), ensemble_size=3)}))
+    assert run.placement("acme/c").verdict == "leaks"
+    assert [verdict for _, bookie, verdict, _ in run.verdicts() if bookie == "bk11"] == ["quarantine"]
 
 
 @pytest.mark.parametrize("groups", [None, {}], ids=["no znode", "no groups"])
