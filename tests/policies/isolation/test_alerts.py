@@ -194,6 +194,11 @@ def test_half_of_it_may_go_at_once(reading: Any) -> None:
     assert run.said("bookies-unconfirmed") == []
 
 
+def test_the_first_bookies_of_a_cluster_contradict_nothing() -> None:
+    run = Run(LONG).see(*everything(0, "", {}, {})).see(bookies(10, ALL)).until(30)
+    assert run.said("bookies-unconfirmed") == []
+
+
 # racks set in advance
 
 
