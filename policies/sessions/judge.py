@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from msgspec import Struct
 
-from policies.confirmation import MOST_TURNS
 from policies.decisions import unique_ids
 from policies.sessions import ownership_table
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionStatus
@@ -152,9 +151,7 @@ def _judge_gone(member: MemberFacts, track: SessionTrack) -> MemberOrder | None:
         what = "has closed its session in an orderly shutdown: other members may take its bundles"
         return MemberOrder(Verdict.GONE, Reason.CLOSED, what, evidence)
     # A process that dies and starts again and again is not given up each time.
-    flaps_on = track.unsettled and (
-        len(track.losses) > 2 * FLAPPING_LOSSES or (track.doubt is not None and track.doubt.turns >= 2 * MOST_TURNS)
-    )
+    flaps_on = track.unsettled and len(track.losses) > 2 * FLAPPING_LOSSES
     if member.liveness.is_dead and health is not None and not flaps_on:
         what = "has lost its session, and its health endpoint has refused two connections in a row: its process is gone"
         return MemberOrder(Verdict.GONE, Reason.UNREACHABLE, what, (*evidence, health.id))
