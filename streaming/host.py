@@ -30,7 +30,7 @@ from streaming.worker_memory import STATE_CACHE
 REFUSED_MS = 600_000
 """An alert about refused readings is resolved after this long without another one."""
 MOST_STATE_BYTES = 64 * 1024 * 1024
-"""The largest state of one policy and cluster, encoded; the policies' bounds of items keep real fleets far below."""
+"""The largest state of one policy and cluster with its book, encoded; bounds of items keep real fleets far below."""
 MOST_OUTPUT_BYTES = 64 * 1024 * 1024
 """The most bytes that one step may publish."""
 
@@ -116,7 +116,7 @@ class PolicyHost:
                 own_book = msgspec.structs.replace(own_book, alerts=recovered)
             own_book, step = publish(own_book, hosted.step(state, observations, now), now, sender)
             encoded = msgspec.msgpack.encode(step.state)
-            _require_room(encoded)
+            _require_room(len(encoded) + len(msgspec.msgpack.encode(own_book)))
             _require_registered(kind, step)
             records = tuple(_require_sizes(outputs(step, observations)))
         except Exception as error:
@@ -234,9 +234,9 @@ def _require_registered(kind: PolicyKind, step: Published[Any]) -> None:
         raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 
-def _require_room(state: bytes) -> None:
-    if len(state) > MOST_STATE_BYTES:
-        raise TooLargeError(f"its state would have {len(state)} bytes, more than {MOST_STATE_BYTES}")
+def _require_room(state_bytes: int) -> None:
+    if state_bytes > MOST_STATE_BYTES:
+        raise TooLargeError(f"its state would have {state_bytes} bytes, more than {MOST_STATE_BYTES}")
 
 
 def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:

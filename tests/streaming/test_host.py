@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.alerts import Condition
 from policies.book import Step
-from policies.decisions import Alert, Decision
+from policies.decisions import Alert, Decision, Severity
 from policies.observations import Observation
-from policies.policy import PolicyKind
+from policies.policy import AlertKind, PolicyKind
 from policies.registry import POLICIES, decision_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
@@ -305,6 +306,25 @@ def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     host.step("toy", "bad", None, [log_dirs(0, 13, 1)], at(0))
     _, _, failure, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
     assert failure is None
+
+
+class AlarmedPolicy(CountPolicy):
+    """Has as many conditions as observations, and keeps none of them in its state."""
+
+    def step(self, state: CountV3 | None, observations: Sequence[Observation], now: datetime) -> Step[CountV3]:
+        found = [Condition("noise", each.id, Severity.INFO, "noise", "x" * 100) for each in observations]
+        return replace(super().step(state, (), now), conditions=found)
+
+
+def test_the_book_counts_among_the_bytes_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    alerts = (AlertKind("noise", (Severity.INFO,), ""),)
+    monkeypatch.setitem(POLICIES, "toy", replace(TOY, build=AlarmedPolicy, alerts=alerts))
+    monkeypatch.setattr("streaming.host.MOST_STATE_BYTES", 1000)
+    results = [
+        PolicyHost().step("toy", CLUSTER, None, [log_dirs(0, n, 1) for n in range(count)], at(0)) for count in (2, 20)
+    ]
+    assert results[0].failure is None
+    assert "its state would have" in (results[1].failure or "")
 
 
 class VerbosePolicy(CountPolicy):
