@@ -511,9 +511,10 @@ def grant(broker: Secured, part: str, prefix: str) -> None:
     )
 
 
-def grant_all(broker: Secured, rights: Iterable[Right]) -> None:
+def grant_all(broker: Secured, rights: Iterable[Right], user: str = NO_RIGHTS) -> None:
+    """Give a user these rights, and no others."""
     admin = AdminClient({"bootstrap.servers": broker.plain_servers})
-    of_user = (f"User:{NO_RIGHTS}", "*")
+    of_user = (f"User:{user}", "*")
     everything = AclBindingFilter(
         ResourceType.ANY,
         None,  # type: ignore[arg-type]  # of all names
