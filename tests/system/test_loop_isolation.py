@@ -106,6 +106,9 @@ def world(
         for member in members:
             stack.enter_context(member)
             metadata.assign(member.bookie_id, "g1")
+        for spare in ("spare-1:1", "spare-2:1"):  # so that a bookie that leaves their group is not most of it
+            metadata.register(spare)
+            metadata.assign(spare, "spare")
         metadata.isolate(NAMESPACE, "g1")
         loop = stack.enter_context(
             watched_loop(
