@@ -1,5 +1,6 @@
 """What tests of the command share."""
 
+import os
 from collections.abc import Iterator
 from functools import cache
 
@@ -21,3 +22,9 @@ def _commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for module in ("main.get_command", "testing._get_command"):
             patched.setattr(f"typer.{module}", build_command)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
+        monkeypatch.delenv(name)
