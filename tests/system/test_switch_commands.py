@@ -190,6 +190,13 @@ def report(**more: Any) -> SwitchPrecheck:
 # Without a query
 
 
+def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(world: World, switch: Switch) -> None:
+    ended = switch("register", "--name", "old", "--idempotency-key", "first", "--timeout", "1")
+    assert (ended.status, ended.out) == (NO_ANSWER, "")
+    assert ended.err.startswith("No decision within 1 s: the query (`headgate run` or `headgate decide`) may")
+    assert "--idempotency-key first" in ended.err
+
+
 def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_TOPICS__PREFIX", "nobody")
     ended = switch("rollback", "--yes")
