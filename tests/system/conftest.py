@@ -12,7 +12,7 @@ from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 from tests.progress import longest_first
 from tests.system.older import of_today
-from tests.system.pulsar_jars import ensure_pulsar_jars
+from tests.system.pulsar_jars import ensure_pulsar_admin_jars, ensure_pulsar_jars
 from tests.system.zookeeper import ZooKeeper, free_port
 
 HANGS_SECONDS = 1800
@@ -55,6 +55,16 @@ def pulsar_jars() -> tuple[Path, ...]:
     try:
         find_java()
         return ensure_pulsar_jars(default_cache_dir().parent)
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def pulsar_admin_jars() -> tuple[Path, ...]:
+    """The jars of `pulsar-admin`; skips with the reason without Java, Maven or network."""
+    try:
+        find_java()
+        return ensure_pulsar_admin_jars(default_cache_dir().parent)
     except UserError as error:
         pytest.skip(str(error))
 

@@ -4,8 +4,6 @@ Shared by test_loop_isolation.py and test_loop_isolation_pulsar.py.
 """
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +17,7 @@ from kazoo.protocol.states import ZnodeStat
 
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.units import to_millis
-from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
+from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, run_command, write_settings
 from tests.system.waiting import eventually
 
 CLUSTER = "c1"
@@ -121,10 +119,7 @@ class WatchedLoop(LoopTopics):
 
     def command(self, *arguments: str) -> str:
         """Run a `headgate` command with the loop's settings; returns its output, and fails on a status other than 0."""
-        run = [sys.executable, "-m", "deploy.cli", *arguments, "-s", str(self._settings)]
-        done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return run_command(*arguments, "-s", str(self._settings))
 
     def alerts(self, alert: str | None = None, subject: str | None = None) -> list[Entry]:
         """The records with which alerts begin and end, in order; or those of one alert or subject.

@@ -186,6 +186,14 @@ class Headgate:
         return self.log.read_text()
 
 
+def run_command(*arguments: str) -> str:
+    """Run a `headgate` command; returns its output, and fails on a status other than 0."""
+    run = [sys.executable, "-m", "deploy.cli", *arguments]
+    done = subprocess.run(run, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def write_settings(file: Path, **settings: Any) -> Path:
     """Write a settings file, as YAML."""
     file.write_text(yaml.safe_dump(settings))

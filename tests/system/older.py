@@ -18,7 +18,7 @@ from connectors.kafka.connection import LOGGER
 from deploy.java.jvm import JvmCommand
 from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
-from tests.system.maven import dependency, ensure_fetched, pom_of
+from tests.system.maven import ALONE, dependency, ensure_fetched, pom_of
 from tests.system.pulsar_jars import FOR_ZOOKEEPER, LEFT_OUT, bom
 from tests.system.server import JvmServer, run_tool
 from tests.system.small_servers import LOOPBACK, small_jvm, write_properties
@@ -98,6 +98,13 @@ def of_today(artifact: str) -> str:
     found = re.search(rf"/{re.escape(artifact)}-(\d[\w.]*)\.jar$", MANIFEST.read_text(), re.MULTILINE)
     assert found is not None, artifact
     return found[1]
+
+
+def ensure_kafka_tools() -> tuple[Path, ...]:
+    """Return the jar of the tools of today's Kafka that its broker leaves out; fetch it first if it is missing."""
+    version = of_today("kafka_2.13")
+    pom = pom_of([dependency("org.apache.kafka", "kafka-tools", version, ALONE)])
+    return ensure_fetched(default_cache_dir().parent / f"kafka-tools-{version}", pom)
 
 
 class OlderKafka(JvmServer):

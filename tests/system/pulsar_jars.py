@@ -5,6 +5,8 @@ from pathlib import Path
 from tests.system.maven import dependency, ensure_fetched, pom_of
 
 PULSAR_VERSION = "4.2.4"
+ADMIN_VERSION = "4.0.8"
+"""Of `pulsar-admin`: the newest one before that version whose tools are in Maven's repository."""
 
 LEFT_OUT = (
     # Nobody here uses functions on Kubernetes or RocksDB; they are a third of the whole. Natives of other systems too.
@@ -32,6 +34,17 @@ def ensure_pulsar_jars(cache_dir: Path) -> tuple[Path, ...]:
     # Pulsar's patched ZooKeeper replaces the plain one.
     broker = dependency("org.apache.pulsar", "pulsar-broker", PULSAR_VERSION, _NO_ZOOKEEPER)
     return ensure_fetched(pulsar_folder(cache_dir), pom_of((broker, *FOR_ZOOKEEPER), [bom(PULSAR_VERSION)]), LEFT_OUT)
+
+
+def ensure_pulsar_admin_jars(cache_dir: Path) -> tuple[Path, ...]:
+    """Return the jars of `pulsar-admin`; fetch them first if they are missing (about 20 s).
+
+    Raises:
+        UserError: they cannot be fetched.
+    """
+    tools = dependency("org.apache.pulsar", "pulsar-client-tools", ADMIN_VERSION)
+    folder = cache_dir / f"pulsar-admin-{ADMIN_VERSION}"
+    return ensure_fetched(folder, pom_of((tools,), [bom(ADMIN_VERSION)]), LEFT_OUT)
 
 
 def bom(version: str) -> str:

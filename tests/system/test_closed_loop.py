@@ -1,9 +1,7 @@
 """The closed loop: disks that would be full in seconds are not, since producers are slowed down, and sped up again."""
 
 import itertools
-import os
-import re
-import subprocess
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +14,8 @@ from typing import Any
 import pytest
 
 from deploy.demo.load import Load
-from deploy.java.jvm import find_java
 from policies.throttle.alerts import BELOW_HARD, WITHOUT_EFFECT
+from policies.units import UserError
 from tests.system.disks import Intruder, why_not_mountable
 from tests.system.fill import (
     MEBIBYTE,
@@ -31,6 +29,8 @@ from tests.system.fill import (
     set_quota,
 )
 from tests.system.loop import Headgate, Topic, await_ready, write_settings
+from tests.system.older import ensure_kafka_tools
+from tests.system.runbooks import Operator, find_commands
 from tests.system.waiting import eventually
 
 LOAD = 3 * MEGABYTE
@@ -98,12 +98,22 @@ def closed_loop(case: Case, cluster: FillCluster, loop: str, folder: Path, port:
         assert "Traceback" not in headgate.output(), headgate.output()
 
 
+@pytest.fixture(scope="module")
+def kafka_tools() -> tuple[Path, ...]:
+    """The jar of `kafka-log-dirs.sh`; none without Maven, and then nobody looks at the topic's size."""
+    try:
+        return ensure_kafka_tools()
+    except UserError:
+        return ()
+
+
 @pytest.mark.parametrize(
     "case", [HARD_ONLY, pytest.param(SOFT_AND_HARD, marks=pytest.mark.long)], ids=["hard-only", "soft-and-hard"]
 )
 def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back(
     case: Case,
     kafka_jars: tuple[Path, ...],
+    kafka_tools: tuple[Path, ...],
     loop_kafka: str,
     tmp_path: Path,
     free_port: int,
@@ -121,7 +131,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
                 _assert_nothing_is_lost(case, cluster, load)
                 if case is HARD_ONLY:
                     _await_a_fill_that_no_quota_explains_is_an_alert(cluster, alerts)
-                    _follow_the_runbook(cluster, alerts, kafka_jars, tmp_path)
+                    _follow_the_runbook(cluster, alerts, kafka_jars, kafka_tools, tmp_path)
                 else:
                     cluster.retain(1000)
                 eventually("the quota is put back", lambda: recorder.samples[-1].quota == case.quota_before)
@@ -167,27 +177,33 @@ def _last(alerts: Topic, name: str = WITHOUT_EFFECT) -> dict[str, Any]:
     return next((alert for alert in reversed(alerts.data()) if alert["alert"] == name), {})
 
 
-def _follow_the_runbook(cluster: FillCluster, alerts: Topic, jars: Sequence[Path], folder: Path) -> None:
-    """Paste the commands that `headgate explain` prints for the alert; Kafka's own tool carries them out.
+def _follow_the_runbook(
+    cluster: FillCluster, alerts: Topic, jars: Sequence[Path], tools: Sequence[Path], folder: Path
+) -> None:
+    """Paste the commands that `headgate explain` prints for the alert; Kafka's own tools carry them out.
 
     The records are minutes old, so one second of them is kept in place of an hour.
     """
-    tool = folder / "kafka-configs.sh"
-    classpath = ":".join(map(str, jars))
-    tool.write_text(f'#!/bin/sh\nexec {find_java()} -cp {classpath} kafka.admin.ConfigCommand "$@"\n')
-    tool.chmod(0o755)
+    operator = Operator(folder / "tools")
+    operator.install("kafka-configs.sh", jars, "kafka.admin.ConfigCommand")
+    operator.install("kafka-log-dirs.sh", (*tools, *jars), "org.apache.kafka.tools.LogDirsCommand")
     subject = _last(alerts, BELOW_HARD)["subject"]
     with Headgate(["explain", subject, "-s", str(folder / "headgate.yaml")], folder / "explain.log") as explain:
         assert explain.wait() == 0, explain.output()
-    runbook = explain.output().partition(f"throttle: {BELOW_HARD} ")[2].partition("\nnumbers")[0]
-    pasted = re.findall(r"^ *(kafka-configs\.sh (?:.*\\\n)*.*)$", runbook, re.MULTILINE)
-    assert [TOPIC in each and cluster.servers in each for each in pasted] == [True, True], runbook
-    path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    for each in pasted:
-        line = each.replace("retention.ms=3600000", "retention.ms=1000")
-        done = subprocess.run(["sh", "-c", line], env=path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    *changes, look = find_commands(explain.output(), "throttle", BELOW_HARD)
+    assert [TOPIC in each and cluster.servers in each for each in (*changes, look)] == [True] * 3, changes
+    before = _size_of(operator.run([look])) if tools else 0
+    operator.run(changes, {"retention.ms=3600000": "retention.ms=1000"})
+    if tools:
+        eventually("its size falls", lambda: _size_of(operator.run([look])) < before // 2)
     eventually("the alert ends", lambda: _last(alerts, BELOW_HARD)["status"] == "resolved")
+
+
+def _size_of(printed: str) -> int:
+    """The bytes of all partitions that `kafka-log-dirs.sh` prints."""
+    (document,) = (json.loads(line) for line in printed.splitlines() if line.startswith("{"))
+    found = (dir_["partitions"] for broker in document["brokers"] for dir_ in broker["logDirs"])
+    return sum(partition["size"] for partitions in found for partition in partitions)
 
 
 def _slowed(case: Case, recorder: Recorder) -> bool:

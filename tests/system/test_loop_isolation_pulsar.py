@@ -7,10 +7,11 @@ import httpx
 import pytest
 
 from tests.system.bookkeeper import Bookie
-from tests.system.isolation import Metadata, watched_loop
+from tests.system.isolation import CLUSTER, Metadata, WatchedLoop, watched_loop
 from tests.system.loop import UNHURRIED
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, ledgers, produce
+from tests.system.runbooks import Operator, find_commands
 from tests.system.waiting import eventually
 
 TOPICS = ("before", "one", "two", "three", "four", "five")
@@ -51,7 +52,7 @@ def set_bookie_rack(cluster: PulsarCluster, bookie: Bookie, group: str) -> None:
 
 
 def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assigned(
-    cluster: PulsarCluster, loop_kafka: str, tmp_path: Path, free_port: int
+    cluster: PulsarCluster, pulsar_admin_jars: tuple[Path, ...], loop_kafka: str, tmp_path: Path, free_port: int
 ) -> None:
     namespace = "t/with"
     before, first_topic, second_topic, *_ = promised(cluster, namespace)
@@ -84,13 +85,27 @@ def test_with_headgate_it_is_in_quarantine_first_and_data_waits_until_it_is_assi
         assert metadata.ledgers_on(third.bookie_id, namespace) == set()
         assert loop.statuses("isolation-leak", namespace) == []
 
-        set_bookie_rack(cluster, third, "g1")
+        operator = Operator(tmp_path / "tools")
+        operator.install_pulsar_admin(pulsar_admin_jars, cluster.admin_url)
+        follow_runbook(loop, operator, "unassigned-bookie", third, GROUP="g1", RACK="/g1")
         loop.await_alert("placement-infeasible", namespace, "resolved")
         loop.await_alert("unassigned-bookie", third.bookie_id, "resolved")
         assert metadata.quarantined() == set()
         eventually("it is written again", lambda: _is_written(cluster, second_topic))
         assert set(ledgers(cluster, second_topic).values()) == {frozenset({second.bookie_id, third.bookie_id})}
         assert loop.statuses("unassigned-bookie", third.bookie_id) == ["firing", "resolved"]
+
+        loop.await_alert("group-member-missing", first.bookie_id, "firing")
+        follow_runbook(loop, operator, "group-member-missing", first)
+        loop.await_alert("group-member-missing", first.bookie_id, "resolved")
+        assert set(metadata.racks()["g1"]) == {second.bookie_id, third.bookie_id}
+
+
+def follow_runbook(loop: WatchedLoop, operator: Operator, alert: str, bookie: Bookie, **values: str) -> None:
+    """Paste the command that `headgate explain` prints for an alert about a bookie."""
+    explained = loop.command("explain", f"{CLUSTER}/{bookie.bookie_id}")
+    (command,) = find_commands(explained, "isolation", alert)
+    operator.run([command], values)
 
 
 def _is_written(cluster: PulsarCluster, topic: str) -> bool:
