@@ -9,13 +9,13 @@ closes at 0.75. A topic's data shares each entry log of 16 MiB with another topi
 The last test leaves the disks full: no later test can use these servers.
 """
 
+import json
 import multiprocessing
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -34,7 +34,7 @@ from connectors.collection import PollMetrics
 from connectors.pulsar.settings import PulsarAdmin
 from deploy import cli
 from policies.bookie_disks import BookieThrottle, alerts
-from policies.bookie_disks.alerts import WITHOUT_EFFECT
+from policies.bookie_disks.alerts import BELOW_SOFT, READ_ONLY, SUSPENDED, WITHOUT_EFFECT
 from policies.bookie_disks.policy import BookieDisksPolicy
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
@@ -47,6 +47,7 @@ from tests.system.disks import Intruder, small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_load import PulsarLoad, pulsar_clients
 from tests.system.pulsar_topics import call, create_namespace
+from tests.system.runbooks import Operator, commands_of
 from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
@@ -122,17 +123,6 @@ class Stack:
         """The number of bookies that take no new data."""
         return sum(reading.read_only for reading in self.read())
 
-    def collect_garbage(self) -> None:
-        """Ask each bookie for a garbage collection, as an operator can, and wait for its end."""
-        for url in self.watched.urls.values():
-            garbage = f"{url}/api/v1/bookie/gc"
-            httpx.put(garbage, timeout=30).raise_for_status()
-            eventually("garbage is collected", partial(_is_done, garbage))
-
-
-def _is_done(garbage: str) -> bool:
-    return bool(httpx.get(garbage, timeout=30).json()["is_in_force_gc"] == "false")
-
 
 def slow_to_a_tenth(admin_url: str, by: str) -> None:
     """Keep the factor at 0.1 until this process is killed."""
@@ -178,6 +168,7 @@ def small_pulsar(folder: Path, jars: Sequence[Path]) -> Iterator[Stack]:
                 "bookkeeperClientGetBookieInfoIntervalSeconds": 1,
                 "allowAutoTopicCreation": "true",
                 "backlogQuotaDefaultLimitGB": -1,
+                "retentionCheckIntervalInSeconds": 1,
             }
         )
         create_namespace(cluster, NAMESPACE)
@@ -199,6 +190,13 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory, pulsar_jars: tuple[Path, ..
 def gateway(pulsar_jars: tuple[Path, ...]) -> Iterator[JavaGateway]:
     with pulsar_clients(pulsar_jars) as java:
         yield java
+
+
+@pytest.fixture(scope="module")
+def operator(pulsar: Stack, pulsar_admin_jars: tuple[Path, ...]) -> Operator:
+    operator = Operator(pulsar.cluster.folder / "tools")
+    operator.install_pulsar_admin(pulsar_admin_jars, pulsar.cluster.admin_url)
+    return operator
 
 
 def producing(pulsar: Stack, gateway: JavaGateway, topic: str) -> PulsarLoad:
@@ -272,9 +270,26 @@ def test_each_kind_of_limit_slows_a_real_producer_and_is_released_without_a_loop
     delete_topic(pulsar, f"slow-{by}")
 
 
-def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_compaction_frees_it_again(
-    pulsar: Stack, gateway: JavaGateway
+def test_by_the_commands_of_its_alerts_a_bookie_is_writable_again_and_collects_garbage(
+    pulsar: Stack, operator: Operator
 ) -> None:
+    url = next(iter(pulsar.watched.urls.values()))
+    httpx.put(f"{url}/api/v1/bookie/state/readonly", json={"readOnly": True}, timeout=30).raise_for_status()
+    with publish_worker(pulsar.pulsar, "namespace", BASE) as worker:
+        headgate = Headgate(pulsar, worker)
+        eventually("it is an alert", lambda: headgate.fires(READ_ONLY))
+        assert headgate.alerts[READ_ONLY].reason == "by_hand"
+        address = {"bookie_http": url.removeprefix("http://")}
+        operator.run(commands_of("bookie_disks", READ_ONLY, **address))
+        eventually("the alert ends", lambda: not headgate.fires(READ_ONLY))
+    assert pulsar.read_only() == 0
+    assert "Triggered GC" in operator.run(commands_of("bookie_disks", SUSPENDED, **address))
+
+
+def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_shorter_retention_frees_it_again(
+    pulsar: Stack, gateway: JavaGateway, operator: Operator
+) -> None:
+    """The commands of the alert shorten retention. The disks are small: 20 MB of a topic are kept in place of 1 GB."""
     with producing(pulsar, gateway, "old"), producing(pulsar, gateway, "new") as producer:
         eventually("the disks are at 0.55", lambda: pulsar.used() > 0.55)
     with (
@@ -284,12 +299,17 @@ def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_compaction_
         headgate = Headgate(pulsar, worker, min_hold="5s", stop_time="2s", **_EARLY_GATE)
         eventually("publishing is slowed", lambda: headgate.step() < 0.3)
         eventually("publishing goes on, slowed", lambda: 0 < headgate.steer(producer) < 0.5 * BASE)
-        delete_topic(pulsar, "old")
+        assert headgate.fires(BELOW_SOFT)
+        before = operator.run(commands_of("bookie_disks", BELOW_SOFT, namespace=NAMESPACE), {"--size 1G": "--size 20M"})
+        assert json.loads(before) == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         eventually("the space is free", lambda: headgate.step() == 1.0)
+        eventually("the alert ends", lambda: not headgate.fires(BELOW_SOFT))
         eventually("the producer is back", lambda: producer.rate(2.0) > 0.5 * BASE)
     assert headgate.worst_used < 0.90
     assert pulsar.read_only() == 0
     assert_nothing_is_left(pulsar)
+    set_retention(pulsar.cluster, -1)
+    delete_topic(pulsar, "old")
     delete_topic(pulsar, "new")
 
 
