@@ -14,7 +14,7 @@ from kazoo.retry import KazooRetry
 
 from connectors.zookeeper.server_admin import session_name
 from policies.sessions.readings import registration_path
-from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, write_settings
+from tests.system.loop import Entry, Headgate, LoopTopics, await_ready, run_command, write_settings
 from tests.system.server import close
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -71,6 +71,10 @@ class SessionsLoop(LoopTopics):
             headgate.kill()
             raise
         return headgate
+
+    def command(self, *arguments: str) -> str:
+        """Run a `headgate` command with the loop's settings, as `run_command` does."""
+        return run_command(*arguments, "-s", str(self._file))
 
     def mark(self) -> int:
         """The offset after the last decision."""

@@ -20,6 +20,7 @@ from policies.sessions.readings import BROKERS, registration_path
 from tests.system.loop import UNHURRIED, Entry
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
+from tests.system.runbooks import Operator, commands_of, find_commands
 from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
 from tests.system.waiting import DEADLINE_SECONDS, eventually, within
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -50,6 +51,7 @@ SESSIONS = {
     "ownership_rules": "current",
     "settle": "1s",  # so that no outage is taken for flapping
     "shutdown_budget": 1,
+    "orphan_after": "10s",
 }
 
 
@@ -151,7 +153,9 @@ def running(
         pulsar = PulsarCluster(folder / "pulsar", pulsar_jars, bookkeeper_jars, bookies=0, zookeeper_flags=NO_CLEANING)
         stack.enter_context(pulsar)
         pulsar.add_bookie(session_timeout_ms=BOOKIE_T_SECONDS * 1000)
-        pulsar.add_broker(ensemble_size=1, session_timeout_ms=T_SECONDS * 1000)
+        # A topic without a subscription would be deleted after a minute, and with it what a lookup of its bundle needs.
+        kept = {"brokerDeleteInactiveTopicsEnabled": "false"}
+        pulsar.add_broker(ensemble_size=1, session_timeout_ms=T_SECONDS * 1000, properties=kept)
         create_namespace(pulsar, "t/ns")
         produce(pulsar, TOPIC, 1)
         zookeeper = {"servers": pulsar.zookeeper.servers, **ZOOKEEPER}
@@ -275,6 +279,25 @@ def _read_gone_ms(ownerships: Sequence[Entry], of_nodes: Entry) -> float:
 def _fetched_ms(reading: Entry) -> float:
     """From when on it counts: of a health check that took long, its beginning."""
     return reading.appended_ms - float(reading.data.get("age_ms") or 0)
+
+
+def test_a_bundle_is_unloaded_and_found_again_by_the_commands_of_runbooks(
+    world: World, pulsar_admin_jars: tuple[Path, ...], tmp_path: Path
+) -> None:
+    """`double-ownership` does not come about at one real broker; its command is that of `heartbeat-bundle-taken`."""
+    loop, path = world.loop, world.bundle()
+    bundle = path.removeprefix("/namespace/")
+    operator = Operator(tmp_path / "tools")
+    operator.install_pulsar_admin(pulsar_admin_jars, world.pulsar.admin_url)
+    operator.run(commands_of("sessions", "double-ownership", bundle=bundle))
+    assert world.node(path) is None
+    loop.await_alert(NODES_ONLY, "orphan-bundle", f"{NODES_ONLY}/{bundle}", "firing")
+    explained = loop.command("explain", f"{NODES_ONLY}/{bundle}")
+    *find, look_up = find_commands(explained, "sessions", "orphan-bundle")
+    topics = operator.run(find).split()
+    assert topics == [f"persistent://{TOPIC}"]
+    operator.run([look_up], {"TOPIC": topics[0]})
+    loop.await_alert(NODES_ONLY, "orphan-bundle", f"{NODES_ONLY}/{bundle}", "resolved")
 
 
 @pytest.mark.long  # varies `test_a_zombie`
