@@ -163,7 +163,13 @@ def _find_reason(error: BaseException) -> str:
 
 
 def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    return asyncio.run_coroutine_threadsafe(work, _event_loop()).result()
+    with _STARTING:
+        loop = _event_loop()
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+_STARTING = threading.Lock()
+"""`cache` alone lets two threads that ask first start a loop each, and a client must stay on one."""
 
 
 @cache

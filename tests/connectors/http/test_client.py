@@ -1,5 +1,6 @@
 """Servers that drip, flood or compress do not hold a request beyond its deadline, nor fill the memory."""
 
+import asyncio
 import gzip
 import os
 import resource
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
+from connectors.http import client as http_client
 from connectors.http.client import ENDS_AT, OversizedAnswerError, bounded_client
 from connectors.http.tls import Tls, ssl_context_for
 from connectors.pulsar.admin import AdminApi
@@ -235,3 +238,27 @@ def test_a_long_answer_in_another_shape_is_told_in_a_line_without_listing_all_th
 def peak_bytes() -> int:
     """The most memory this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_threads_that_ask_first_at_once_share_one_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, make_loop = threading.Barrier(2), asyncio.new_event_loop
+
+    def make_when_both_are_here() -> asyncio.AbstractEventLoop:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return make_loop()
+
+    async def running() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    monkeypatch.setattr(http_client, "_event_loop", cache(http_client._event_loop.__wrapped__))
+    monkeypatch.setattr(asyncio, "new_event_loop", make_when_both_are_here)
+    with ThreadPoolExecutor(2) as pool:
+        asking = [pool.submit(lambda: http_client._run(running())) for _ in range(2)]
+        loops = {each.result() for each in asking}
+    for loop in loops:
+        loop.call_soon_threadsafe(loop.stop)
+        while loop.is_running():
+            time.sleep(0.001)
+        loop.close()
+    assert len(loops) == 1
