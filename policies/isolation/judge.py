@@ -245,9 +245,11 @@ class Needs:
     would constrain every namespace, so every bookie is needed."""
 
     @classmethod
-    def collect(cls, placements: Sequence[PlacementJudgement], membership: BookieMembership) -> "Needs":
+    def collect(
+        cls, placements: Sequence[PlacementJudgement], membership: BookieMembership, *, has_groups: bool
+    ) -> "Needs":
         """Collect the needs of all placements."""
-        needed: list[tuple[int, str]] = [] if membership.has_groups else [(_LAST, "")]
+        needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
         for judged in placements:
             count = judged.placed.needed_unassigned(judged.ensemble_size)
             if count > (needed[-1][0] if needed else 0):
@@ -411,7 +413,7 @@ def find_starved_now(
     The cluster must have a group.
     """
     placements = _judge_namespaces(membership, collect_alike(affinity, ()), (), settings)
-    return Needs.collect(placements, membership).find_starved({bookie})
+    return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
 
 
 def _judge_namespaces(
@@ -437,10 +439,11 @@ def judge_isolation(
     ended = judge_ends(orders, facts)
     ended_bookies = {order.bookie for order, _ in ended}
     remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-    needed = settled = Needs.collect(judged, facts.membership)
+    has_groups = facts.membership.has_groups
+    needed = settled = Needs.collect(judged, facts.membership, has_groups=has_groups)
     if recent := _find_recent(facts):
         membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
         before = _judge_namespaces(membership, facts.known.cohorts, facts.known.promises, settings)
-        settled = Needs.collect(before, membership)
+        settled = Needs.collect(before, membership, has_groups=has_groups)
     quarantines = tuple(judge_quarantines(remaining, facts, needed, settled))
     return IsolationJudgement(judged[1:], judged[0], ended, remaining, quarantines)

@@ -20,6 +20,8 @@ from connectors.sessions.registration import WatchedOwnership, WatchedSessions
 from connectors.sessions.zookeeper_sessions import SessionCollector
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
+from policies.alerts import Sender
+from policies.book import Book, publish
 from policies.decisions import Alert, Decision
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import OwnershipDecision, SessionDecision, SessionsSettings, SessionsState
@@ -46,8 +48,10 @@ class Decided:
     """The policy on what two collectors read of the cluster."""
 
     def __init__(self) -> None:
-        self._policy = SessionsPolicy(CLUSTER, SessionsSettings(reconnect_deadline="1h", zombie_after="1h"))
+        settings = SessionsSettings(reconnect_deadline="1h", zombie_after="1h")
+        self._policy, self._sender = SessionsPolicy(CLUSTER, settings), Sender.build("sessions", CLUSTER, settings)
         self._state: SessionsState | None = None
+        self._book = Book()
         self._lock = threading.Lock()
         self._count = 0
         self.decisions: list[Decision] = []
@@ -58,7 +62,8 @@ class Decided:
             self._count += 1
             step = self._policy.step(self._state, [Observation(f"r{self._count}", now, reading)], now)
             self._state = step.state
-            self.decisions += step.decisions
+            self._book, published = publish(self._book, step, now, self._sender)
+            self.decisions += published.decisions
 
     def owners(self) -> dict[str, str | None]:
         """By path: the owners of the bundles that exist."""
