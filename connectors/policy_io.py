@@ -1,4 +1,4 @@
-"""The arguments of a policy's I/O: what it gets to make collectors, actuators and checks."""
+"""The arguments with which a policy makes its collectors, actuators and checks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class CollectorContext:
-    """What a policy gets to make the collectors of one cluster."""
+    """The arguments with which a policy makes the collectors of one cluster."""
 
     name: str
     cluster: ClusterSources
@@ -50,7 +50,7 @@ class CollectorContext:
 
 @dataclass(frozen=True)
 class ProbeContext:
-    """What a policy gets to make the doctor's checks of one cluster."""
+    """The arguments with which a policy makes the doctor's checks of one cluster."""
 
     name: str
     cluster: ClusterSources
@@ -63,7 +63,7 @@ class ProbeContext:
 
 @dataclass(frozen=True)
 class ActuatorContext:
-    """What a policy gets to make its actuators."""
+    """The arguments with which a policy makes its actuators."""
 
     clusters: Mapping[str, ClusterSources]
     settings: Any

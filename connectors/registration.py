@@ -95,7 +95,7 @@ class PolicyConnectors:
     cluster_settings: Mapping[str, ClusterSetting] = field(default_factory=dict)
     """The policy's own settings in `clusters.<name>`, by key."""
     acts_with: tuple[str, ...] = ()
-    """Those settings of which one lets the actuators act on a cluster."""
+    """Names of settings that let the actuators act on a cluster; one of them suffices."""
     acts_if: str = ""
     """The further condition, in words."""
     mistakes: Callable[[ClusterSources], Iterator[str]] = _yield_nothing

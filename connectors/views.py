@@ -159,7 +159,7 @@ class PolicySnapshot:
     in_force: InForce | None = None
     """The wanted and the set values; None if the policy has no actuator for the cluster."""
     prefix: str = "headgate"
-    """Of the names of Headgate's own topics."""
+    """The prefix of Headgate's own topics."""
 
     def values(self, family: Family) -> dict[tuple[str, ...], float]:
         """Return the samples of a family by their labels without ``cluster``."""

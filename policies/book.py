@@ -1,4 +1,4 @@
-"""The book of one policy and cluster: what was published last about each subject, and its open alerts. Pure.
+"""The book of one policy and cluster: the last publication about each subject, and the open alerts. Pure.
 
 Collectors publish levels, and so do policies: a step states which decision each subject should have now, and which
 conditions a person should know now. `publish` alone compares them with the book, numbers decisions, repeats them before
@@ -39,9 +39,9 @@ class Wanted:
     note: str = ""
     """A verdict that changes nothing, such as a hold: noted for the audit when it first appears with this content."""
     told_ms: int | None = None
-    """An instant that the decision tells, and that changes with each reading."""
+    """An instant in the decision that changes with each reading, so it is no part of `content`."""
     is_misleading: Callable[[int | None], bool] = lambda _: False
-    """Whether the instant that was told last is so wrong by now that the decision is published again."""
+    """Whether the last published `told_ms` is so wrong by now that the decision must be published again."""
     is_asked_for: bool = False
     """Whether it answers a command, so that it is published even if nothing changed."""
     is_last: bool = False
@@ -54,7 +54,7 @@ class Step(Generic[State]):
 
     state: State
     wanted: Mapping[Subject, Wanted] = field(default_factory=dict)
-    """What is wanted of all subjects, in the order in which it is published. Others are forgotten."""
+    """The wanted decision of each subject, in the order of publication. The book forgets all other subjects."""
     conditions: Iterable[Condition | Gathered[Any]] = ()
     """Everything that a person should know now."""
     due_ms: Iterable[int] = ()
@@ -80,7 +80,7 @@ class Published(Generic[State]):
     notes: tuple[Decision, ...] = field(default=())
     """New verdicts that change nothing (such as a hold): published to the audit topic only."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """As in `Step`."""
+    """Refused observations by id, each with the bound that it would exceed."""
 
 
 class PublishedDecision(Struct, array_like=True, frozen=True, gc=False):
@@ -98,7 +98,7 @@ class PublishedDecision(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Book(Struct, array_like=True, frozen=True):
-    """All that is kept of what was published."""
+    """The past publications about one cluster, as far as later steps depend on them."""
 
     decisions: tuple[PublishedDecision, ...] = ()
     alerts: AlertBook = AlertBook()

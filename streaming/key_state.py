@@ -115,7 +115,7 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     recovered: tuple[AlertEntry, ...] = ()
     """Firing alerts that the policy takes over at its next step, because its state was lost."""
     book: Book = Book()
-    """What was published last about the cluster."""
+    """The last publications about the cluster."""
 
     @property
     def has_stepped(self) -> bool:

@@ -281,7 +281,7 @@ def list_fillers(filled_by: FilledBy, prefix: str) -> list[Filler]:
 
     Args:
         filled_by: what the decision names.
-        prefix: of the names of Headgate's own topics.
+        prefix: the prefix of Headgate's own topics.
     """
     used = max(1, filled_by.kafka_bytes + filled_by.other_bytes)
     lines: dict[str, list[TopicUsage]] = {}

@@ -58,7 +58,7 @@ class Explanation:
     in_force: InForce | None = None
     """The wanted and the set values; None for an alert, and without an actuator."""
     runbook_values: Mapping[str, str] = field(default_factory=dict)
-    """For the commands of an alert."""
+    """Values to fill into the commands of an alert's runbook, by their names there."""
 
     @property
     def missing(self) -> list[str]:

@@ -201,7 +201,7 @@ class SpaceAlertContext:
     before: Container[HeldAlert[Any]]
     """The alerts about volumes whose condition held at the last step. Such a condition ends by a margin only."""
     held: set[HeldAlert[Any]] = field(default_factory=set)
-    """Those whose condition holds now."""
+    """The alerts about volumes whose condition holds in this step."""
 
     def has_held(self, alert: str, volume: AnyVolume) -> bool:
         """Return whether the condition of this alert held at the last step."""

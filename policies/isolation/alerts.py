@@ -342,7 +342,7 @@ def _lasting_ms(facts: IsolationFacts) -> int:
 
 
 def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
-    """Yield the doubts about bookies or namespaces, but for changes and new members that nothing contradicts."""
+    """Yield the doubts about bookies and namespaces; leave out changes and new members that no reading contradicts."""
     believed = _READINGS[kind].list_believed(known) if known.doubts[kind] else {}
     for doubt in known.doubts[kind]:
         is_odd = doubt.is_contradicted or doubt.shown is None or doubt.name not in believed

@@ -102,7 +102,7 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
 
 
 def _is_unchanged(before: BookieClusterState, reading: Reading) -> bool:
-    """Whether a reading shows what is believed. Most do, so this comparison is cheap."""
+    """Return whether a reading equals the believed state. Most readings do, so this comparison is cheap."""
     match reading:
         case Bookies(outcome=Outcome.OK):
             read_only = {r.bookie: (Presence.READ_ONLY, r.session, r.czxid) for r in reading.read_only}

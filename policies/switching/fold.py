@@ -265,9 +265,9 @@ Judged = (
     SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | Impostor | PrecheckResult | InventorySeen
     | SwitchLedger | SwitchStatus
 )  # fmt: skip
-"""What is left for the judge once a reading is folded."""
+"""The events that the judge takes after the fold."""
 _Folded = tuple[SwitchingState | None, Judged | None]
-"""The state after a reading, or None if the reading repeats an earlier one; and what is left for the judge."""
+"""The state after a reading, or None if the reading repeats an earlier one; and the judge's event, if there is one."""
 
 
 _FAILED_TOO = SwitchBrokers | SwitchInventoryPart | SwitchInventory

@@ -12,7 +12,7 @@ from connectors.views import Fill
 
 INTERVAL_SECONDS = 15.0
 POINTS = 240
-"""Of each window."""
+"""Number of points in each window."""
 MOST_FILLS = 1000
 """A fill has 240 points of 5 numbers in each of 3 windows: 32 kB as measured, so all fills have 32 MB at most."""
 _MOST_PLACES = 64
@@ -26,7 +26,7 @@ class Window(NamedTuple):
     """A length of time that the page shows."""
 
     name: str
-    """As in the page's path."""
+    """Its name in the page's path."""
     title: str
     every: int
     """Number of recorded moments of which it keeps one: that with the least free space."""
@@ -127,7 +127,7 @@ class _KeptFill:
         self._places: list[str] = []
         self._rings = {name: array("d") for name in WINDOWS}
         self._least = dict.fromkeys(WINDOWS, _UNKNOWN)
-        """Of each window the moment with the least free space since its last point."""
+        """By window: the moment with the least free space since its last point."""
         self.unknown_for = 0
 
     def add(self, fill: Fill | None, count: int) -> None:
@@ -144,7 +144,7 @@ class _KeptFill:
                 del ring[: -POINTS * _WIDTH]
 
     def fills(self, window: Window) -> list[Fill | None]:
-        """Return the points of a window, and what came since the last one."""
+        """Return the points of a window, and the moment with the least free space since the last point."""
         ring, since = self._rings[window.name], self._least[window.name]
         rows = [*zip(*[iter(ring)] * _WIDTH, strict=True), *([] if math.isnan(since[0]) else [since])]
         return [self._fill(*row) for row in rows[-POINTS:]]

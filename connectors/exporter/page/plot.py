@@ -19,7 +19,7 @@ from connectors.views import Fill
 from policies.units import format_instant, human_bytes, human_rate, printable_line
 
 COLUMNS = 48
-"""Of the values that are shown on hover, and in the table."""
+"""Number of columns that show their values on hover; the table has one row for each."""
 _FREE, _FACTOR, _RATE = (36, 130), (206, 42), (288, 50)
 """Upper edge and height of each panel, in pixels; its title stands above it."""
 _HEIGHT = 364
@@ -76,7 +76,7 @@ class _Panel:
         return Markup('<path class="{}" d="{}"/>').format(kind, path) if path else Markup("")
 
     def stretched(self, points: int, *shapes: Markup) -> Markup:
-        """Return shapes of so many points in a picture that is as wide as the window."""
+        """Return shapes of `points` moments in a picture that stretches to the width of the plot."""
         box = Markup('<svg y="{}" width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>')
         return box.format(self.top, self.height, points - 1, self.height, Markup("").join(shapes))
 

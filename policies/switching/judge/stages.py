@@ -26,7 +26,7 @@ _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.R
 
 
 def advance(facts: SwitchFacts, step: Transition) -> None:
-    """Do what comes next without a new event; nothing if the switch must wait."""
+    """Order the next steps of the switch, which need no new event; order nothing while the switch must wait."""
     switch = facts.state.switch
     if switch is None or facts.stands_still or guards.refuse_without_lease(facts):
         return

@@ -41,7 +41,7 @@ _NOT_TAKEN_BACK = {
 
 
 def ask_rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """A live switch in its window; or one that was taken back, for what was not."""
+    """Require a live switch in its window, or an undone one whose ledgers or brokers have not all come back."""
     switch, away = facts.state.switch, facts.state.active() != facts.state.committed()
     is_none = switch is None or (switch.stage is SwitchStage.REJECTED and not away)
     yield _INVALID, is_none and "there is no switch to roll back"
@@ -204,7 +204,7 @@ def _end_done(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> 
 
 
 def _end_live(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
-    """The copied ledgers stay in the source, or are deleted. What has not moved stays behind."""
+    """The copied ledgers stay in the source, or are deleted. Ledgers that have not moved stay behind."""
     live, delete = facts.switch, command.args.delete
     ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
     window = f"; the way back until {format_instant(from_millis(live.rollback_until_ms))} is given up"
