@@ -167,15 +167,6 @@ class PolicySettings(BaseModel):
         others = {name: own for name, own in self.clusters.items() if name not in named}
         return type(self).model_validate({**self._as_written.block, "clusters": {**named, **others}})
 
-    def with_override(self, cluster: str, override: Mapping[str, Any]) -> Self:
-        """Return these settings with an override for one cluster that wins over all others.
-
-        Raises:
-            ValidationError: the override does not fit.
-        """
-        others = {name: own for name, own in self.clusters.items() if name != cluster}
-        return type(self).model_validate({**self._as_written.block, "clusters": {cluster: dict(override), **others}})
-
     def overrides(self) -> Mapping[str, Self]:
         """The settings that each override makes of the defaults, by the name or glob it is for."""
         return dict(self._resolved)

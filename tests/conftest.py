@@ -54,7 +54,7 @@ def pytest_runtest_setup() -> None:
     """Log as if no test before had set up the logging of a command."""
     structlog.configure(**_LOGGING)
     if (options := sys.modules.get("deploy.console.options")) is not None:
-        options._logs.clear()
+        vars(options).update(_has_log=False, _set_up_again=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,7 @@
 """Command line options that several commands share, so that each has one name, one meaning and one help text."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,22 +16,24 @@ if TYPE_CHECKING:
 
 # Imports on first use, so that `headgate --help` imports no policy, no client library and no settings.
 
-_logs: list[partial[None]] = []
-"""How logging was set up, in turn."""
+_has_log = False
+_set_up_again: Callable[..., None] | None = None
+"""Sets up the log once more, with the level and form that the settings name; None: the log stays as it is."""
 
 
 def load_settings(file: Path | None) -> "Settings":
     """Call `deploy.settings.file.load_settings`; set up logging first, because that function may log."""
-    if not _logs:
+    global _set_up_again
+    if not _has_log:
         set_up_logging(answers=True)
     from deploy.console.shell import note_settings_file
     from deploy.settings import file as settings_file
 
     note_settings_file(file)
     settings = settings_file.load_settings(file)
-    if len(_logs) == 1 and _logs[0].keywords["runs"]:  # settings of a reload apply when the process starts anew
-        _logs[-1](level=settings.log.level, form=settings.log.format)
-        _logs.append(_logs[-1])
+    if _set_up_again is not None:
+        _set_up_again(level=settings.log.level, form=settings.log.format)
+        _set_up_again = None  # the log settings of a reload apply in the process that replaces this one
     return settings
 
 
@@ -40,7 +43,7 @@ def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
     Args:
         level: of the log, for an answer that contains every problem itself.
     """
-    if not _logs:
+    if not _has_log:
         set_up_logging(answers=True)
     logging.getLogger().setLevel(level)
     from deploy.settings.embedded import with_running_up
@@ -52,9 +55,10 @@ def set_up_logging(*, verbose: bool = False, answers: bool = False, runs: bool =
     """Call `deploy.console.logs.set_up_logging`."""
     from deploy.console import logs
 
+    global _has_log, _set_up_again
     set_up = partial(logs.set_up_logging, verbose=verbose, answers=answers, runs=runs)
     set_up()
-    _logs[:] = [set_up]
+    _has_log, _set_up_again = True, set_up if runs else None
 
 
 def print_sentence(sentence: str) -> None:

@@ -84,11 +84,10 @@ def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys
 
 
 def test_the_settings_name_level_and_format_of_a_part_that_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "headgate.yaml"
     for verbose, runs in ((False, True), (True, True), (False, False)):
-        monkeypatch.setattr(options, "_logs", [])
         options.set_up_logging(verbose=verbose, runs=runs)
         file.write_text("log: {level: warning, format: text}\n")
         options.load_settings(file)
