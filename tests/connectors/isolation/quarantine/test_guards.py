@@ -57,6 +57,10 @@ def test_without_any_group_there_is_nothing_to_keep_it_out_of() -> None:
     assert refused(snapshot({})) is QuarantineOutcome.NO_GROUPS
 
 
+def test_a_group_that_has_lost_all_its_bookies_is_one_to_keep_it_out_of() -> None:
+    assert refused(snapshot({"blue": {}})) is None
+
+
 def test_a_bookie_that_is_gone_is_left_alone() -> None:
     assert refused(snapshot(registration=None)) is QuarantineOutcome.NOT_REGISTERED
 
