@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from connectors.kafka.topics import RUN_PARTS
 from deploy.commands.root import app
 from deploy.settings.file import load_settings
+from tests.certificates import self_sign
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "docker/helm"
@@ -282,19 +283,7 @@ def test_jobs_can_be_left_out() -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A certificate and its key, as in a secret of the type kubernetes.io/tls."""
     folder = tmp_path_factory.mktemp("pair")
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-subj",
-        "/CN=x",
-    ]
-    subprocess.run([*make, "-keyout", folder / "key", "-out", folder / "crt"], check=True, capture_output=True)
+    self_sign(folder / "key", folder / "crt")
     return {"tls.crt": (folder / "crt").read_text(), "tls.key": (folder / "key").read_text()}
 
 

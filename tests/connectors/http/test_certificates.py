@@ -1,6 +1,5 @@
 """The days until the certificates that the settings name expire."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,27 +7,14 @@ import pytest
 
 from connectors.http.tls import _CERTIFICATES, EXPIRES, Certificates, expires_at, find_files
 from deploy.settings.application import Settings
-
-_OPENSSL = (
-    "openssl",
-    "req",
-    "-x509",
-    "-newkey",
-    "ec",
-    "-pkeyopt",
-    "ec_paramgen_curve:P-256",
-    "-nodes",
-    "-subj",
-    "/CN=a",
-)
+from tests.certificates import self_sign
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("certificates")
     for days in (9, 20, 20_000):  # the last one ends in 2081, which DER writes with four digits
-        files = ("-keyout", str(made / "key"), "-out", str(made / f"{days}.pem"))
-        subprocess.run([*_OPENSSL, "-days", str(days), *files], check=True, capture_output=True)
+        self_sign(made / "key", made / f"{days}.pem", "-days", str(days))
     (made / "both.pem").write_text((made / "20.pem").read_text() + (made / "9.pem").read_text())
     (made / "none.pem").write_text("no certificate\n")
     (made / "cut.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from connectors.http import tls as tls_settings
 from connectors.http.tls import Tls, ssl_context_for
 from policies.units import UserError
+from tests.certificates import self_sign
 
 SECRET = "hunter2-never-shown"
 
@@ -19,10 +20,8 @@ SECRET = "hunter2-never-shown"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate with its key, plain and encrypted, and the certificate of another."""
     made = tmp_path_factory.mktemp("tls")
-    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     for name in ("own", "other"):
-        files = ["-keyout", str(made / f"{name}.key"), "-out", str(made / f"{name}.pem")]
-        subprocess.run([*openssl, "-subj", f"/CN={name}", *files], check=True, capture_output=True)
+        self_sign(made / f"{name}.key", made / f"{name}.pem", name=name)
     lock = ["openssl", "pkcs8", "-topk8", "-in", str(made / "own.key"), "-passout", f"pass:{SECRET}"]
     subprocess.run([*lock, "-out", str(made / "locked.key")], check=True, capture_output=True)
     (made / "password").write_text(f"{SECRET}\n")

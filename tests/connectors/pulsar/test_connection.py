@@ -1,7 +1,6 @@
 """Where the admin REST is and who we are to it; and no token in any message."""
 
 import logging
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
 from tests.cases import for_each
+from tests.certificates import self_sign
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
 
@@ -135,12 +135,8 @@ def test_the_bookies_are_never_sent_the_token() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     file = tmp_path / "both.pem"
-    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", file, "-out", "-"], check=True, stdout=subprocess.PIPE)
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-key", file, "-subj", "/CN=x"], check=True, capture_output=True, text=True
-    )
-    file.write_text(file.read_text() + made.stdout)
+    made = self_sign(file, "-")
+    file.write_bytes(file.read_bytes() + made)
     return file
 
 

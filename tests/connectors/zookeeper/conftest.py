@@ -1,10 +1,11 @@
 """Certificates for servers in this process."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.certificates import self_sign
 
 
 @pytest.fixture
@@ -12,9 +13,7 @@ def issue(tmp_path: Path) -> Callable[[], bytes]:
     """Makes certificates of 127.0.0.1, each with its key."""
 
     def issue() -> bytes:
-        openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        subject = ["-subj", "/CN=zk", "-addext", "subjectAltName=IP:127.0.0.1"]
-        return subprocess.run([*openssl, *subject, "-keyout", "-", "-out", "-"], check=True, capture_output=True).stdout
+        return self_sign("-", "-", "-addext", "subjectAltName=IP:127.0.0.1", name="zk")
 
     return issue
 
