@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`dist/` of a copy of the repository, made with the environment of the tests."""
     clone = tmp_path_factory.mktemp("dist") / "clone"
     shutil.copytree(ROOT, clone, ignore=NOT_COPIED)
-    make = ["make", "-s", "-o", f"{sys.prefix}/.runtime", f"VENV={sys.prefix}", f"PYTHON={sys.executable}", "dist"]
+    (clone / ".venv").mkdir()  # not VENV=…: make splits its targets at the blanks of a path
+    for each in Path(sys.prefix).iterdir():
+        (clone / ".venv" / each.name).symlink_to(each)
+    make = ["make", "-s", "-o", ".venv/.runtime", f"PYTHON={shlex.quote(sys.executable)}", "dist"]
     made = subprocess.run(make, cwd=clone, check=False, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     return clone / "dist"
