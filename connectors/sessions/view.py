@@ -1,7 +1,6 @@
-"""Metrics of the sessions policy: the state of each member's session, and of the bundles.
+"""Metrics of the sessions policy: each member's session and the bundles as last read, and counts of decisions.
 
-The state of sessions and znodes comes from the policy's own fold of the same readings. Decisions and their events are
-counted from the decisions alone, so that metrics never disagree with them.
+Sessions and bundles are those of the last readings; no rule of the policy is applied to them.
 """
 
 from collections import Counter, defaultdict
@@ -14,16 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
 from policies.decisions import Decision
-from policies.observations import Observation
-from policies.sessions import session_machine
+from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
-from policies.sessions.emit import find_forgotten, is_long_absent
-from policies.sessions.fleet import is_ownership_hidden
-from policies.sessions.fold import Claims, ClusterState, OwnershipNodes
-from policies.sessions.readings import NAMESPACES
-from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import SESSIONS as SESSIONS_SOURCE
-from policies.sessions.state import NodeRecord, SessionsState, SessionTrack, SourceRecord
+from policies.sessions.readings import (
+    LEADER,
+    NAMESPACES,
+    OwnedNode,
+    Ownership,
+    Ownerships,
+    SessionState,
+    ZkSession,
+    date_back,
+    is_bundle,
+)
+from policies.sessions.settings import DEFAULT_TIMEOUT_MS, SessionsSettings, monitor_ms
+from policies.units import millis_of
 
 UNKNOWN = "unknown"
 """The status of a session whose last reading is older than `validity`."""
@@ -66,45 +70,93 @@ _CAUSED_BY_READING = frozenset(
 """A reading or a timer can cause the loss of a session, and the decision does not show which, so it is not here."""
 
 
-@dataclass(slots=True)
-class _SessionsCluster:
-    """The state of one cluster."""
+_UNOWNED_MS = 3_600_000
+"""A bundle without a node counts as unowned for this long; after that as deleted."""
+_LEVELS = {
+    SessionState.CONNECTED: SessionStatus.ESTABLISHED,
+    SessionState.DISCONNECTED: SessionStatus.CONNECTION_LOST,
+    SessionState.EXPIRED: SessionStatus.SESSION_LOST,
+    SessionState.CLOSED: SessionStatus.CLOSED,
+}
 
-    cluster: ClusterState
-    now_ms: int = 0
+
+@dataclass(slots=True)
+class _LastSession:
+    """The last good reading of a member's session."""
+
+    reading: ZkSession
+    state: SessionState
+    since_ms: int
+    """The first of the readings in a row with this state."""
+    read_ms: int
 
     @property
-    def validity_ms(self) -> int:
-        """The validity of a reading."""
-        return self.cluster.timeouts.validity_ms
+    def lapse_ms(self) -> int:
+        """When the session counts as lost if it stays disconnected."""
+        return self.since_ms + monitor_ms(self.reading.timeout_ms or DEFAULT_TIMEOUT_MS)
 
-    def observe(self, readings: Sequence[Observation]) -> None:
-        """Fold readings as a step of the policy does, and drop the members and nodes that the policy drops."""
-        # At the time of the readings, so that old readings expire as they did live.
-        self.now_ms = max(self.now_ms, *(reading.at_ms for reading in readings))
-        cluster = self.cluster
-        cluster.fold(readings, self.now_ms)
-        # Only the policy's rules end a claim, and they are not applied here.
-        cluster.claims = Claims()
-        sessions = cluster.sources.get(SESSIONS_SOURCE, SourceRecord(SESSIONS_SOURCE))
-        # The policy keeps members that were shut down for longer; that is not known here.
-        forgotten = find_forgotten(cluster.members.values(), sessions, self.validity_ms)
-        cluster.members = {name: member for name, member in cluster.members.items() if name not in forgotten}
-        nodes = (n for n in cluster.nodes.by_path.values() if not is_long_absent(n))
-        cluster.nodes = OwnershipNodes(nodes, cluster.timeouts)
-
-    def forget(self, subject: str) -> None:
-        """Drop a member, by its name, or the node of a bundle, by its member and range."""
-        self.cluster.members.pop(subject, None)
-        self.cluster.nodes.by_path.pop(f"{NAMESPACES}/{subject.partition('/')[2]}", None)
+    def status(self, now_ms: int, validity_ms: int) -> str:
+        """Return the status as of now."""
+        if now_ms - self.read_ms > validity_ms:
+            return UNKNOWN
+        has_lapsed = self.state is SessionState.DISCONNECTED and now_ms >= self.lapse_ms
+        return (SessionStatus.SESSION_LOST if has_lapsed else _LEVELS[self.state]).value
 
 
 @dataclass(slots=True)
-class _Counts:
-    """Counts of one cluster's decisions since this process started."""
+class _SessionsCluster:
+    """The last readings of one cluster."""
 
-    losses: int = 0
-    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    validity_ms: int
+    members: dict[str, _LastSession] = field(default_factory=dict)
+    bundles: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By path: the state of the bundle's node, and the first of the readings in a row that show it."""
+    is_hidden: bool = False
+    """Whether ZooKeeper does not show which members own bundles."""
+
+    def take(self, seen: Observation) -> None:
+        """Take a reading; one that failed leaves the last good one."""
+        at_ms = seen.at_ms
+        match seen.reading:
+            case ZkSession(member=str(member), state=SessionState() as state, outcome=Outcome.OK) as reading:
+                last = self.members.get(member)
+                since_ms = last.since_ms if last is not None and last.state is state else at_ms
+                self.members[member] = _LastSession(reading, state, since_ms, at_ms)
+            case Ownership(outcome=Outcome.OK) as node:
+                self._take_nodes((node,), at_ms)
+            case Ownerships(outcome=Outcome.OK) as tree:
+                self._take_nodes(tree.nodes, at_ms)
+                for path in self.bundles.keys() - {node.path for node in tree.nodes}:
+                    if path.startswith(f"{tree.tree.rstrip('/')}/"):
+                        self._set_bundle(path, "unowned", at_ms)
+            case Ownerships(outcome=Outcome.UNSUPPORTED, tree=root) if NAMESPACES.startswith(root.rstrip("/")):
+                self.is_hidden = True
+
+    def drop_gone(self) -> None:
+        """Drop the members that were not read for `validity` while others were."""
+        newest_ms = max((last.read_ms for last in self.members.values()), default=0)
+        self.members = {name: m for name, m in self.members.items() if newest_ms - m.read_ms <= self.validity_ms}
+
+    def _take_nodes(self, nodes: Sequence[OwnedNode], at_ms: int) -> None:
+        for node in nodes:
+            if is_bundle(node.path) and node.path != LEADER:
+                self.is_hidden = False
+                self._set_bundle(node.path, _classify(node), at_ms)
+
+    def _set_bundle(self, path: str, state: str, at_ms: int) -> None:
+        before, since_ms = self.bundles.get(path, ("", at_ms))
+        since_ms = since_ms if before == state else at_ms
+        self.bundles[path] = state, since_ms
+        if state == "unowned" and at_ms - since_ms >= _UNOWNED_MS:
+            del self.bundles[path]
+
+
+def _classify(node: OwnedNode) -> str:
+    if not node.exists:
+        return "unowned"
+    if not node.ephemeral:
+        return "not_ephemeral"
+    return "unreadable" if node.owner_member is None else "owned"
 
 
 class SessionsView(FoldingView[_SessionsCluster]):
@@ -115,9 +167,11 @@ class SessionsView(FoldingView[_SessionsCluster]):
     def __init__(self, settings: SessionsSettings) -> None:
         super().__init__(
             max(each.validity for each in settings.everywhere()),
-            lambda name: _SessionsCluster(ClusterState(SessionsState(0), settings.for_cluster(name))),
+            lambda name: _SessionsCluster(millis_of(settings.for_cluster(name).validity)),
         )
-        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._losses: Counter[str] = Counter()
+        self._decisions: Counter[tuple[str, str, str]] = Counter()
+        """By cluster, verdict and reason, since this process started."""
         self._recovery = Histogram(
             "headgate_session_recovery_seconds",
             "Time from the loss of a member's session until each of its bundles is owned again or given up.",
@@ -128,76 +182,61 @@ class SessionsView(FoldingView[_SessionsCluster]):
         self.histograms = (self._recovery,)
 
     def _fold(self, cluster: _SessionsCluster, readings: Sequence[Observation]) -> None:
-        cluster.observe(readings)
+        for seen in sort_observations([date_back(each) for each in readings]):
+            cluster.take(seen)
+        cluster.drop_gone()
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Count a live decision."""
-        counts = self._counts[decision.cluster]
+        name = decision.cluster
         if live and isinstance(decision, SessionDecision | OwnershipDecision):
-            counts.decisions[decision.verdict.value, decision.reason.value] += 1
+            self._decisions[name, decision.verdict.value, decision.reason.value] += 1
         if not isinstance(decision, SessionDecision):
             return False
         if live:
-            counts.losses += decision.events.count(SessionEvent.SESSION_LOST)
+            self._losses[name] += decision.events.count(SessionEvent.SESSION_LOST)
             if decision.recovery_seconds is not None:
-                self._recovery.labels(decision.cluster).observe(decision.recovery_seconds)
+                self._recovery.labels(name).observe(decision.recovery_seconds)
         # A decision without events only repeats the last one.
         return decision.reason in _CAUSED_BY_READING and bool(decision.events) and bool(decision.evidence)
 
     def forget(self, key: str) -> None:
         """Drop the member or bundle of a deleted decision; later readings show it again."""
-        for name, picture in self._clusters.items():
+        for name, cluster in self._clusters.items():
             if key.startswith(f"{name}/"):
-                picture.forget(key.removeprefix(f"{name}/"))
+                subject = key.removeprefix(f"{name}/")
+                cluster.members.pop(subject, None)
+                cluster.bundles.pop(f"{NAMESPACES}/{subject.partition('/')[2]}", None)
 
     def forget_cluster(self, cluster: str) -> None:
         """Drop the cluster."""
         super().forget_cluster(cluster)
-        self._counts.pop(cluster, None)
+        self._losses.pop(cluster, None)
+        self._decisions = Counter({key: count for key, count in self._decisions.items() if key[0] != cluster})
         self._recovery.remove(cluster)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""
-        for name, picture in sorted(self._clusters.items()):
-            yield from _member_samples(name, picture, now_ms)
-            if not is_ownership_hidden(picture.cluster.sources.values()):
-                counts = Counter(map(_classify, picture.cluster.nodes.bundles()))
+        for name, cluster in sorted(self._clusters.items()):
+            yield from _member_samples(name, cluster, now_ms)
+            if not cluster.is_hidden:
+                counts = Counter(state for state, _ in cluster.bundles.values())
                 yield from (Sample(BUNDLES, (name, state), counts[state]) for state in _STATES)
-        for name in sorted({*self._clusters, *self._counts}):
-            decided = self._counts.get(name, _Counts())
-            yield Sample(LOSSES, (name,), decided.losses)  # from 0 on, so that the first one is an increase
-            for (verdict, reason), count in sorted(decided.decisions.items()):
-                yield Sample(DECISIONS, (name, verdict, reason), count)
+        for name in sorted({*self._clusters, *self._losses}):
+            yield Sample(LOSSES, (name,), self._losses[name])  # from 0 on, so that the first one is an increase
+        yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decisions.items()))
 
 
-def _member_samples(name: str, picture: _SessionsCluster, now_ms: int) -> Iterator[Sample]:
-    now_ms = max(now_ms, picture.now_ms)
-    members = picture.cluster.members.values()
-    tracks = [(m, _pass_time(m.track, now_ms, picture)) for m in members if m.track is not None]
-    counts = Counter((m.role, UNKNOWN if track is None else track.status.value) for m, track in tracks)
-    for role in sorted({member.role for member, _ in tracks}):
+def _member_samples(name: str, cluster: _SessionsCluster, now_ms: int) -> Iterator[Sample]:
+    statuses = {member: last.status(now_ms, cluster.validity_ms) for member, last in cluster.members.items()}
+    counts = Counter((last.reading.role, statuses[member]) for member, last in cluster.members.items())
+    for role in sorted({role for role, _ in counts}):
         for status in (*SessionStatus, UNKNOWN):
             yield Sample(SESSIONS, (name, role, str(status)), counts[role, str(status)])
-    for member, track in sorted(tracks, key=lambda known: known[0].member):
-        if track is not None and track.status is SessionStatus.SESSION_LOST:
-            yield Sample(SECONDS_TO_EXPIRY, (name, member.member), 0.0)
-        elif track is not None and track.lapse_ms is not None:
-            yield Sample(SECONDS_TO_EXPIRY, (name, member.member), (track.lapse_ms - now_ms) / 1000)
-
-
-def _pass_time(track: SessionTrack, now_ms: int, picture: _SessionsCluster) -> SessionTrack | None:
-    """Return the session after the passing of time; None if its last reading is stale."""
-    if not track.is_fresh(now_ms, picture.validity_ms):
-        return None
-    return session_machine.pass_time(track, now_ms, picture.cluster.timeouts)[0]
-
-
-def _classify(node: NodeRecord) -> str:
-    if not node.exists:
-        return "unowned"
-    if not node.ephemeral:
-        return "not_ephemeral"
-    return "unreadable" if node.owner is None else "owned"
+    for member, status in sorted(statuses.items()):
+        if status in (SessionStatus.CONNECTION_LOST, SessionStatus.SESSION_LOST):
+            left_ms = cluster.members[member].lapse_ms - now_ms if status == SessionStatus.CONNECTION_LOST else 0
+            yield Sample(SECONDS_TO_EXPIRY, (name, member), left_ms / 1000)
 
 
 # The sessions policy on the status page: the states of members' sessions and of bundles.

@@ -109,6 +109,10 @@ def test_the_seconds_to_expiry_run_down_by_themselves_and_then_the_session_is_lo
 def test_a_session_that_is_no_longer_read_is_unknown(loop: Loop) -> None:
     assert loop.sessions(after=300) == {"established": 2}
     assert loop.sessions(after=301) == {"unknown": 2}
+    loop.step(session(CONNECTED), after=300)
+    assert loop.sessions() == {"established": 2}
+    loop.step(session(CONNECTED), after=1)
+    assert loop.sessions() == {"established": 1}  # the others were read, so the second one is gone
 
 
 def test_a_member_that_has_shut_down_in_order_is_closed(loop: Loop) -> None:
