@@ -316,12 +316,12 @@ class Fleet(World):
 
     def must_end_each_wait(self) -> None:
         """Raise HarmError if a hold names a command that is not accepted now, or none; ids have another remedy."""
-        for kind, hold, _ in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
+        for hold in find_holds(Transition(self.state, self.limits, self.now_ms).facts()):
             named = _NAMED.findall(hold.ends_with)
-            must_name = kind.is_about_switch or (kind.alert != IDS_BEHIND and self.state.live_switch())
+            must_name = hold.kind.is_about_switch or (hold.kind.alert != IDS_BEHIND and self.state.live_switch())
             is_right = all(map(self._is_accepted, named)) and (named or not must_name)
             if not self.state.contested and not is_right:
-                raise HarmError(f"HOLD: {kind.name} is to end with {hold.ends_with} at {self._stage_name()}")
+                raise HarmError(f"HOLD: {hold.key} is to end with {hold.ends_with} at {self._stage_name()}")
 
     def _stage_name(self) -> str:
         return self.state.switch.stage.value if self.state.switch else "none"

@@ -4,10 +4,16 @@ Alerts, the record of the switch, `headgate switch status`, refusals and the run
 finds them: `judge/holds.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from policies.decisions import Severity
 from policies.policy import AlertKind
+from policies.switching.settings import DAY_MS
+
+if TYPE_CHECKING:
+    from policies.switching.facts import SwitchFacts
 
 _STATUS = "headgate switch status --cluster {cluster}"
 _FAILED = f"{_STATUS} --failed"
@@ -130,6 +136,23 @@ ALERTS = (
 )
 
 
+class Bound(NamedTuple):
+    """How long a hold may last before it is an alert."""
+
+    words: str
+    find_ms: Callable[["SwitchFacts"], int]
+
+
+_NONE = Bound("none", lambda _: 0)
+_ACK_TIMEOUT = Bound("`ack_timeout`", lambda facts: facts.limits.ack_timeout_ms)
+# An inventory or an answer takes minutes at most, with the largest fleets that were measured.
+_MINUTES = Bound("10 min", lambda _: 600_000)
+_DAY = Bound("1 day", lambda _: DAY_MS)
+_WINDOW = Bound(
+    "1 day after `cleanup_from`", lambda facts: facts.switch.cleanup_from_ms - facts.switch.hold_ms + DAY_MS
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HoldKind:
     """A way in which a switch is held up."""
@@ -137,102 +160,103 @@ class HoldKind:
     name: str
     alert: str
     when: str
-    bound: str
-    """How long it may last before it is an alert: a key of `BOUNDS`."""
-    ends_with: str
-    """What ends it, with commands in backticks."""
+    bound: Bound = _NONE
+    remedy: str = ""
+    """What ends it and lets the switch go on, with commands in backticks; a finder may name it more exactly."""
+    commands: tuple[str, ...] = ()
+    """Commands that end it where they are accepted, before those that end the switch."""
+    has_ways_out: bool = True
+    """Whether the commands that end the switch end it, too."""
     is_about_switch: bool = True
     """Whether its sentence is about a switch; else it is about brokers or clusters, and needs no switch."""
     is_routine: bool = False
     """Whether it comes and goes all the time, as with each answer, so that only a late one is worth a record."""
 
+    @property
+    def ends_with(self) -> str:
+        """What ends it, for the runbook."""
+        ways = "`abort` before it is live, `rollback` in the window, `end` after it" if self.has_ways_out else ""
+        return ", or ".join(filter(None, (self.remedy, *(f"`{words}`" for words in self.commands), ways)))
 
-_NONE, _ACK_TIMEOUT, _MINUTES, _DAY, _WINDOW = "none", "`ack_timeout`", "10 min", "1 day", "1 day after `cleanup_from`"
-_WAY = "or `abort` before it is live, `rollback` in the window, `end` after it"
 
-HOLDS = (
-    HoldKind(
-        "contested", CONTESTED, "the registry shows what Headgate did not order", _NONE,
-        "`resume` over a foreign directive; undo any other change in the registry", is_about_switch=False,
-    ),
-    HoldKind(
-        "impostor", IMPOSTOR, "another cluster answers at a registered address", _NONE,
-        f"repair the address, {_WAY}", is_about_switch=False,
-    ),
-    HoldKind(
-        "halted", HALTED, "an invariant is breached", _NONE, "remove the cause, then `resume`",
-    ),
-    HoldKind(
-        "return", BLOCKED, "brokers are to go back, and cannot yet", _ACK_TIMEOUT,
-        "create the HOB that is named, or make that cluster's ZooKeeper answer; or `end`",
-    ),
-    HoldKind(
-        "blocked", BLOCKED, "it cannot go live or clean up", _NONE,
-        f"remove that reason (of ids: create the HOB that is named), {_WAY}",
-    ),
-    HoldKind(
-        "unread-ids", BLOCKED, "an id generator is not read since all brokers acked", _ACK_TIMEOUT,
-        "make that cluster's ZooKeeper answer, or `abort`", is_routine=True,
-    ),
-    HoldKind(
-        "client_init_failed", DEGRADED, "a broker cannot reach the target", _NONE,
-        f"repair the broker, {_WAY}",
-    ),
-    HoldKind(
-        "no_lease", UNATTENDED, "no executor holds the lease", _NONE, f"start `headgate act`, {_WAY}",
-    ),
-    HoldKind(
-        "no_live_broker", AWAITED, "it is not known which brokers are alive", _ACK_TIMEOUT,
-        f"start the brokers' agents, {_WAY}",
-    ),
-    HoldKind(
-        "not_acked", AWAITED, "a broker does not follow, and the switch is not live", _ACK_TIMEOUT,
-        f"restart its agent, {_WAY}", is_about_switch=False,
-    ),
-    HoldKind(
-        "broker_astray", ASTRAY, "a broker of a live switch reports that it does not follow", _NONE,
-        f"restart or stop it, {_WAY}", is_about_switch=False,
-    ),
-    HoldKind(
-        "broker_silent", ASTRAY, "a broker of a live switch does not report", _ACK_TIMEOUT,
-        f"restart or stop it, {_WAY}", is_about_switch=False,
-    ),
-    HoldKind(
-        "old_client", IDS_BEHIND, "a client takes ids below the present `HOB`", _NONE,
-        "restart the brokers that did not open a new client", is_about_switch=False,
-    ),
-    HoldKind(
-        "ids_behind", IDS_BEHIND, "brokers write where ids lie below those of another cluster", _NONE,
-        "advance to the `HOB` that is named: Headgate then directs brokers there again",
+HOLDS = {
+    "contested": HoldKind(
+        "contested", CONTESTED, "the registry shows what Headgate did not order",
+        remedy="`resume` over a foreign directive; undo any other change in the registry", has_ways_out=False,
         is_about_switch=False,
     ),
-    HoldKind(
-        "failures", NOT_TAKEN_BACK, "some promotions were not taken back", _NONE,
-        "`rollback`, or `start` of the same target where ledgers were deleted",
+    "impostor": HoldKind(
+        "impostor", IMPOSTOR, "another cluster answers at a registered address", remedy="repair the address",
+        is_about_switch=False,
     ),
-    HoldKind("pause", WAITING, "an operator paused it", _DAY, "`resume`",),
-    HoldKind(
-        "pause-between", WAITING, "it is paused while brokers are between two clusters", _ACK_TIMEOUT, "`resume`",
+    "halted": HoldKind("halted", HALTED, "an invariant is breached", remedy="remove the cause, then `resume`"),
+    "return": HoldKind(
+        "return", BLOCKED, "brokers are to go back, and cannot yet", bound=_ACK_TIMEOUT,
+        remedy="create the HOB that is named, or make that cluster's ZooKeeper answer",
     ),
-    HoldKind(
-        "inventory", WAITING, "it needs an inventory", _MINUTES, _WAY.removeprefix("or "),
+    "blocked": HoldKind(
+        "blocked", BLOCKED, "it cannot go live or clean up",
+        remedy="remove that reason (of ids: create the HOB that is named)",
     ),
-    HoldKind(
-        "answers", WAITING, "orders are not answered", _MINUTES, f"`pause`, {_WAY}",
-        is_routine=True,
+    "unread-ids": HoldKind(
+        "unread-ids", BLOCKED, "an id generator is not read since all brokers acked", bound=_ACK_TIMEOUT,
+        remedy="make its ZooKeeper answer", is_routine=True,
     ),
-    HoldKind(
-        "brokers-left", WAITING, "it is over, and brokers write to a cluster that is not active", _DAY,
-        "`rollback --with-brokers` (back) or `start` (completes their move)",
+    "client_init_failed": HoldKind(
+        "client_init_failed", DEGRADED, "a broker cannot reach the target", remedy="repair the broker",
     ),
-    HoldKind("hold", WAITING, "it is in hold", _WINDOW, "`cleanup --execute` or `end`",),
-    HoldKind(
-        "failures", LEFT_BEHIND, "it is done, and ledgers or references stay behind", _NONE,
-        "`start` of the same target, which tries again, or `end`",
+    "no_lease": HoldKind("no_lease", UNATTENDED, "no executor holds the lease", remedy="start `headgate act`"),
+    "no_live_broker": HoldKind(
+        "no_live_broker", AWAITED, "it is not known which brokers are alive", bound=_ACK_TIMEOUT,
+        remedy="start the brokers' agents",
     ),
-    HoldKind(
-        "unplanned", UNPLANNED, "references outside the plan name the old cluster", _NONE,
-        "`start` of the same target, which plans them; once the switch is done, unload their topics",
+    "not_acked": HoldKind(
+        "not_acked", AWAITED, "brokers do not follow, and the switch is not live", bound=_ACK_TIMEOUT,
+        remedy="restart their agents", is_about_switch=False,
     ),
-)  # fmt: skip
-"""All holds, the most urgent first."""
+    "broker_astray": HoldKind(
+        "broker_astray", ASTRAY, "a broker of a live switch reports that it does not follow",
+        remedy="restart or stop it", is_about_switch=False,
+    ),
+    "broker_silent": HoldKind(
+        "broker_silent", ASTRAY, "a broker of a live switch does not report", bound=_ACK_TIMEOUT,
+        remedy="restart or stop it", is_about_switch=False,
+    ),
+    "old_client": HoldKind(
+        "old_client", IDS_BEHIND, "a client takes ids below the present `HOB`",
+        remedy="restart the brokers that did not open a new client", has_ways_out=False, is_about_switch=False,
+    ),
+    "ids_behind": HoldKind(
+        "ids_behind", IDS_BEHIND, "brokers write where ids lie below those of another cluster",
+        remedy="advance to the `HOB` that is named: Headgate then directs brokers there again", has_ways_out=False,
+        is_about_switch=False,
+    ),
+    "not_taken_back": HoldKind(
+        "failures", NOT_TAKEN_BACK, "some promotions were not taken back",
+        remedy="`rollback`, or `start` of the same target where ledgers were deleted", has_ways_out=False,
+    ),
+    "pause": HoldKind("pause", WAITING, "an operator paused it", bound=_DAY, remedy="`resume`"),
+    "pause-between": HoldKind(
+        "pause-between", WAITING, "it is paused while brokers are between two clusters", bound=_ACK_TIMEOUT,
+        remedy="`resume`",
+    ),
+    "inventory": HoldKind("inventory", WAITING, "it needs an inventory", bound=_MINUTES),
+    "answers": HoldKind(
+        "answers", WAITING, "orders are not answered", bound=_MINUTES, commands=("pause",), is_routine=True,
+    ),
+    "brokers-left": HoldKind(
+        "brokers-left", WAITING, "it is over, and brokers write to a cluster that is not active", bound=_DAY,
+        remedy="`rollback --with-brokers` (back) or `start` (completes their move)", has_ways_out=False,
+    ),
+    "hold": HoldKind("hold", WAITING, "it is in hold", bound=_WINDOW, commands=("cleanup --execute",)),
+    "left_behind": HoldKind(
+        "failures", LEFT_BEHIND, "it is done, and ledgers or references stay behind",
+        remedy="`start` of the same target, which tries again, or `end`", has_ways_out=False,
+    ),
+    "unplanned": HoldKind(
+        "unplanned", UNPLANNED, "references outside the plan name the old cluster",
+        remedy="`start` of the same target, which plans them; once the switch is done, unload their topics",
+        has_ways_out=False,
+    ),
+}  # fmt: skip
+"""All holds, the most urgent first, by a key of their own: two of different alerts have one name on the wire."""

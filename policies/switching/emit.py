@@ -21,7 +21,7 @@ from policies.switching.decisions import (
     SwitchVerdict,
 )
 from policies.switching.facts import SwitchFacts, awaited, deviations
-from policies.switching.judge.holds import DatedHold
+from policies.switching.judge.holds import Hold
 from policies.switching.plan import LedgerPlan, make_progress, stage_counts
 from policies.switching.state import MOVED, LedgerStage, LedgerTask, RegistryEntry, Switch, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft
@@ -148,7 +148,7 @@ def emit_record(
     before: SwitchingState,
     after: SwitchingState,
     facts: SwitchFacts,
-    holds: Sequence[DatedHold],
+    holds: Sequence[Hold],
     drafts: Sequence[DecisionDraft],
     issuer: Issuer,
     now: datetime,
@@ -189,7 +189,7 @@ def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
     return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
 
 
-def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHold]) -> dict[str, object]:
+def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
     switch = state.switch
     counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
     live = switch is not None and switch.live_ms >= 0
@@ -210,7 +210,7 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHol
             awaited={d.broker: from_millis(d.since_ms) for d in awaited(facts)},
             astray={d.broker: d.why for d in deviations(facts) if d.follows},
         ),
-        "degraded": any(kind.alert == DEGRADED for kind, _, _ in holds),
+        "degraded": any(hold.kind.alert == DEGRADED for hold in holds),
         "blocked": switch.blocked if switch else "",
         "halted": switch.halted if switch else "",
         "paused": bool(switch and switch.paused),
@@ -229,15 +229,15 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[DatedHol
         "bypassed": state.bypassed,
         "holds": tuple(
             SwitchHold(
-                name=kind.name,
-                alert=kind.alert,
+                name=hold.kind.name,
+                alert=hold.kind.alert,
                 why=hold.why,
                 since=None if hold.since_ms is None else from_millis(hold.since_ms),
-                alert_from=None if hold.since_ms is None else from_millis(due_ms),
+                alert_from=None if hold.since_ms is None else from_millis(hold.due_ms),
                 ends_with=hold.ends_with,
             )
-            for kind, hold, due_ms in holds
-            if not kind.is_routine or facts.now_ms >= due_ms
+            for hold in holds
+            if not hold.kind.is_routine or facts.now_ms >= hold.due_ms
         ),
     }
 

@@ -34,8 +34,8 @@ _INHIBITIONS = (Inhibition(kinds.HALTED, (kinds.BLOCKED, kinds.DEGRADED)),)
 def _add_holds(alert: AlertKind) -> AlertKind:
     """Begin the runbook of an alert with what ends each of its holds, and add the commands that it names."""
     ways = (
-        f"If {hold.when}{'' if hold.bound == 'none' else f' (for {hold.bound})'}: {hold.ends_with}."
-        for hold in kinds.HOLDS
+        f"If {hold.when}{'' if hold.bound.words == 'none' else f' (for {hold.bound.words})'}: {hold.ends_with}."
+        for hold in kinds.HOLDS.values()
         if hold.alert == alert.name
     )
     remedy = " ".join([*ways, alert.remedy])

@@ -14,14 +14,16 @@ from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdi
 from policies.switching.emit import renewal_ms
 from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.policy import SwitchingPolicy
-from policies.switching.readings import CommandName, SwitchCommand, SwitchLease
-from policies.switching.settings import DAY_MS, SwitchingSettings
-from policies.switching.state import SwitchingState, SwitchStage
+from policies.switching.readings import CommandName, LedgerOutcome, SwitchCommand, SwitchLease
+from policies.switching.settings import DAY_MS, SwitchingSettings, SwitchLimits
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
-from tests.cases import for_each
-from tests.policies.switching.events import OK
+from tests.cases import case, for_each
+from tests.policies.switching.commands import command
+from tests.policies.switching.events import OK, LedgerResult, RegistrySeen
+from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
-from tests.policies.switching.world import apply, stored
+from tests.policies.switching.world import World, apply, codes, stored, tell_of
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
@@ -149,3 +151,125 @@ def test_a_pause_of_an_earlier_version_has_no_time_and_counts_from_the_start() -
     world.later().tell(world.members_event())
     [wait] = [each for each in world.records()[-1].holds if each.name == "pause"]
     assert wait.since == from_millis(world.switch.started_ms)
+
+
+S, L = SwitchStage, LedgerStage
+
+
+def test_a_dry_run_lists_and_changes_nothing() -> None:
+    world = World().to(S.HOLD)
+    world.later(15 * DAY_MS)
+    before = bare(world.state)
+    [said] = world.tell(command("cleanup", world.key(), dry_run=True))
+    assert said.verdict is SwitchVerdict.PREVIEW
+    assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
+    assert bare(world.state) == before
+
+
+def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_is_made_again() -> None:
+    world = World().to(S.PROMOTE)
+    registered = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
+    world.state, world.orders = SwitchingState(), []
+    world.later().tell(world.lease_event(2), registered, world.members_event())
+    world.tell(*(world.cluster_event(name) for name in world.clusters), world.prechecked_event())
+    world.tell(world.start_event())
+    world.later().acks()
+    seen = world.later().inventory_event()
+    world.tell(seen)
+    assert set(world.stages().values()) == {L.COPYING, L.PENDING}
+    assert {task.ledger_id for task in world.switch.tasks if task.copied} >= seen.existing.keys()
+
+
+def test_a_cluster_is_registered_under_no_name_that_no_znode_may_have() -> None:
+    world = World()
+    for name in ("a/b", ".hidden", "a b", "ü", "x" * 64):
+        with case(name):
+            asked = command("register", name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
+            assert codes(world.tell(asked)) == [RejectCode.NAME_CONFLICT]
+    assert world.state.entries == ()
+
+
+def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
+    world = World().to(S.DONE)
+    world.later().refresh().tell(world.inventory_event())
+    world.tell(command("unregister", world.key(), name="old"))
+    world.tell(
+        command("register", world.key(), name="old", uri="zk://old", instance_id="id-of-old", root="/ledgers"),
+        world.cluster_event("old"), world.cluster_event("new"),
+    )  # fmt: skip
+    assert [e.status for e in world.state.entries] == [ClusterStatus.ACTIVE, ClusterStatus.STANDBY]
+    world.orders.clear()
+    world.checked("old")
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.COLLISION], "its ids were deleted from it"
+    world.limits = SwitchLimits(remapped=frozenset(LedgerKind))
+    world.checked("old")
+    assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED], "its generator is behind"
+    world.clusters["old"].hob, world.clusters["old"].created = 2, 0
+    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
+    world.checked("old").triggered("old")
+    assert world.is_at(S.TRIGGERED)
+    world.acks()
+    for broker in world.brokers:
+        for topic in world.topics:
+            world.write(topic, broker)
+    world.work()
+    assert world.is_at(S.HOLD)
+    assert {r.attribution for r in world.refs.values() if r.ledger_id >= 0} == {"old"}
+
+
+def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> None:
+    world = World().to(SwitchStage.CLEANUP)
+    last = world.task("/c1")
+    world.work()
+    assert (world.stage, world.switch.settled, world.switch.tasks) == (SwitchStage.DONE, {LedgerStage.CLEANED: 3}, ())
+    before = bare(world.state)
+    assert world.tell(LedgerResult(last.ledger_id, last.op, LedgerOutcome.DELETED)) == []
+    assert bare(world.state) == before
+
+
+def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.PROMOTE)
+    tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "entry_id"))
+    assert world.alerts() == [("switch-halted", "firing")]
+    world.tell(world.start_event())
+    assert world.alerts() == [("switch-halted", "firing"), ("switch-halted", "resolved")]
+
+
+def test_other_troubles_alarm_as_well() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.clusters["old"].hob = 2
+    world.acks()
+    assert world.alerts() == [("switch-blocked", "firing")]
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.tell(world.follow("b1"), world.broker_event("b2", failed=True, epoch=1))
+    assert world.alerts() == [("switch-degraded", "firing")]
+    world.tell(world.follow("b2"))
+    assert world.alerts() == [("switch-degraded", "firing"), ("switch-degraded", "resolved")]
+    assert not world.records()[-1].degraded
+    world = WireWorld()
+    world.to(SwitchStage.DONE_WITH_FAILURES)
+    assert ("switch-ledgers-left-behind", "firing") in world.alerts()
+    world = WireWorld()
+    world.to(SwitchStage.BUILD)
+    assert world.state.lease is not None
+    world.now_ms = world.state.lease.valid_until_ms
+    world.step()
+    assert ("switch-unattended", "firing") in world.alerts()
+
+
+def test_a_cluster_that_is_not_read_keeps_a_switch_from_going_live_and_is_an_alert_past_ack_timeout() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.TRIGGERED)
+    world.tell(world.members_event(), world.follow("b1"), world.follow("b2"))
+    for _ in range(6):
+        reports = (world.broker_event(name) for name in world.brokers)
+        world.later(10_000).tell(world.members_event(), *reports, world.cluster_event("old"))
+        assert world.is_at(SwitchStage.TRIGGERED)
+    assert world.alerts() == [("switch-blocked", "firing")]
+    [hold] = world.records()[-1].holds
+    assert (hold.name, hold.ends_with) == ("unread-ids", "make its ZooKeeper answer, or `abort`")
+    world.later().tell(world.cluster_event("new"))
+    assert world.alerts()[-1] == ("switch-blocked", "resolved")

@@ -16,8 +16,8 @@ from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.inventory import InventorySeen
 from policies.switching.ledgers import IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
-from policies.switching.machine import reconcile
 from policies.switching.plan import load_plan
+from policies.switching.policy import reconcile
 from policies.switching.precheck.report import precheck
 from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
 from policies.switching.readings import LedgerOutcome, SwitchCommand

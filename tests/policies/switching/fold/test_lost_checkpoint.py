@@ -327,9 +327,7 @@ def test_a_plan_that_no_inventory_shows_is_an_alert_and_end_ends_it() -> None:
     world = after_loss(S.HOLD)
     world.orders.clear()
     facts = Transition(world.state, world.limits, world.now_ms).facts()
-    assert [(kind.name, hold.ends_with) for kind, hold, _ in find_holds(facts)][:1] == [
-        ("inventory", "`rollback` or `end`")
-    ]
+    assert [(hold.key, hold.ends_with) for hold in find_holds(facts)][:1] == [("inventory", "`rollback` or `end`")]
     world.tell(command("rollback", "a"), command("end", "b"))
     assert world.is_at(S.ABORTED)
 

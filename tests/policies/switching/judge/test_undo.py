@@ -123,7 +123,7 @@ def test_a_broker_that_acks_while_a_rejection_waits_leaves_it_to_a_person() -> N
     world.later().tell(world.follow("b1"))
     facts = Transition(world.state, world.limits, world.now_ms).facts()
     assert (world.stage, facts.unreachable_before_moves) == (S.TRIGGERED, ())
-    assert "client_init_failed" in [kind.name for kind, _, _ in find_holds(facts)]
+    assert "client_init_failed" in [hold.key for hold in find_holds(facts)]
 
 
 def test_a_target_whose_ids_are_behind_waits_until_it_is_advanced_and_brokers_open_new_clients() -> None:
@@ -527,7 +527,7 @@ def test_hold_ends_although_no_broker_can_follow_when_nothing_is_deleted() -> No
     assert (world.stage, world.state.committed()) == (S.DONE_WITH_FAILURES, "new")
     assert "b1 cannot reach its target" in world.said[-1].sentence
     facts = Transition(world.state, world.limits, world.now_ms).facts()
-    [why] = [hold.why for kind, hold, _ in find_holds(facts) if kind.alert == LEFT_BEHIND]
+    [why] = [hold.why for hold in find_holds(facts) if hold.kind.alert == LEFT_BEHIND]
     assert why == "is done, but not every broker followed when it ended"
     world.tell(command("end", "a"))
     assert world.is_at(S.ABORTED), "from here a switch may begin to any cluster"
