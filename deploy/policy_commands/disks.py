@@ -86,7 +86,7 @@ def _make_table(verdict: GroupVerdict) -> Table:
     for bookie in verdict.ranked.known:
         decides = "decides" if bookie is verdict.decisive else ""
         dir_, free, total = _describe(bookie)
-        mode = "read-only " if bookie.facts.state.is_read_only else ""
+        mode = "read-only " if bookie.state.is_read_only else ""
         table.add_row(bookie.name, dir_, free, total, f"{bookie.factor:.2f}", f"{mode}{decides}")
     return table
 

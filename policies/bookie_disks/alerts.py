@@ -6,9 +6,9 @@ from math import inf
 from policies.alerts import Condition
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.emit import explain_cause, name_dir
-from policies.bookie_disks.judge import BookieVerdict, DirVerdict, GroupVerdict
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict
 from policies.bookie_disks.readings import PublishState
-from policies.bookie_disks.state import BookieDisksCluster, DirKey, ForgottenDir, GroupState, ReadOnlyCause
+from policies.bookie_disks.state import BookieDisksCluster, DirKey, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
 from policies.free_space.alerts import (
     HALF,
@@ -21,7 +21,7 @@ from policies.free_space.alerts import (
     follow_growth,
     follow_growth_before,
 )
-from policies.free_space.volumes import NEVER, Freshness
+from policies.free_space.volumes import NEVER, ForgottenVolume, Freshness, VolumeVerdict
 from policies.observations import name_failure
 from policies.policy import AlertKind
 from policies.units import agreeing, counted, format_duration, human_rate
@@ -147,7 +147,7 @@ def find_conditions(
     cluster: BookieDisksCluster,
     bookies: Mapping[str, BookieVerdict],
     groups: Iterable[GroupVerdict],
-    forgotten: Iterable[ForgottenDir],
+    forgotten: Iterable[ForgottenVolume[DirKey]],
 ) -> Iterator[Condition]:
     """Find all alert conditions of a cluster."""
     for dir_ in forgotten:
@@ -158,15 +158,15 @@ def find_conditions(
         yield from _find_bookie_conditions(context, bookie)
     for group in groups:
         yield from _find_group_conditions(context, group)
-    if not any(bookie.facts.freshness is Freshness.FRESH for bookie in bookies.values()):
+    if not any(bookie.freshness is Freshness.FRESH for bookie in bookies.values()):
         yield from _find_nothing_known(context, cluster, bookies)
 
 
 def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -> Iterator[Condition]:
-    state = bookie.facts.state
-    name = f"bookie {state.bookie} of {context.cluster}"
-    for each in bookie.dirs:
-        if each.is_unreadable(bookie.facts):
+    state = bookie.state
+    name = f"bookie {state.name} of {context.cluster}"
+    for each in sorted(bookie.counting, key=lambda volume: volume.key):
+        if bookie.freshness is Freshness.FRESH and each.is_overdue(context.now_ms):
             unread_for = format_duration(context.settings.validity)
             summary = f"{name} answers, but has not read {each.key[1]} for {unread_for}"
             yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", each, summary)
@@ -174,7 +174,7 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
             continue
         yield from context.find_conditions(each)
         yield from _find_suspended(context, bookie, each)
-    subject, labels = f"{context.cluster}/{state.bookie}", {"cluster": context.cluster, "bookie": state.bookie}
+    subject, labels = f"{context.cluster}/{state.name}", {"cluster": context.cluster, "bookie": state.name}
     evidence = (state.tried_id,) if state.tried_id else ()
     if state.is_read_only:
         cause = state.read_only_cause
@@ -185,14 +185,14 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
     if state.read_ms != NEVER and not state.has_thresholds:
         summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
-    if bookie.facts.is_unread:
+    if bookie.is_unread:
         why = name_failure(state.outcome)
         summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"
         yield Condition(UNREAD, subject, Severity.WARNING, why, summary, labels, evidence)
 
 
-def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: DirVerdict) -> Iterator[Condition]:
-    thresholds, total_bytes = bookie.facts.state.thresholds, each.state.total_bytes
+def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: VolumeVerdict) -> Iterator[Condition]:
+    thresholds, total_bytes = bookie.state.thresholds, each.state.total_bytes
     limit = None if thresholds is None else thresholds.suspension
     if limit is not None and total_bytes > 0 and context.is_below(SUSPENDED, each, limit):
         used = 1 - each.state.usable_bytes / total_bytes
@@ -219,7 +219,7 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
     )
     severity = Severity.CRITICAL if is_short else Severity.WARNING
     labels = {"cluster": context.cluster, "group": name}
-    evidence = tuple(each.facts.state.read_id for each in verdict.ranked.known if each.facts.state.read_id)
+    evidence = tuple(each.state.read_id for each in verdict.ranked.known if each.state.read_id)
     yield Condition(AT_RISK, subject, severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:])
 
 
@@ -289,7 +289,11 @@ def follow_dirs(
 
 
 def _expect(
-    verdict: GroupVerdict, bookie: BookieVerdict, each: DirVerdict, usual: float | None, publishing: PublishState | None
+    verdict: GroupVerdict,
+    bookie: BookieVerdict,
+    each: VolumeVerdict,
+    usual: float | None,
+    publishing: PublishState | None,
 ) -> float:
     """Return the fastest growth that is expected of a dir, which is the tightest of its bookie; infinite if unknown.
 
@@ -302,7 +306,7 @@ def _expect(
     let_through = None if publishing is None else publishing.let_through_bytes_per_second
     bound = each.state.usable_bytes / soon_seconds if factor == 0.0 and soon_seconds > 0.0 else inf
     # The bytes of one of several dirs are exact only where their disks are of one size.
-    if let_through is not None and len(bookie.facts.dirs) == 1:
+    if let_through is not None and len(bookie.volumes) == 1:
         bound = min(bound, _TOLERATED * let_through + _ENTRY_LOG_BYTES / _WINDOW_SECONDS)
     if usual is not None and factor < HALF:
         least = let_through or (publishing.topics_bytes_per_second if publishing else None) or 0
@@ -325,5 +329,5 @@ def find_effect_conditions(
             f"publishing to group {name} of {cluster} is {request}, but {name_dir(*fastest.volume)} {fills}{limits}"
         )
         labels = {"cluster": cluster, "group": name}
-        evidence = tuple(b.facts.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
+        evidence = tuple(b.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)

@@ -71,7 +71,7 @@ def _explain_reason(verdict: GroupVerdict) -> str:
         case BookieThrottleReason.NO_DATA:
             return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
         case BookieThrottleReason.TOO_FEW_BOOKIES:
-            usable = sum(not each.facts.state.is_read_only for each in verdict.ranked.known)
+            usable = sum(not each.state.is_read_only for each in verdict.ranked.known)
             return f"a ledger needs {counted(verdict.group.ensemble, 'bookie')}, and {usable or 'none'} can be used"
         case BookieThrottleReason.MIN_HOLD:
             return explain_hold("bookies", verdict.raw_factor, settings)
@@ -112,7 +112,7 @@ def _describe_free(bookie: BookieVerdict, now: datetime) -> str:
 def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
     tightest = decisive.tightest
     if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
-        return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.facts.state.read_only_cause)}"
+        return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.state.read_only_cause)}"
     free = _describe_free(decisive, verdict.now)
     if verdict.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{verdict.settings.recovery_margin:.0%}"
@@ -173,10 +173,10 @@ def _make_decision(verdict: GroupVerdict, header: Mapping[str, Any]) -> BookieTh
         ensemble=group.ensemble,
         limiting=describe_limiting(verdict.decisive, settings) if verdict.decisive and verdict.limits else None,
         bookies=BookieCounts(
-            counted=sum(each.facts.freshness is Freshness.FRESH for each in ranked.known),
-            stale=sum(each.facts.freshness is not Freshness.FRESH for each in ranked.known),
+            counted=sum(each.freshness is Freshness.FRESH for each in ranked.known),
+            stale=sum(each.freshness is not Freshness.FRESH for each in ranked.known),
             unread=len(ranked.unread),
-            read_only=sum(each.facts.state.is_read_only for each in ranked.known),
+            read_only=sum(each.state.is_read_only for each in ranked.known),
         ),
         namespaces=PlacedHere(count=group.count, first=group.first),
         seconds_to_full=verdict.seconds_to_full,
@@ -187,14 +187,14 @@ def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
     """Name the readings that decided: that of the bookie that decides, then those of the ones around it."""
     first = [verdict.decisive] if verdict.decisive else []
     others = sorted(verdict.ranked.known, key=lambda each: each.factor)
-    ids = (each.facts.state.read_id for each in (*first, *others))
+    ids = (each.state.read_id for each in (*first, *others))
     return unique_ids(*ids)[:EVIDENCE_LIMIT]
 
 
 def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) -> LimitingDir | None:
     """Describe the dir for which a bookie limits its group; None if no limit is set."""
     tightest = decisive.tightest
-    is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.facts.state.is_read_only
+    is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.state.is_read_only
     total = tightest.state.total_bytes if tightest else 0
     limit = describe_limit(settings, total, is_hard=is_hard)
     if limit is None:
@@ -214,7 +214,7 @@ def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
     settings, first = verdict.settings, max(0, verdict.group.ensemble - 1 - EVIDENCE_LIMIT // 2)
     bookies = []
     for bookie in verdict.ranked.known[first : first + EVIDENCE_LIMIT]:
-        read_ms = bookie.facts.state.read_ms
+        read_ms = bookie.state.read_ms
         read_at = None if read_ms == NEVER else format_instant(from_millis(read_ms))
         bookies.append({**describe_bookie(bookie), "read_at": read_at})
     return {
@@ -231,7 +231,7 @@ def describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
     return {
         "bookie": bookie.name,
         "factor": bookie.factor,
-        "read_only": bookie.facts.state.is_read_only,
+        "read_only": bookie.state.is_read_only,
         "dir": tightest.log_dir if tightest else None,
         "usable_bytes": tightest.usable_bytes if tightest else None,
         "total_bytes": tightest.total_bytes if tightest else None,

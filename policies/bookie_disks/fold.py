@@ -21,7 +21,7 @@ from policies.bookie_disks.state import (
     RegisteredBookies,
 )
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity
-from policies.free_space.volumes import fold_volumes
+from policies.free_space.volumes import fold_server
 from policies.observations import Observation, Outcome, sort_observations
 
 ANY_GROUP = "*"
@@ -35,7 +35,7 @@ _ANSWERED = frozenset({Outcome.OK, Outcome.ABSENT})
 
 def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> BookieDisksCluster:
     """Return the cluster after some readings, in order; readings older than the last one change nothing."""
-    bookies = {b.bookie: b for b in cluster.bookies}
+    bookies = {b.name: b for b in cluster.bookies}
     for seen in sort_observations(tuple(observations), kinds=_KINDS):
         match seen.reading:
             case BookieDisks() as reading:
@@ -91,27 +91,20 @@ def _fold_disks(
 def _update_bookie(
     known: BookieDiskState, seen: Observation, reading: BookieDisks, registrations: RegisteredBookies | None
 ) -> BookieDiskState:
-    at_ms = seen.at_ms
-    if seen.id in (known.read_id, known.tried_id):
-        return known
-    if (at_ms, seen.id) > (known.tried_ms, known.tried_id):
-        known = replace(known, tried_ms=at_ms, tried_id=seen.id, outcome=reading.outcome.value)
-    if reading.outcome is not Outcome.OK or (at_ms, seen.id) <= (known.read_ms, known.read_id):
-        return known
+    after = fold_server(known, seen, reading.outcome, reading.dirs)
+    if after is known or after.read_id != seen.id:
+        return after
     found = reading.thresholds
     thresholds = known.thresholds
     if found is not None:
         thresholds = DiskThresholds(found.read_only, found.major_compaction, found.minor_compaction)
     is_read_only = reading.read_only
-    if registrations is not None and registrations.at_ms > at_ms:
+    if registrations is not None and registrations.at_ms > seen.at_ms:
         is_read_only = known.is_read_only  # the registrations are newer
     after = replace(
-        known,
-        read_ms=at_ms,
-        read_id=seen.id,
+        after,
         is_read_only=is_read_only,
-        missing_ms=None if known.missing_ms is not None and known.missing_ms <= at_ms else known.missing_ms,
-        dirs=fold_volumes(known.dirs, reading.dirs, at_ms),
+        left_ms=None if known.left_ms is not None and known.left_ms <= seen.at_ms else known.left_ms,
         thresholds=thresholds,
     )
     full_at = None if thresholds is None else thresholds.read_only
@@ -136,15 +129,15 @@ def _fold_registrations(
         bookie = bookies.get(name) or BookieDiskState(name, seen_ms=seen.at_ms)
         # A reading of the disks of the same time or later knows the mode better.
         mode = bookie.is_read_only if bookie.read_ms >= seen.at_ms else name in read_only
-        if bookie.is_read_only is not mode or bookie.missing_ms is not None or name not in bookies:
-            bookies[name] = replace(bookie, is_read_only=mode, missing_ms=None, was_full=bookie.was_full and mode)
+        if bookie.is_read_only is not mode or bookie.left_ms is not None or name not in bookies:
+            bookies[name] = replace(bookie, is_read_only=mode, left_ms=None, was_full=bookie.was_full and mode)
     for name in bookies.keys() - writable - read_only:
         bookie = bookies[name]
         if bookie.read_ms >= seen.at_ms:
             continue
-        if bookie.missing_ms is None:
-            bookies[name] = replace(bookie, missing_ms=seen.at_ms)
-        elif bookie.missing_ms < seen.at_ms:
+        if bookie.left_ms is None:
+            bookies[name] = replace(bookie, left_ms=seen.at_ms)
+        elif bookie.left_ms < seen.at_ms:
             del bookies[name]
     known = RegisteredBookies(seen.at_ms, seen.id, tuple(sorted(writable)), tuple(sorted(read_only)))
     return replace(cluster, registrations=known)

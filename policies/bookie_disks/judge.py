@@ -1,73 +1,34 @@
 """Verdicts of the bookie-disks policy: `bookies` on each bookie, `groups` on each placement group. All are pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from policies.bookie_disks.decisions import BookieThrottleReason
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_disks.state import (
-    BookieDisksCluster,
-    BookieDiskState,
-    BookieFacts,
-    DirKey,
-    ForgottenDir,
-    GroupState,
-    PlacementGroup,
-    facts,
-)
+from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, GroupState, PlacementGroup
 from policies.free_space.gate import FactorVerdict, Gate, GateMove, first_move, move
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import (
     NEVER,
     Freshness,
-    SpaceVerdict,
-    find_expiries,
-    hold_ends_ms,
-    judge_volume,
+    ServerVerdict,
+    judge_server,
     seconds_left,
 )
 from policies.units import millis_of, to_millis
 
 # The verdict on each bookie: the factor that it allows, and its rank among others.
-#
-# A bookie's verdict is a pure function of its state, the settings and the dirs that stop a group. It changes by time
-# alone only at instants that are known beforehand.
 
 _NEVER_FULL_MS = float("inf")
 _NONE: frozenset[DirKey] = frozenset()
 
 
-class DirVerdict(SpaceVerdict[DirKey], frozen=True, gc=False):
-    """A dir that counts, and the factor that it allows."""
-
-    @property
-    def tightness(self) -> tuple[float, float, DirKey]:
-        """Sorts dirs: the lowest factor first, then the least share that is free; unknown ones last."""
-        is_unknown = self.freshness is Freshness.NEVER_READ
-        return (self.factor, 1.0 if is_unknown else self.state.usable_bytes / max(self.state.total_bytes, 1), self.key)
-
-    def is_unreadable(self, bookie: BookieFacts) -> bool:
-        """Return whether its bookie answers, but has not read this dir for `validity`."""
-        is_unread = self.freshness in (Freshness.STALE, Freshness.NEVER_READ)
-        return is_unread and bookie.freshness is Freshness.FRESH
-
-
-class BookieVerdict(Struct, frozen=True, gc=False):
+class BookieVerdict(ServerVerdict[BookieDiskState], frozen=True, gc=False):
     """One bookie at one moment."""
 
-    facts: BookieFacts
-    dirs: tuple[DirVerdict, ...]
-    """The dirs that count, in order."""
-    ended: tuple[DirKey, ...]
-    """Dirs that left while they limited it, and no longer count from now on."""
-    kept: BookieDiskState
-    """The bookie's state without dirs that are forgotten."""
-    tightest: DirVerdict | None
-    """The dir with the lowest factor; None if none counts."""
     factor: float
     """The factor of its tightest dir; 0.0 if it is read-only."""
     is_known: bool
@@ -78,16 +39,13 @@ class BookieVerdict(Struct, frozen=True, gc=False):
     """Whether it takes data, and each of its dirs is above both limits."""
     has_room: bool
     """Whether it takes data, and each of its dirs is above both limits by the recovery margin."""
-    soonest_full: DirVerdict | None
     rank: tuple[float, float, float, str]
     """Sorts bookies: the best first."""
-    next_ms: int | None
-    """When time alone changes this verdict."""
 
     @property
     def name(self) -> str:
         """The bookie's id."""
-        return self.facts.state.bookie
+        return self.state.name
 
 
 def judge_bookies(
@@ -103,76 +61,31 @@ def judge_bookies(
         stopping_dirs[key[0]] = stopping_dirs.get(key[0], _NONE) | {key}
     verdicts: dict[str, BookieVerdict] = {}
     for state in cluster.bookies:
-        verdicts[state.bookie] = _judge(state, settings, now_ms, stopping_dirs.get(state.bookie, _NONE))
+        verdicts[state.name] = _judge(state, settings, now_ms, stopping_dirs.get(state.name, _NONE))
     return verdicts
-
-
-def update_forgotten(
-    before: Iterable[ForgottenDir], bookies: Mapping[str, BookieVerdict], settings: BookieDisksSettings, now_ms: int
-) -> tuple[ForgottenDir, ...]:
-    """Return the dirs to be named as forgotten: for as long after their end as they were held before it."""
-    hold_ms, ended = millis_of(settings.departed_hold), {key for each in bookies.values() for key in each.ended}
-    there = {each.key for dir_ in before if dir_.key[0] in bookies for each in bookies[dir_.key[0]].facts.dirs}
-    kept = (dir_ for dir_ in before if now_ms < dir_.at_ms + hold_ms and dir_.key not in there)
-    return tuple(sorted((*kept, *(ForgottenDir(key, now_ms) for key in ended if hold_ms))))
 
 
 def _judge(
     state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
 ) -> BookieVerdict:
-    bookie = facts(state, now_ms, millis_of(settings.validity))
-    judged = (judge_volume(DirVerdict, each, now_ms, settings) for each in bookie.dirs)
-    # A departed dir counts for a while, if it limited its bookie.
-    dirs = [d for d in judged if d is not None and (d.departed_ms is None or d.factor < 1.0 or d.key in stopped_by)]
-    ended = {d.key for d in dirs if d.departed_ms is not None and now_ms >= hold_ends_ms(d.departed_ms, settings)}
-    dirs = [d for d in dirs if d.key not in ended]
-    forgotten = {d.key for d in bookie.dirs if d.departed_ms is not None} - {d.key for d in dirs}
-    if forgotten:
-        state = replace(state, dirs=tuple(d for d in state.dirs if (state.bookie, d.log_dir) not in forgotten))
-    tightest = min(dirs, key=lambda d: d.tightness, default=None)
-    soonest = min((d for d in dirs if d.full_ms is not None), key=lambda d: (d.full_ms or 0.0, d.key), default=None)
+    bookie = judge_server(state, settings, now_ms, stopped_by)
+    tightest, soonest, dirs = bookie.tightest, bookie.soonest_full, bookie.counting
     factor = 0.0 if state.is_read_only or tightest is None else tightest.factor
     # A dir that is gone must not show that there is room.
     present = (d for d in dirs if d.departed_ms is None or d.factor < 1.0)
     has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in present)
-    takes_data = has_sizes and not state.is_read_only
+    takes_data, margin = has_sizes and not state.is_read_only, settings.recovery_margin
+    # By the factor, then by the time until it is full, then by the share that is free.
+    full_ms = _NEVER_FULL_MS if soonest is None or soonest.full_ms is None else soonest.full_ms
     return BookieVerdict(
-        facts=bookie,
-        dirs=tuple(dirs),
-        ended=tuple(sorted(ended)),
-        kept=state,
-        tightest=tightest,
+        **asdict(bookie),
         factor=factor,
         is_known=has_sizes or (state.is_read_only and bookie.freshness is not Freshness.NEVER_READ),
-        is_clear=takes_data and not any(d.is_within_margin(settings) for d in dirs),
+        is_clear=takes_data and not any(d.is_within(margin, settings.hard) for d in dirs),
         is_above_soft=takes_data and all(d.hit is LimitHit.NONE for d in dirs),
-        has_room=takes_data and not any(_is_within_margin(d, settings) for d in dirs),
-        soonest_full=soonest,
-        # By the factor, then by the time until it is full, then by the share that is free.
-        rank=(
-            -factor,
-            -(soonest.full_ms if soonest and soonest.full_ms is not None else _NEVER_FULL_MS),
-            -(tightest.tightness[1] if tightest else 0.0),
-            state.bookie,
-        ),
-        next_ms=min((ms for ms in _list_expiries(bookie, dirs, settings) if ms > now_ms), default=None),
+        has_room=takes_data and not any(d.is_within(margin, settings.soft, settings.hard) for d in dirs),
+        rank=(-factor, -full_ms, -min(1.0, tightest.tightness[1] if tightest else 0.0), state.name),
     )
-
-
-def _is_within_margin(verdict: DirVerdict, settings: BookieDisksSettings) -> bool:
-    """Whether a dir is not above both limits by the recovery margin; False for one that was never read."""
-    limits = (limit for limit in (settings.soft, settings.hard) if limit is not None)
-    total_bytes, margin = verdict.state.total_bytes, settings.recovery_margin
-    is_read = verdict.freshness is not Freshness.NEVER_READ
-    return is_read and any(limit.reached(verdict.judged_bytes, total_bytes, margin=margin) for limit in limits)
-
-
-def _list_expiries(bookie: BookieFacts, dirs: list[DirVerdict], settings: BookieDisksSettings) -> Iterator[int]:
-    """List each instant at which time alone changes the verdict on a bookie; some may have passed."""
-    validity_ms = millis_of(settings.validity)
-    yield bookie.state.read_ms + validity_ms
-    yield bookie.state.seen_ms + validity_ms
-    yield from find_expiries(bookie.dirs, dirs, settings)
 
 
 # The verdict on each placement group: which bookie decides its factor, and where its gate moves.
@@ -227,7 +140,7 @@ class GroupVerdict:
     @property
     def seconds_to_full(self) -> float | None:
         """How soon the bookie that decides is full; None if it is not known to fill."""
-        is_filling = self.decisive is not None and not self.decisive.facts.state.is_read_only
+        is_filling = self.decisive is not None and not self.decisive.state.is_read_only
         full = self.decisive.soonest_full if is_filling and self.decisive is not None else None
         return None if full is None else seconds_left(full.state, to_millis(self.now))
 
@@ -239,8 +152,8 @@ class GroupVerdict:
     @property
     def awaited_count(self) -> int:
         """Number of its bookies that take data, and whose first reading may still come."""
-        unread = (bookie.facts for bookie in self.ranked.unread if not bookie.facts.is_unread)
-        return sum(facts.state.tried_ms == NEVER and not facts.state.is_read_only for facts in unread)
+        unread = (bookie.state for bookie in self.ranked.unread if not bookie.is_unread)
+        return sum(state.tried_ms == NEVER and not state.is_read_only for state in unread)
 
 
 _HOLDING = frozenset({BookieThrottleReason.RECOVERY_MARGIN})
@@ -317,12 +230,12 @@ def _judge_unread(
             may be read before the registrations and the other bookies.
     """
     known_count = len(ranked.known)
-    unread = [bookie.facts for bookie in ranked.unread if not bookie.facts.state.is_read_only]
+    unread = [bookie for bookie in ranked.unread if not bookie.state.is_read_only]
     last_reason = before.reason if before else BookieThrottleReason.INITIAL.value
     if known_count + len(unread) < ensemble or last_reason == BookieThrottleReason.TOO_FEW_BOOKIES.value:
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
-    is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(facts.is_unread for facts in unread)
-    untried_count = sum(facts.state.tried_ms == NEVER for facts in unread)
+    is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(bookie.is_unread for bookie in unread)
+    untried_count = sum(bookie.state.tried_ms == NEVER for bookie in unread)
     if is_starting and known_count + untried_count >= ensemble:
         return settings.fallback, BookieThrottleReason.INITIAL, None
     greatest_factor = min(settings.fallback, before.gate.factor if before else 1.0)
@@ -354,20 +267,15 @@ def _judge_raw(
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
     if decisive.factor < 1.0:
         return decisive.factor, _find_reason(decisive)
-    is_any_fresh = any(bookie.facts.freshness is Freshness.FRESH for bookie in ranked.known)
+    is_any_fresh = any(bookie.freshness is Freshness.FRESH for bookie in ranked.known)
     return 1.0, BookieThrottleReason.ABOVE_LIMITS if is_any_fresh else BookieThrottleReason.STALE_VOLUME
 
 
 def _find_reason(decisive: BookieVerdict) -> BookieThrottleReason:
     tightest = decisive.tightest
-    if tightest is None or decisive.facts.state.is_read_only:
+    if tightest is None or decisive.state.is_read_only:
         return BookieThrottleReason.READ_ONLY
-    if tightest.freshness in (Freshness.STALE, Freshness.NEVER_READ):
-        return BookieThrottleReason.STALE_VOLUME
-    if tightest.freshness is Freshness.DEPARTED:
-        return BookieThrottleReason.DEPARTED_VOLUME
-    is_hard = tightest.hit is LimitHit.HARD
-    return BookieThrottleReason.HARD_LIMIT if is_hard else BookieThrottleReason.SOFT_LIMIT
+    return BookieThrottleReason(tightest.reason)
 
 
 def _move(

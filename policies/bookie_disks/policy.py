@@ -13,8 +13,8 @@ from policies.bookie_disks import NAME
 from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_conditions, follow_dirs, is_at_risk
 from policies.bookie_disks.emit import want, want_end
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group, update_forgotten
-from policies.bookie_disks.readings import PublishState
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group
+from policies.bookie_disks.readings import BookieDir, BookieDisks, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import (
     BookieDisksCluster,
@@ -22,12 +22,15 @@ from policies.bookie_disks.state import (
     GroupState,
     PlacementGroup,
     keep_groups_within_bounds,
-    keep_within_bounds,
     list_groups,
 )
+from policies.bookie_readings import MAX_BOOKIES
 from policies.free_space.alerts import SpaceAlertContext, follow_actuator
-from policies.observations import Observation
+from policies.free_space.volumes import VolumeBounds, keep_within_bounds, update_forgotten
+from policies.observations import Observation, Reading
 from policies.units import millis_of, to_millis
+
+BOUNDS = VolumeBounds(most_servers=MAX_BOOKIES, servers="bookies", volumes="ledger dirs")
 
 
 class BookieDisksPolicy:
@@ -47,7 +50,9 @@ class BookieDisksPolicy:
     ) -> Step[BookieDisksState]:
         """Fold the observations, judge bookies and groups, and state their factors and the conditions that hold now."""
         before = state or BookieDisksState()
-        kept, refused = keep_within_bounds(before.cluster, observations)
+        registered = before.cluster.registrations
+        members = frozenset((*registered.writable, *registered.read_only) if registered else ())
+        kept, refused = keep_within_bounds(BOUNDS, before.cluster.bookies, members, observations, _find_dirs)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
@@ -55,8 +60,8 @@ class BookieDisksPolicy:
             return Step(replace(before, cluster=known, effect=effect), refused=refused)
         stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
         bookies = judge_bookies(known, settings, now_ms, stopped_by)
-        if any(bookie.kept is not bookie.facts.state for bookie in bookies.values()):
-            known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values()))
+        if any(bookie.kept is not bookie.state for bookie in bookies.values()):
+            known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values() if bookie.kept))
         groups = {group.name: group for group in before.groups}
         verdicts = [
             judge_group(group, bookies, known, settings, now, groups.get(group.name))
@@ -67,7 +72,8 @@ class BookieDisksPolicy:
         ended = (group for group in before.groups if group.name not in named)
         wanted |= {(f"{self._cluster}/{group.name}",): want_end(group, settings) for group in ended}
         context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, frozenset(before.held))
-        forgotten = update_forgotten(before.forgotten, bookies, settings, now_ms)
+        forgotten_now = [each for bookie in bookies.values() for each in bookie.ended]
+        forgotten = update_forgotten(before.forgotten, forgotten_now, bookies, settings, now_ms)
         states = tuple(
             GroupState(
                 v.group.name, v.move.gate, v.reason.value, v.limiting, is_at_risk(v), *follow_dirs(v, publishing)
@@ -87,6 +93,10 @@ class BookieDisksPolicy:
         return self._groups
 
 
+def _find_dirs(reading: Reading) -> tuple[str, Sequence[BookieDir]] | None:
+    return (reading.bookie, reading.dirs) if isinstance(reading, BookieDisks) and reading.bookie else None
+
+
 def _due_ms(
     after: BookieDisksState,
     verdicts: Sequence[GroupVerdict],
@@ -95,6 +105,6 @@ def _due_ms(
 ) -> Iterator[int]:
     """When time alone may change something (milliseconds since the epoch); some may be past."""
     yield (after.cluster.begun_ms or 0) + millis_of(settings.validity)
-    yield from (dir_.at_ms + millis_of(settings.departed_hold) for dir_ in after.forgotten)
+    yield from (dir_.forgotten_ms + millis_of(settings.departed_hold) for dir_ in after.forgotten)
     yield from (v.move.rises_at_ms for v in verdicts if v.move.rises_at_ms is not None)
     yield from (bookie.next_ms for bookie in bookies.values() if bookie.next_ms is not None)

@@ -1,7 +1,7 @@
 """Settings of the bookie-disks policy: ``policies.bookie_disks``, per cluster by name or glob."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
@@ -16,6 +16,8 @@ class BookieDisksSettings(FreeSpaceSettings):
     A bookie stops major compaction when 90 % of a disk are used, by default. After that it cannot free the space of
     deleted ledgers, so both limits lie below.
     """
+
+    ranks_by_share: ClassVar[bool] = True
 
     soft: Limit | None = Field(
         default=Limit(available_ratio_below=0.20),

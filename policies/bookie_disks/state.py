@@ -10,24 +10,13 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
-from policies.bookie_readings import MAX_BOOKIES, BookieAffinity, BookieRacks
+from policies.bookie_readings import BookieAffinity, BookieRacks
 from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
-from policies.free_space.volumes import (
-    NEVER,
-    Freshness,
-    ServerReading,
-    VolumeBounds,
-    VolumeFacts,
-    VolumeState,
-    find_excess,
-    find_facts,
-    judge_freshness,
-)
-from policies.observations import Observation, sort_observations
+from policies.free_space.volumes import ForgottenVolume, ServerState
+from policies.observations import Observation
 from policies.units import ClosedEnum, InstantMs
 
 DirKey = tuple[str, str]
@@ -57,20 +46,10 @@ class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
         return Limit(available_ratio_below=round(1 - min(known), 9)) if known else None
 
 
-class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):
-    """One bookie: `read_*` is its last good reading, `tried_*` the last attempt."""
+class BookieDiskState(ServerState[str], array_like=True, frozen=True, gc=False):
+    """One bookie. A second reading of the registrations that lacks it ends it."""
 
-    bookie: str
-    seen_ms: InstantMs
-    read_ms: InstantMs = NEVER
-    read_id: str = ""
-    tried_ms: InstantMs = NEVER
-    tried_id: str = ""
-    outcome: str = ""
     is_read_only: bool = False
-    missing_ms: InstantMs | None = None
-    """When a reading of the registrations first lacked it."""
-    dirs: tuple[VolumeState, ...] = ()
     thresholds: DiskThresholds | None = None
     was_full: bool = False
     """Whether a reading since it is read-only had a dir beyond its read-only threshold."""
@@ -85,7 +64,7 @@ class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):
     def read_only_cause(self) -> ReadOnlyCause | None:
         """Why it is read-only, by its last reading; None if its disks or its threshold have not been read."""
         full_at = self.thresholds.read_only if self.thresholds is not None else None
-        if full_at is None or not self.dirs:
+        if full_at is None or not self.volumes:
             return None
         if self.is_full(full_at):
             return ReadOnlyCause.FULL
@@ -93,7 +72,7 @@ class BookieDiskState(Struct, array_like=True, frozen=True, gc=False):
 
     def is_full(self, share: float) -> bool:
         """Whether a dir of the last reading is used to this share or more."""
-        sizes = ((d.total_bytes, d.usable_bytes) for d in self.dirs if d.missing_ms is None and d.usable_bytes >= 0)
+        sizes = ((d.total_bytes, d.usable_bytes) for d in self.volumes if d.missing_ms is None and d.usable_bytes >= 0)
         # Rounded, because 1 - 0.05 is a little less than 0.95.
         return any(round(1 - usable_bytes / max(total_bytes, 1), 9) >= share for total_bytes, usable_bytes in sizes)
 
@@ -171,13 +150,6 @@ class GroupState(Struct, array_like=True, frozen=True):
     growths_before: tuple[GrowthBefore[DirKey], ...] = ()
 
 
-class ForgottenDir(Struct, array_like=True, frozen=True, order=True):
-    """A dir that limited its bookie when it left, and when it was forgotten."""
-
-    key: DirKey
-    at_ms: InstantMs
-
-
 class BookieDisksState(Struct, array_like=True, frozen=True):
     """The stored state of the policy for one cluster."""
 
@@ -185,37 +157,16 @@ class BookieDisksState(Struct, array_like=True, frozen=True):
     groups: tuple[GroupState, ...] = ()
     held: tuple[HeldAlert[DirKey], ...] = ()
     """The alerts about dirs whose condition holds, in order."""
-    forgotten: tuple[ForgottenDir, ...] = ()
+    forgotten: tuple[ForgottenVolume[DirKey], ...] = ()
     effect: EffectState = EffectState()
 
 
-# The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.
+# The bounds of a cluster's state, far above real fleets.
 
-BOUNDS = VolumeBounds(most_servers=MAX_BOOKIES, most_volumes=20_000, servers="bookies", volumes="ledger dirs")
-"""500 bookies with 40 ledger dirs each."""
 MOST_GROUPS = 1000
 """The most placement groups that are decided on, in addition to that of all bookies."""
 MOST_PLACED = 100_000
 """The most bookies of all placement groups together; each step ranks them."""
-
-
-def keep_within_bounds(
-    cluster: BookieDisksCluster, observations: Sequence[Observation]
-) -> tuple[list[Observation], dict[str, str]]:
-    """Return the observations to fold, in order, and by id the bound for which another one is refused."""
-    ordered = sort_observations(tuple(observations))
-    readings = [
-        ServerReading(seen.id, seen.reading.bookie, frozenset(each.dir for each in seen.reading.dirs))
-        for seen in ordered
-        if isinstance(seen.reading, BookieDisks) and seen.reading.bookie
-    ]
-    if not readings:
-        return ordered, {}
-    known = {bookie.bookie: bookie.dirs for bookie in cluster.bookies}
-    registered = cluster.registrations
-    members = frozenset((*registered.writable, *registered.read_only) if registered else ())
-    refused = find_excess(BOUNDS, known, members, readings)
-    return [seen for seen in ordered if seen.id not in refused], refused
 
 
 def keep_groups_within_bounds(
@@ -247,24 +198,12 @@ def _find_group_excess(cluster: BookieDisksCluster) -> str | None:
     return f"more than {MOST_PLACED} bookies of all placement groups together" if placed > MOST_PLACED else None
 
 
-# The facts of one bookie at one moment, and the placement groups: where readings of different kinds meet.
-#
-# No limit is applied here.
+# The placement groups: where readings of different kinds meet. No limit is applied here.
 
 ALL_BOOKIES = "default"
 """The name of the group of all bookies."""
 ALL_BOOKIES_BESIDE_DEFAULT = "*"
 """Its name where the cluster has a group of bookies with the usual one."""
-
-
-class BookieFacts(Struct, frozen=True, gc=False):
-    """One bookie and its dirs at one moment."""
-
-    state: BookieDiskState
-    freshness: Freshness
-    is_unread: bool
-    """Whether it has been known for `validity` without a good reading."""
-    dirs: tuple[VolumeFacts[DirKey], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,23 +219,6 @@ class PlacementGroup:
     count: int
     first: tuple[str, ...]
     """The number of its namespaces, and the first ten."""
-
-
-def facts(bookie: BookieDiskState, now_ms: int, validity_ms: int) -> BookieFacts:
-    """Return the facts of one bookie.
-
-    Args:
-        now_ms: the time of this step, in milliseconds since the epoch.
-    """
-    freshness = Freshness.NEVER_READ
-    if bookie.read_ms != NEVER:
-        freshness = judge_freshness(bookie.read_ms, None, now_ms, validity_ms)
-    is_overdue = max(bookie.read_ms, bookie.seen_ms) + validity_ms <= now_ms
-    dirs = (
-        find_facts((bookie.bookie, d.log_dir), bookie.read_id, d, d.missing_ms, bookie.seen_ms, now_ms, validity_ms)
-        for d in bookie.dirs
-    )
-    return BookieFacts(bookie, freshness, freshness is not Freshness.FRESH and is_overdue, tuple(dirs))
 
 
 def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:

@@ -16,7 +16,7 @@ from policies.alerts import Condition
 from policies.decisions import Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
-from policies.free_space.volumes import NEVER, Freshness, SpaceVerdict, VolumeFacts, VolumeState
+from policies.free_space.volumes import NEVER, Freshness, VolumeState, VolumeVerdict
 from policies.observations import Observation, Outcome, Reading, ReportResult
 from policies.units import ClosedEnum, InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
 
@@ -57,7 +57,7 @@ def explain_hold(things: str, raw_factor: float, settings: FreeSpaceSettings) ->
     return f"{things} would allow {render_factor(raw_factor)}, but a factor that changed is held for {held}"
 
 
-def explain_stale(name: str, volume: SpaceVerdict[Any], now_ms: int) -> str:
+def explain_stale(name: str, volume: VolumeVerdict, now_ms: int) -> str:
     """Write how a volume counts whose last reading is older than `validity`."""
     age = human_seconds((now_ms - volume.state.read_ms) / 1000)
     return f"{name}, last read {age} ago, counts as {render_factor(volume.factor)} until it is read"
@@ -98,7 +98,7 @@ def describe_measured(at_ms: int, now_ms: int) -> str:
     return f", as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else ""
 
 
-def describe_ahead(volume: SpaceVerdict[Any], now_ms: int) -> str:
+def describe_ahead(volume: VolumeVerdict, now_ms: int) -> str:
     """Write the free space by which a volume was judged, if that is not what it has."""
     ahead, rate = volume.ahead, describe_rate(volume.state, now_ms)
     if ahead is None:
@@ -150,7 +150,6 @@ def explain_application(
 
 HeldAlert: TypeAlias = tuple[str, Key]
 """(name, volume) of an alert whose condition holds."""
-AnyVolume: TypeAlias = VolumeFacts[Any]
 
 _STILL_SOON = 1.25
 """The alert of a volume that is full soon ends when it has a quarter more time than the setting."""
@@ -203,23 +202,23 @@ class SpaceAlertContext:
     held: set[HeldAlert[Any]] = field(default_factory=set)
     """The alerts about volumes whose condition holds in this step."""
 
-    def has_held(self, alert: str, volume: AnyVolume) -> bool:
+    def has_held(self, alert: str, volume: VolumeVerdict) -> bool:
         """Return whether the condition of this alert held at the last step."""
         return (alert, volume.key) in self.before
 
-    def describe_free(self, volume: AnyVolume) -> str:
+    def describe_free(self, volume: VolumeVerdict) -> str:
         """Name the volume and its free space."""
         name, free = self.names.name_volume(volume.key), human_bytes(volume.state.usable_bytes)
         return f"{name} of {self.cluster} {'has' if volume.departed_ms is None else 'had'} {free} free"
 
-    def make_condition(self, alert: str, severity: Severity, reason: str, volume: AnyVolume, summary: str) -> Condition:
+    def make_condition(
+        self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str
+    ) -> Condition:
         """Make the condition of an alert about a volume."""
         self.held.add((alert, volume.key))
         return self.names.make_condition(self.cluster, alert, severity, reason, volume.key, summary, volume.read_id)
 
-    def find_conditions(
-        self, volume: SpaceVerdict[Any], describe_growth: Callable[[], str] = str
-    ) -> Iterator[Condition]:
+    def find_conditions(self, volume: VolumeVerdict, describe_growth: Callable[[], str] = str) -> Iterator[Condition]:
         """Find the limits that a volume has reached, and whether it is full soon.
 
         Args:
@@ -238,7 +237,7 @@ class SpaceAlertContext:
             summary = f"{self.describe_free(volume)} and {trend}{describe_growth()}"
             yield self.make_condition(self.names.fills_soon, Severity.WARNING, "trend", volume, summary)
 
-    def describe_trend(self, volume: SpaceVerdict[Any]) -> str | None:
+    def describe_trend(self, volume: VolumeVerdict) -> str | None:
         """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
         has_held = self.has_held(self.names.fills_soon, volume)
         if volume.full_ms is None:  # it is silent or has failed, or else it does not fill
@@ -249,7 +248,7 @@ class SpaceAlertContext:
         rate = describe_rate(volume.state, self.now_ms)
         return f"is full in {human_seconds(seconds)} at its {rate}" if seconds < soon else None
 
-    def is_below(self, alert: str, volume: SpaceVerdict[Any], limit: Limit) -> bool:
+    def is_below(self, alert: str, volume: VolumeVerdict, limit: Limit) -> bool:
         """Return whether a fresh reading is at the limit, or an alert about it has not ended by the margin."""
         usable, total = volume.state.usable_bytes, volume.state.total_bytes
         if not limit.reached(usable, total, margin=self.settings.recovery_margin):
@@ -325,7 +324,7 @@ def follow_actuator(
 
 
 def follow_growth_before(
-    known: Iterable[GrowthBefore[Key]], limiting: Iterable[SpaceVerdict[Key]], *, is_slowed: bool
+    known: Iterable[GrowthBefore[Key]], limiting: Iterable[VolumeVerdict], *, is_slowed: bool
 ) -> tuple[GrowthBefore[Key], ...]:
     """Return the fastest growth of each limiting volume from before all limits were in force.
 
@@ -360,7 +359,7 @@ def describe_fastest(
 
 
 def follow_growth(
-    before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[SpaceVerdict[Key], float]], window_seconds: float
+    before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[VolumeVerdict, float]], window_seconds: float
 ) -> tuple[VolumeGrowth[Key], ...]:
     """Return the growth of limiting volumes while limits are in force.
 
@@ -377,13 +376,13 @@ def follow_growth(
     return tuple(_measure_growth(known.get(v.key), v, expected, window_seconds) for v, expected in ordered)
 
 
-def _is_shown(volume: SpaceVerdict[Key], before: VolumeGrowth[Key] | None) -> bool:
+def _is_shown(volume: VolumeVerdict, before: VolumeGrowth[Key] | None) -> bool:
     is_kept = volume.freshness is Freshness.STALE and before is not None and before.is_unexpected
     return is_kept or volume.freshness is Freshness.FRESH
 
 
 def _measure_growth(
-    before: VolumeGrowth[Key] | None, volume: SpaceVerdict[Key], expected: float, window_seconds: float
+    before: VolumeGrowth[Key] | None, volume: VolumeVerdict, expected: float, window_seconds: float
 ) -> VolumeGrowth[Key]:
     read_ms, free = volume.state.read_ms, volume.state.usable_bytes
     start = VolumeGrowth(volume.key, read_ms, free, most_bytes_per_second=expected)

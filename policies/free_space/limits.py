@@ -6,7 +6,7 @@ bytes of the volume. Source: the Strimzi proposal "cluster-wide volume usage quo
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -115,6 +115,9 @@ class ExpiredAction(StrEnum):
 class FreeSpaceSettings(PolicySettings):
     """Limits on free space, and how a factor follows them."""
 
+    ranks_by_share: ClassVar[bool] = False
+    """Whether the tightest of volumes with equal factors is the one with the least share free, not the fewest bytes."""
+
     hard: Limit | None = Field(default=None, description="At this limit producers should stop (factor 0.0).")
     soft: Limit | None = Field(default=None, description="From this limit on producers should slow down; above `hard`.")
     fallback_factor: Ratio = Field(default=1.0, description="The factor if the readings are too old.")
@@ -180,6 +183,11 @@ class FreeSpaceSettings(PolicySettings):
     def fallback(self) -> float:
         """The fallback factor in force: without a limit a cluster is observed, never throttled."""
         return self.fallback_factor if self.limited else 1.0
+
+    @property
+    def forgets_unread(self) -> bool:
+        """Whether a volume without a valid reading is forgotten, as the released plugin does."""
+        return False
 
     @property
     def history(self) -> timedelta:

@@ -1,15 +1,18 @@
 """The volumes of one server: the last good reading of each, with its trend, whatever the order of the readings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
+from math import inf
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from policies.free_space.gate import Key
-from policies.free_space.limits import FreeSpaceSettings, LimitHit, assess
+from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, assess
 from policies.free_space.trend import Rise, Samples, Trend, TrendLine, estimate_filling, follow_reading
+from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.units import InstantMs, millis_of
 
 NEVER = -1
@@ -99,19 +102,6 @@ def fold_volumes(
     return tuple(sorted(merged, key=lambda v: v.log_dir))
 
 
-def judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
-    """Return how much a reading is worth.
-
-    Args:
-        read_ms: the time of the last good one, or NEVER.
-        departed_ms: since when the thing is gone; None while it is there.
-    """
-    if departed_ms is not None:
-        return Freshness.DEPARTED
-    is_fresh = read_ms != NEVER and now_ms - read_ms < validity_ms
-    return Freshness.FRESH if is_fresh else Freshness.STALE
-
-
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     """Return how soon a freshly read volume is full; None if it is not known to fill."""
     if (rate := volume.fill_rate) is None:
@@ -135,60 +125,88 @@ def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int
     return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence, interval_ms)
 
 
-# The bounds of a cluster's state: what forged or broken readings can make it hold at most.
-#
-# Readings of servers that are members count only among members, so forged ones of other servers take no room from
-# them.
+# One server with its volumes.
 
-Server = TypeVar("Server", bound=Hashable)
+Name = TypeVar("Name", bound=Hashable)
+
+
+class ServerState(Struct, Generic[Name], array_like=True, frozen=True, gc=False):
+    """One server: `read_*` is its last good reading, `tried_*` the last attempt."""
+
+    name: Name
+    seen_ms: InstantMs
+    read_ms: InstantMs = NEVER
+    read_id: str = ""
+    tried_ms: InstantMs = NEVER
+    tried_id: str = ""
+    outcome: str = ""
+    left_ms: InstantMs | None = None
+    """When a reading of the members first lacked it."""
+    volumes: tuple[VolumeState, ...] = ()
+
+
+ServerT = TypeVar("ServerT", bound=ServerState[Any])
+
+
+def fold_server(known: ServerT, seen: Observation, outcome: Outcome, volumes: Iterable[ReportedVolume]) -> ServerT:
+    """Return a server after a reading of all its volumes. If it is new and good, `read_id` is that of the reading."""
+    at = (seen.at_ms, seen.id)
+    if seen.id in (known.read_id, known.tried_id):
+        return known
+    if at > (known.tried_ms, known.tried_id):
+        known = replace(known, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome.value)
+    if outcome is not Outcome.OK or at <= (known.read_ms, known.read_id):
+        return known
+    folded = fold_volumes(known.volumes, volumes, seen.at_ms)
+    return replace(known, read_ms=seen.at_ms, read_id=seen.id, volumes=folded)
 
 
 class VolumeBounds(NamedTuple):
-    """The most servers and volumes of one cluster, and the words for them in sentences."""
+    """The most servers and volumes that forged or broken readings can make a cluster's state hold, and their names."""
 
     most_servers: int
-    most_volumes: int
     servers: str
     volumes: str
+    most_volumes: int = 20_000
+    """Those of 500 servers with 40 each: far above real fleets."""
 
 
-class ServerReading(NamedTuple, Generic[Server]):
-    """The part of a reading that takes room: the volumes of one server."""
-
-    id: str
-    """The id of the observation."""
-    server: Server
-    volumes: frozenset[str]
-
-
-def find_excess(
+def keep_within_bounds(
     bounds: VolumeBounds,
-    known: Mapping[Server, Sequence[VolumeState]],
-    members: Set[Server],
-    readings: Iterable[ServerReading[Server]],
-) -> dict[str, str]:
-    """Return, by observation id, the bound for which a reading is refused.
+    servers: Iterable[ServerState[Name]],
+    members: Set[Name],
+    observations: Sequence[Observation],
+    find_volumes: Callable[[Reading], tuple[Name, Collection[ReportedVolume]] | None],
+) -> tuple[list[Observation], dict[str, str]]:
+    """Return the observations to fold, in order, and by id the bound for which another one is refused.
+
+    Readings of members count only among members, so forged ones of other servers take no room from them.
 
     Args:
-        known: the volumes of each server before the readings. A volume that a reading lacks stays for a while.
-        readings: in order.
+        servers: those known before the readings. A volume that a reading lacks stays for a while.
+        find_volumes: returns the server and volumes of a reading; None if it has none.
     """
+    ordered = sort_observations(tuple(observations))
+    readings = [(seen.id, *found) for seen in ordered if (found := find_volumes(seen.reading)) is not None]
+    if not readings:
+        return ordered, {}
+    known = {server.name: server.volumes for server in servers}
     counts = {server: len(volumes) for server, volumes in known.items()}
     totals = {True: sum(counts.get(server, 0) for server in members), False: sum(counts.values())}
     refused: dict[str, str] = {}
-    for reading in readings:
-        is_member, before = reading.server in members, counts.get(reading.server, 0)
-        kept = {volume.log_dir for volume in known.get(reading.server, ())}
-        after = max(before, len(reading.volumes | kept))
-        if reading.server not in counts and len(counts) >= bounds.most_servers + len(members):
-            refused[reading.id] = f"more than {bounds.most_servers} {bounds.servers}"
+    for id_, server, volumes in readings:
+        is_member, before = server in members, counts.get(server, 0)
+        kept = {volume.log_dir for volume in known.get(server, ())}
+        after = max(before, len(kept | {volume.log_dir for volume in volumes}))
+        if server not in counts and len(counts) >= bounds.most_servers + len(members):
+            refused[id_] = f"more than {bounds.most_servers} {bounds.servers}"
         elif after > before and totals[is_member] + after - before > bounds.most_volumes:
-            refused[reading.id] = f"more than {bounds.most_volumes} {bounds.volumes}"
+            refused[id_] = f"more than {bounds.most_volumes} {bounds.volumes}"
         else:
-            counts[reading.server] = after
+            counts[server] = after
             totals[False] += after - before
             totals[True] += (after - before) if is_member else 0
-    return refused
+    return [seen for seen in ordered if seen.id not in refused], refused
 
 
 # The free space of a volume that fills, after the dead time: when a stop could have its effect at the earliest.
@@ -222,15 +240,22 @@ def project(state: VolumeState, settings: FreeSpaceSettings) -> Projection | Non
     return Projection(max(0, int(state.usable_bytes - rate * seconds)), seconds)
 
 
-# One volume at one moment: its facts, and the factor that it allows. Every free-space policy judges volumes alike.
+# The verdict on one server and its volumes. Every free-space policy judges them alike.
+#
+# It is a pure function of the server's state, the settings and the volumes that stop writers. It changes by time alone
+# only at instants that are known beforehand.
+
+MOST_VOLUMES = 1000
+"""The most volumes that are kept of one server, departed ones included: as many as a reading may name."""
 
 
-class VolumeFacts(Struct, Generic[Key], frozen=True, gc=False):
-    """One volume at one moment. A struct and not a dataclass, because a large cluster has thousands."""
+class VolumeVerdict(Struct, frozen=True, gc=False):
+    """One volume at one moment, and the factor that it allows. A struct, because a large cluster has thousands."""
 
-    key: Key
+    key: Any
+    """(server, volume)"""
     read_id: str
-    """The id of its server's last good reading; empty if there is none."""
+    """The id of its server's last good reading, or else of the last attempt."""
     state: VolumeState
     freshness: Freshness
     departed_ms: int | None
@@ -240,114 +265,225 @@ class VolumeFacts(Struct, Generic[Key], frozen=True, gc=False):
     reading is not fresh."""
     overdue_ms: int | None
     """If it was never read: from when it counts as the fallback, `validity` after it was first reported."""
-
-
-class SpaceVerdict(VolumeFacts[Key], Generic[Key], frozen=True, gc=False):
-    """A volume that counts, and the factor that it allows."""
-
     hit: LimitHit
     factor: float
     """At most the fallback for a stale volume; the fallback for one that was never read."""
+    tightness: tuple[float, float, tuple[Any, str]]
+    """Sorts volumes: the lowest factor first, then the least space that is free; unknown ones last."""
     ahead: Projection | None = None
     """The free space by which it was judged, if that is not what it has."""
-
-    @property
-    def tightness(self) -> tuple[Any, ...]:
-        """Sorts volumes, the tightest first; each policy has its own order."""
-        raise NotImplementedError
 
     @property
     def judged_bytes(self) -> int:
         """The free space by which it was judged."""
         return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes
 
-    def is_within_margin(self, settings: FreeSpaceSettings) -> bool:
-        """Return whether it is not above the hard limit by the recovery margin; False for one that was never read."""
-        hard, margin = settings.hard, settings.recovery_margin
-        if hard is None or self.freshness is Freshness.NEVER_READ:
-            return False
-        return hard.reached(self.judged_bytes, self.state.total_bytes, margin=margin)
+    @property
+    def reason(self) -> str:
+        """Why it allows less than 1.0; each policy has a reason of the same name."""
+        if self.freshness in (Freshness.STALE, Freshness.NEVER_READ):
+            return "stale_volume"
+        return "departed_volume" if self.freshness is Freshness.DEPARTED else f"{self.hit.value}_limit"
+
+    def is_within(self, margin: float, *limits: Limit | None) -> bool:
+        """Return whether it is not above one of the limits by a margin; False for one that was never read."""
+        usable_bytes, total_bytes = self.judged_bytes, self.state.total_bytes
+        reached = (limit.reached(usable_bytes, total_bytes, margin=margin) for limit in limits if limit is not None)
+        return self.freshness is not Freshness.NEVER_READ and any(reached)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Return whether it has not been read for `validity`, or never since it was first reported."""
+        return self.freshness is Freshness.STALE or (self.overdue_ms is not None and self.overdue_ms <= now_ms)
+
+    def is_silent(self, now_ms: int, settings: FreeSpaceSettings) -> bool:
+        """Return whether it does not count (yet), since it has no valid reading.
+
+        Never read is not absent: a disk that failed before the start may be full. Once it departs, there is nothing to
+        remember of it.
+        """
+        if settings.forgets_unread and self.freshness in (Freshness.STALE, Freshness.NEVER_READ):
+            return True
+        return self.overdue_ms is not None and (self.departed_ms is not None or now_ms < self.overdue_ms)
 
 
-VerdictT = TypeVar("VerdictT", bound=SpaceVerdict[Any])
+order_by_tightness: Callable[[VolumeVerdict], tuple[Any, ...]] = attrgetter("tightness")
 
 
-def find_facts(
-    key: Key, read_id: str, state: VolumeState, departed_ms: int | None, seen_ms: int, now_ms: int, validity_ms: int
-) -> VolumeFacts[Key]:
-    """Return the facts of one volume.
+class ForgottenVolume(Struct, Generic[Key], array_like=True, frozen=True, order=True):
+    """A departed volume that limited its cluster, and when it was forgotten."""
+
+    key: Key
+    forgotten_ms: InstantMs
+    was_taken_out: bool = False
+    """Whether its server is there, and lists it no longer."""
+
+
+class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):
+    """One server at one moment, and the verdicts on its volumes."""
+
+    state: ServerT
+    freshness: Freshness
+    is_unread: bool
+    """Whether it has been a member for `validity` without a good reading."""
+    volumes: tuple[VolumeVerdict, ...]
+    """All of them, sorted by path."""
+    counting: tuple[VolumeVerdict, ...]
+    """Those that count, the tightest first."""
+    ended: tuple[ForgottenVolume[Any], ...]
+    """Departed volumes that limited the cluster until now."""
+    kept: ServerT | None
+    """The server's state without volumes that are forgotten; None if it left, and nothing of it counts."""
+    soonest_full: VolumeVerdict | None
+    """The volume that is full first."""
+    next_ms: int | None
+    """When time alone changes this verdict."""
+
+    @property
+    def tightest(self) -> VolumeVerdict | None:
+        """The volume with the lowest factor; None if none counts."""
+        return self.counting[0] if self.counting else None
+
+
+def judge_server(
+    state: ServerT,
+    settings: FreeSpaceSettings,
+    now_ms: int,
+    stopped_by: Collection[tuple[Any, str]] = (),
+    *,
+    departs: bool = False,
+    failed: Collection[str] = (),
+    more_due_ms: Sequence[int] = (),
+) -> ServerVerdict[ServerT]:
+    """Judge one server. Silence never opens a gate that a reading closed.
 
     Args:
-        read_id: the id of its server's last good reading, or else of the last attempt.
-        state: its last good reading.
-        departed_ms: when it left; None while it is there.
-        seen_ms: when its server was first seen, or seen again.
-        now_ms: the time of this step, in milliseconds since the epoch.
+        stopped_by: volumes that keep writers stopped. They limit the cluster, whatever their own factor is.
+        departs: whether a server that left goes on counting for a while, and one that was never read counts as a
+            volume without a name: its volumes are not known.
+        failed: the volumes that it reports as failed: they fill no more, and their last free space counts.
+        more_due_ms: when time alone changes something else about the server.
     """
-    if state.read_ms == NEVER:
-        overdue_ms = max(state.seen_ms, seen_ms) + validity_ms
-        return VolumeFacts(key, read_id, state, Freshness.NEVER_READ, departed_ms, None, overdue_ms)
-    freshness = judge_freshness(state.read_ms, departed_ms, now_ms, validity_ms)
-    rate, full_ms = state.fill_rate, None
-    if freshness is Freshness.FRESH and rate is not None:
-        full_ms = state.read_ms + 1000 * state.usable_bytes / rate
-    return VolumeFacts(key, read_id, state, freshness, departed_ms, full_ms, None)
+    validity_ms, left_ms = millis_of(settings.validity), state.left_ms if departs else None
+    is_unknown = departs and state.read_ms == NEVER and left_ms is None
+    states = (*state.volumes, VolumeState("", -1, -1, NEVER)) if is_unknown else state.volumes
+    volumes = tuple(_judge_volume(state, v, left_ms, now_ms, settings, has_failed=v.log_dir in failed) for v in states)
+    kept = {v.key for v in volumes if v.departed_ms is None}
+    counting: list[VolumeVerdict] = []
+    ended: list[ForgottenVolume[Any]] = []
+    for volume in volumes:
+        if volume.is_silent(now_ms, settings):
+            continue
+        if volume.departed_ms is None:
+            counting.append(volume)
+        elif volume.factor < 1.0 or volume.key in stopped_by:
+            if now_ms < volume.departed_ms + millis_of(settings.departed_hold):
+                counting.append(volume)
+            else:
+                ended.append(ForgottenVolume(volume.key, now_ms, volume.state.missing_ms is not None))
+    counting.sort(key=order_by_tightness)
+    departed = [v.key for v in counting if v.departed_ms is not None]
+    kept.update(departed)
+    if len(kept) > MOST_VOLUMES:
+        kept.difference_update(departed[MOST_VOLUMES - len(kept) :])
+        counting = [v for v in counting if v.key in kept]
+    freshness = _judge_freshness(state.read_ms, left_ms, now_ms, validity_ms)
+    is_silent = freshness in (Freshness.STALE, Freshness.NEVER_READ)
+    after = tuple(v for v in state.volumes if (state.name, v.log_dir) in kept)
+    due_ms = (state.read_ms + validity_ms, state.seen_ms + validity_ms, *more_due_ms)
+    return ServerVerdict(
+        state=state,
+        freshness=freshness,
+        is_unread=is_silent and max(state.read_ms, state.seen_ms) + validity_ms <= now_ms,
+        volumes=volumes,
+        counting=tuple(counting),
+        ended=tuple(ended),
+        kept=None
+        if left_ms is not None and not after
+        else state
+        if len(after) == len(state.volumes)
+        else replace(state, volumes=after),
+        soonest_full=min((v for v in counting if v.full_ms is not None), key=order_by_time, default=None),
+        next_ms=min(
+            (ms for ms in (*due_ms, *_list_expiries(volumes, counting, settings)) if ms > now_ms), default=None
+        ),
+    )
 
 
-def judge_volume(
-    kind: type[VerdictT], volume: VolumeFacts[Key], now_ms: int, settings: FreeSpaceSettings
-) -> VerdictT | None:
-    """Judge a volume by its free space. Silence never opens a gate that a reading closed.
+def order_by_time(volume: VolumeVerdict) -> tuple[float, tuple[Any, str]]:
+    """Sort volumes that fill: the one that is full first."""
+    return (volume.full_ms or 0.0, volume.key)
 
-    Never read is not absent: a disk that failed before the start may be full. Once it departs, there is nothing to
-    remember of it. A volume that left while it was stale goes on counting as a stale one.
 
-    Args:
-        kind: the policy's verdict.
+def _judge_freshness(read_ms: int, departed_ms: int | None, now_ms: int, validity_ms: int) -> Freshness:
+    if read_ms == NEVER:
+        return Freshness.NEVER_READ
+    if departed_ms is not None:
+        return Freshness.DEPARTED
+    return Freshness.FRESH if now_ms - read_ms < validity_ms else Freshness.STALE
 
-    Returns:
-        None for a volume that was never read and does not count (yet).
-    """
-    key, read_id, state, freshness = volume.key, volume.read_id, volume.state, volume.freshness
-    departed_ms, full_ms, overdue_ms = volume.departed_ms, volume.full_ms, volume.overdue_ms
-    if overdue_ms is not None:
-        if departed_ms is not None or now_ms < overdue_ms:
-            return None
-        return kind(key, read_id, state, freshness, None, None, overdue_ms, LimitHit.NONE, settings.fallback)
+
+def _judge_volume(
+    server: ServerState[Any],
+    state: VolumeState,
+    left_ms: int | None,
+    now_ms: int,
+    settings: FreeSpaceSettings,
+    *,
+    has_failed: bool,
+) -> VolumeVerdict:
+    """Judge a volume by its free space. One that left while it was stale goes on counting as a stale one."""
+    validity_ms, key, read_id = (
+        millis_of(settings.validity),
+        (server.name, state.log_dir),
+        server.read_id or server.tried_id,
+    )
+    departed_ms = min((ms for ms in (left_ms, state.missing_ms) if ms is not None), default=None)
+    freshness = _judge_freshness(state.read_ms, departed_ms, now_ms, validity_ms)
+    if freshness is Freshness.NEVER_READ:
+        overdue_ms, tightness = max(state.seen_ms, server.seen_ms) + validity_ms, (settings.fallback, inf, key)
+        return VolumeVerdict(
+            key, read_id, state, freshness, departed_ms, None, overdue_ms, LimitHit.NONE, settings.fallback, tightness
+        )
     ahead = project(state, settings)
     usable_bytes = ahead.usable_bytes if ahead else state.usable_bytes
     hit, factor = assess(usable_bytes, state.total_bytes, settings.hard, settings.soft)
-    left_stale = departed_ms is not None and departed_ms >= state.read_ms + millis_of(settings.validity)
-    if freshness is Freshness.STALE or left_stale:
+    if freshness is Freshness.STALE or (departed_ms is not None and departed_ms >= state.read_ms + validity_ms):
         factor = min(settings.fallback, factor)
-    return kind(key, read_id, state, freshness, departed_ms, full_ms, None, hit, factor, ahead)
+    full_ms = None
+    if freshness is Freshness.FRESH and (rate := state.fill_rate) is not None and not has_failed:
+        full_ms = state.read_ms + 1000 * state.usable_bytes / rate
+    free = state.usable_bytes / max(state.total_bytes, 1) if settings.ranks_by_share else state.usable_bytes
+    return VolumeVerdict(
+        key, read_id, state, freshness, departed_ms, full_ms, None, hit, factor, (factor, free, key), ahead
+    )
 
 
-def is_overdue(volume: VolumeFacts[Any], now_ms: int) -> bool:
-    """Return whether a volume has not been read for `validity`, or never since it was first reported."""
-    return volume.freshness is Freshness.STALE or (volume.overdue_ms is not None and volume.overdue_ms <= now_ms)
-
-
-def hold_ends_ms(departed_ms: int, settings: FreeSpaceSettings) -> int:
-    """Return until when a departed volume counts, if it limited its cluster."""
-    return departed_ms + millis_of(settings.departed_hold)
-
-
-def find_expiries(
-    volumes: Iterable[VolumeFacts[Key]], counting: Iterable[SpaceVerdict[Key]], settings: FreeSpaceSettings
+def _list_expiries(
+    volumes: Iterable[VolumeVerdict], counting: Iterable[VolumeVerdict], settings: FreeSpaceSettings
 ) -> Iterator[int]:
-    """Find each instant at which time alone changes the verdict on a volume; some may have passed.
-
-    Args:
-        volumes: all volumes of a server.
-        counting: those that count.
-    """
+    """List each instant at which time alone changes the verdict on a volume; some may have passed."""
     validity_ms, soon_ms = millis_of(settings.validity), millis_of(settings.time_to_full_alert)
     yield from (volume.overdue_ms for volume in volumes if volume.overdue_ms is not None)
     for volume in counting:
         if volume.departed_ms is not None:
-            yield hold_ends_ms(volume.departed_ms, settings)
+            yield volume.departed_ms + millis_of(settings.departed_hold)
         elif volume.freshness is Freshness.FRESH:
             yield volume.state.read_ms + validity_ms
         if volume.full_ms is not None:
             yield int(volume.full_ms) - soon_ms + 1
+
+
+def update_forgotten(
+    before: Sequence[ForgottenVolume[Key]],
+    ended: Sequence[ForgottenVolume[Key]],
+    servers: Mapping[Any, ServerVerdict[Any]],
+    settings: FreeSpaceSettings,
+    now_ms: int,
+) -> tuple[ForgottenVolume[Key], ...]:
+    """Return the volumes to be named as forgotten: for as long after their end as they were held before it."""
+    if not before and not ended:
+        return ()
+    hold_ms = millis_of(settings.departed_hold)
+    there = {volume.key for each in before if each.key[0] in servers for volume in servers[each.key[0]].volumes}
+    kept = (each for each in before if now_ms < each.forgotten_ms + hold_ms and each.key not in there)
+    return tuple(sorted((*kept, *(ended if hold_ms else ()))))

@@ -21,7 +21,7 @@ from policies.free_space.alerts import (
     follow_growth,
 )
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, VolumeFacts, VolumeState, is_overdue
+from policies.free_space.volumes import Freshness, VolumeState, VolumeVerdict
 from policies.observations import name_failure
 from policies.policy import AlertKind
 from policies.throttle.quota_entities import forget_command
@@ -49,7 +49,6 @@ from policies.units import (
 )
 
 if TYPE_CHECKING:  # commands that list the alerts judge nothing
-    from policies.throttle.facts import BrokerFacts, VolumeVerdict
     from policies.throttle.judge import BrokerVerdict, ClusterVerdict
 
 # The alerts of the throttle policy, each with its runbook.
@@ -236,11 +235,11 @@ def find_conditions(
     return found, tuple(sorted(context.held))
 
 
-def _find_broker_conditions(context: SpaceAlertContext, verdict: "BrokerVerdict") -> Iterator[Condition]:
+def _find_broker_conditions(context: SpaceAlertContext, broker: "BrokerVerdict") -> Iterator[Condition]:
     """Find the alert conditions of one broker and its volumes."""
-    broker, cluster, settings = verdict.facts, context.cluster, context.settings
-    state, validity_ms = broker.state, millis_of(settings.validity)
-    for volume in verdict.volumes:
+    state, cluster, settings = broker.state, context.cluster, context.settings
+    validity_ms = millis_of(settings.validity)
+    for volume in broker.counting:
         if volume.freshness is Freshness.NEVER_READ:
             continue
         growth = partial(_end_with_growth, state, volume.state, context.now_ms, validity_ms)
@@ -251,12 +250,12 @@ def _find_broker_conditions(context: SpaceAlertContext, verdict: "BrokerVerdict"
         why = name_failure(state.outcome)
         yield Condition(
             alert=UNREAD,
-            subject=f"{cluster}/{state.broker}",
+            subject=f"{cluster}/{state.name}",
             severity=Severity.WARNING,
             reason=why,
-            summary=f"log dirs of broker {state.broker} of {cluster} are unread for "
+            summary=f"log dirs of broker {state.name} of {cluster} are unread for "
             f"{format_duration(settings.validity)} ({why})",
-            labels={"cluster": cluster, "broker": str(state.broker)},
+            labels={"cluster": cluster, "broker": str(state.name)},
             evidence=(state.tried_id,) if state.tried_id else (),
         )
 
@@ -293,7 +292,7 @@ def _find_cluster_conditions(cluster: str, verdict: "ClusterVerdict") -> Iterato
         )
 
 
-def _find_limits_cross(context: SpaceAlertContext, volume: "VolumeVerdict") -> Iterator[Condition]:
+def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
     hard, soft = context.settings.hard, context.settings.soft
     if hard is None or soft is None:
         return
@@ -306,30 +305,30 @@ def _find_limits_cross(context: SpaceAlertContext, volume: "VolumeVerdict") -> I
         yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
 
 
-def _find_unreadable(context: SpaceAlertContext, broker: "BrokerFacts") -> Iterator[Condition]:
+def _find_unreadable(context: SpaceAlertContext, broker: "BrokerVerdict") -> Iterator[Condition]:
     """Find the log dirs that their broker reports as failed, and those that it has not read for `validity`.
 
     With the preset `strimzi`, too: there they are watched, though they no longer count.
     """
     state = broker.state
-    name = f"broker {state.broker} of {context.cluster}"
+    name = f"broker {state.name} of {context.cluster}"
     volumes = {volume.key[1]: volume for volume in broker.volumes if volume.departed_ms is None}
     if state.left_ms is None:
         for log_dir, error in state.errors:
             known = _describe_last_read(volumes.get(log_dir))
-            summary, key = f"{name} reports its log dir {log_dir} as failed ({error}){known}", (state.broker, log_dir)
+            summary, key = f"{name} reports its log dir {log_dir} as failed ({error}){known}", (state.name, log_dir)
             yield _NAMES.make_condition(
                 context.cluster, OFFLINE, Severity.CRITICAL, "offline", key, summary, state.read_id
             )
     if broker.freshness is Freshness.FRESH:
         for log_dir, volume in volumes.items():
-            if is_overdue(volume, context.now_ms) and state.find_error(log_dir) is None:
+            if volume.is_overdue(context.now_ms) and state.find_error(log_dir) is None:
                 unread_for = format_duration(context.settings.validity)
                 summary = f"{name} answers, but cannot read {log_dir} for {unread_for}"
                 yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
 
 
-def _describe_last_read(volume: VolumeFacts[VolumeKey] | None) -> str:
+def _describe_last_read(volume: VolumeVerdict | None) -> str:
     if volume is None or volume.freshness is Freshness.NEVER_READ:
         return ""
     free, read_at = human_bytes(volume.state.usable_bytes), format_second(from_millis(volume.state.read_ms))
@@ -353,7 +352,7 @@ def follow_volumes(
     before: Iterable[VolumeGrowth[VolumeKey]],
     growths_before: Iterable[GrowthBefore[VolumeKey]],
     quotas: QuotaState | None,
-    limiting: Mapping[VolumeKey, "VolumeVerdict"],
+    limiting: Mapping[VolumeKey, VolumeVerdict],
     find_usage: FindUsage,
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
@@ -366,7 +365,7 @@ def follow_volumes(
     entities = quotas.set_count if quotas.factor == 0.0 else 1
     least = _TOLERATED * quotas.let_through_bytes_per_second / entities
 
-    def expect(volume: "VolumeVerdict") -> float:
+    def expect(volume: VolumeVerdict) -> float:
         growth, usage, most = known.get(volume.key), find_usage(volume.key), HALF * usual.get(volume.key, inf)
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery

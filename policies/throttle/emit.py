@@ -21,7 +21,7 @@ from policies.free_space.alerts import (
 )
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import want_factor
-from policies.free_space.volumes import Freshness, hold_ends_ms, seconds_left
+from policies.free_space.volumes import Freshness, VolumeVerdict, order_by_tightness, seconds_left
 from policies.throttle.decisions import (
     FilledBy,
     FreshnessCounts,
@@ -31,8 +31,7 @@ from policies.throttle.decisions import (
     ThrottleReason,
     VolumeCounts,
 )
-from policies.throttle.facts import VolumeVerdict
-from policies.throttle.judge import BrokerVerdicts, ClusterVerdict, order_by_tightness
+from policies.throttle.judge import BrokerVerdicts, ClusterVerdict
 from policies.throttle.state import describe_departure, describe_filling, list_usage, name_volume
 from policies.units import format_instant, format_second, from_millis, human_bytes, human_seconds, millis_of
 
@@ -50,7 +49,7 @@ def explain(verdict: ClusterVerdict, cluster: str, answers: Iterable[str] = ()) 
     factor, settings = verdict.move.gate.factor, verdict.brokers.settings
     about = verdict.decisive or verdict.brokers.fullest()
     reason = _explain_reason(verdict, about)
-    if verdict.move.hold is None and factor != verdict.raw.factor:
+    if verdict.move.hold is None and factor != verdict.raw_factor:
         reason += ", which is too small a change to follow"
     details = (*_explain_details(verdict, about), *_explain_failure(verdict, about))
     if (other_id := verdict.brokers.known.other_id) is not None:
@@ -74,7 +73,7 @@ def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
         which = "" if named == full.key else f"{name_volume(full.key)} is "
         yield f"{which}full in {human_seconds(seconds)} at the {describe_rate(full.state, brokers.now_ms)}"
     if (filling := verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)) is not None:
-        broker, validity_ms = brokers.brokers[filling.key[0]].facts.state, millis_of(brokers.settings.validity)
+        broker, validity_ms = brokers.brokers[filling.key[0]].state, millis_of(brokers.settings.validity)
         if growth := describe_filling(broker, filling.state, brokers.now_ms, validity_ms):
             yield growth if named == filling.key else f"{name_volume(filling.key)} is {growth}"
     if limiting is not None and brokers.is_cordoned(limiting.key):
@@ -87,12 +86,12 @@ def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
     broker = verdict.brokers.brokers.get(about.key[0]) if about is not None else None
     if about is None or broker is None or about.departed_ms is not None:
         return
-    if (error := broker.facts.state.find_error(about.key[1])) is not None:
+    if (error := broker.state.find_error(about.key[1])) is not None:
         yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
 
 
 def _explain_reason(verdict: ClusterVerdict, about: VolumeVerdict | None) -> str:
-    settings, raw_factor = verdict.brokers.settings, verdict.raw.factor
+    settings, raw_factor = verdict.brokers.settings, verdict.raw_factor
     match verdict.reason:
         case ThrottleReason.INITIAL:
             return f"no volume has been read yet, so the starting factor {render_factor(raw_factor)} applies"
@@ -137,7 +136,7 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
         return explain_stale(where, decisive, now_ms)
     if decisive.freshness is Freshness.DEPARTED:
         how = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
-        ends = format_second(from_millis(hold_ends_ms(decisive.departed_ms or 0, settings)))
+        ends = format_second(from_millis(decisive.departed_ms or 0) + settings.departed_hold)
         return f"{how}, and goes on counting as {counts} until {ends}"
     if verdict.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
@@ -163,6 +162,8 @@ def _make_decision(verdict: ClusterVerdict, answers: Mapping[str, str], header: 
         volume, seconds = verdict.soonest_full
         confidence = round(volume.state.fill_confidence or 0.0, 2)
         full = SoonestFull(broker=volume.key[0], log_dir=volume.key[1], seconds=seconds, confidence=confidence)
+    counted = Counter(broker.freshness for broker in brokers.brokers.values())
+    counted[Freshness.STALE] += counted[Freshness.NEVER_READ]
     filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
     return ThrottleFactor(
         **header,
@@ -173,10 +174,10 @@ def _make_decision(verdict: ClusterVerdict, answers: Mapping[str, str], header: 
         numbers=_collect_numbers(verdict) | list_usage(filled_by),
         factor=verdict.move.gate.factor,
         previous_factor=verdict.previous_factor,
-        raw_factor=verdict.raw.factor,
+        raw_factor=verdict.raw_factor,
         limiting=_describe_limiting(verdict.decisive, brokers) if verdict.decisive else None,
         volumes=VolumeCounts(**_count(volumes), never_read=volumes[Freshness.NEVER_READ]),
-        brokers=FreshnessCounts(**_count(Counter(broker.facts.freshness for broker in brokers.brokers.values()))),
+        brokers=FreshnessCounts(**_count(counted)),
         seconds_to_full=full.seconds if full else None,
         soonest_full=full,
         filled_by=filled_by,
@@ -200,7 +201,7 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
     first = [verdict.decisive] if verdict.decisive else []
     ids = [v.read_id for v in (*first, *sorted(brokers.limiting, key=order_by_tightness))]
     if not ids:
-        newest_first = sorted(brokers.known.brokers, key=lambda b: (-b.tried_ms, b.broker))
+        newest_first = sorted(brokers.known.brokers, key=lambda b: (-b.tried_ms, b.name))
         ids = [b.tried_id for b in newest_first[:EVIDENCE_LIMIT]]
     return unique_ids(*ids)[:EVIDENCE_LIMIT]
 
@@ -236,7 +237,7 @@ def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
     """Collect the limits, and the volumes nearest to them, for the audit topic."""
     brokers = verdict.brokers
     return {
-        "raw_factor": verdict.raw.factor,
+        "raw_factor": verdict.raw_factor,
         "hard": as_settings(brokers.settings.hard),
         "soft": as_settings(brokers.settings.soft),
         "volumes": [_describe_volume(v, brokers.now_ms) for v in islice(brokers.tightest_first(), EVIDENCE_LIMIT)],

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from msgspec.structs import replace
 from pydantic import Field
 
-from policies.free_space.volumes import fold_volumes
+from policies.free_space.volumes import fold_server
 from policies.observations import LONGEST_DETAIL, LONGEST_NAME, Observation, Outcome, Reading, sort_observations
 from policies.throttle.readings import KafkaCluster, KafkaReading, LogDirs, ReplicaSizes
 from policies.throttle.state import (
@@ -86,7 +86,7 @@ def _describe_forgetting(command: ForgetCommand, before: KafkaClusterState, afte
 
 
 def _list_volumes(state: KafkaClusterState) -> set[VolumeKey]:
-    return {(broker.broker, volume.log_dir) for broker in state.brokers for volume in broker.volumes}
+    return {(broker.name, volume.log_dir) for broker in state.brokers for volume in broker.volumes}
 
 
 _LONGEST_ERROR = 200
@@ -95,7 +95,7 @@ _LONGEST_ERROR = 200
 def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> KafkaClusterState:
     """Return the cluster after some readings; readings older than the last one change nothing."""
     cluster, own = _select_own(cluster, sort_observations(tuple(observations)))
-    brokers = {b.broker: b for b in cluster.brokers}
+    brokers = {b.name: b for b in cluster.brokers}
     membership, ever_read = cluster.membership, cluster.ever_read
     for seen in own:
         match seen.reading:
@@ -149,25 +149,18 @@ def _update_departure(broker: BrokerState, membership: BrokerMembership | None) 
     """Set when a broker left: a membership as new as its last good reading lacks it."""
     if membership is None:
         return broker if broker.left_ms is None else replace(broker, left_ms=None)
-    if membership.has(broker.broker) or broker.read_ms > membership.at_ms:
+    if membership.has(broker.name) or broker.read_ms > membership.at_ms:
         # A broker that is back gets the full validity again, because it could not be read in between.
         return broker if broker.left_ms is None else replace(broker, left_ms=None, seen_ms=membership.at_ms)
     return broker if broker.left_ms is not None else replace(broker, left_ms=membership.at_ms)
 
 
 def _fold_log_dirs(known: BrokerState, seen: Observation, reading: LogDirs) -> BrokerState:
-    at = (seen.at_ms, seen.id)
-    if seen.id in (known.read_id, known.tried_id):
-        return known
-    if at > (known.tried_ms, known.tried_id):
-        known = replace(known, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
-    if reading.outcome is not Outcome.OK or at <= (known.read_ms, known.read_id):
-        return known
+    after = fold_server(known, seen, reading.outcome, reading.volumes)
+    if after is known or after.read_id != seen.id:
+        return after
     return replace(
-        known,
-        read_ms=seen.at_ms,
-        read_id=seen.id,
-        volumes=fold_volumes(known.volumes, reading.volumes, seen.at_ms),
+        after,
         cordoned=tuple(sorted({volume.log_dir for volume in reading.volumes if volume.cordoned})),
         errors=tuple(sorted({v.log_dir: v.error[:_LONGEST_ERROR] for v in reading.volumes if v.error}.items())),
     )

@@ -10,16 +10,21 @@ from weakref import ref
 
 from policies.book import Step
 from policies.free_space.alerts import follow_actuator, follow_growth_before
-from policies.observations import Observation
+from policies.free_space.volumes import VolumeBounds, keep_within_bounds
+from policies.observations import Observation, Reading
 from policies.throttle import NAME
 from policies.throttle.alerts import find_conditions, find_effect_conditions, follow_volumes, is_in_force
 from policies.throttle.emit import want
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
+from policies.throttle.readings import LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import ThrottleState, keep_within_bounds
+from policies.throttle.state import ThrottleState
 from policies.units import millis_of, to_millis
+
+BOUNDS = VolumeBounds(most_servers=10_000, servers="brokers", volumes="log dirs")
+"""A membership names at most 10,000 brokers."""
 
 
 class ThrottlePolicy:
@@ -40,7 +45,8 @@ class ThrottlePolicy:
     ) -> Step[ThrottleState]:
         """Fold the observations, judge brokers and cluster, and state the factor and the conditions that hold now."""
         before = state or ThrottleState(to_millis(now))
-        kept, refused = keep_within_bounds(before.cluster, observations)
+        members = frozenset(before.cluster.membership.brokers if before.cluster.membership else ())
+        kept, refused = keep_within_bounds(BOUNDS, before.cluster.brokers, members, observations, _find_volumes)
         known, known_before = fold(before.cluster, kept), before.cluster
         if known_before.cluster_id not in (None, known.cluster_id):  # adopted: nothing is known of the one before
             before = ThrottleState(to_millis(now))
@@ -87,6 +93,10 @@ class ThrottlePolicy:
     def _forget(self, _: object) -> None:
         # The verdicts refer to the decoded brokers: kept longer than the state, they would defeat its cache's limit.
         self._verdicts = {}
+
+
+def _find_volumes(reading: Reading) -> tuple[int, Sequence[VolumeReading]] | None:
+    return (reading.broker, reading.volumes) if isinstance(reading, LogDirs) else None
 
 
 def _due_ms(verdict: ClusterVerdict, after: ThrottleState) -> Iterator[int]:

@@ -14,9 +14,8 @@ from msgspec import Struct
 from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth, describe_measured
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
-from policies.free_space.volumes import NEVER, ServerReading, VolumeBounds, VolumeState, find_excess, seconds_left
-from policies.observations import Observation, sort_observations
-from policies.throttle.readings import LogDirs, TopicUsage, VolumeUsage
+from policies.free_space.volumes import ForgottenVolume, ServerState, VolumeState, seconds_left
+from policies.throttle.readings import TopicUsage, VolumeUsage
 from policies.units import InstantMs, human_bytes, human_rate
 
 VolumeKey = tuple[int, str]
@@ -46,19 +45,9 @@ class BrokerUsage(Struct, array_like=True, frozen=True, gc=False):
     """(log dir, its `VolumeUsage` as JSON)"""
 
 
-class BrokerState(Struct, array_like=True, frozen=True, gc=False):
-    """One broker: `read_*` is its last good reading, `tried_*` the last attempt."""
+class BrokerState(ServerState[int], array_like=True, frozen=True, gc=False):
+    """One broker."""
 
-    broker: int
-    seen_ms: InstantMs
-    read_ms: InstantMs = NEVER
-    read_id: str = ""
-    tried_ms: InstantMs = NEVER
-    tried_id: str = ""
-    outcome: str = ""
-    left_ms: InstantMs | None = None
-    """When a membership first lacked it."""
-    volumes: tuple[VolumeState, ...] = ()
     usage: BrokerUsage | None = None
     cordoned: tuple[str, ...] = ()
     """The log dirs on which it places no new partitions (KIP-1066), by its last good reading; in order."""
@@ -96,21 +85,6 @@ class KafkaClusterState(Struct, array_like=True, frozen=True):
     """The id of another cluster that answers at the address now; its readings do not count until it is adopted."""
 
 
-class ForgottenVolume(Struct, array_like=True, frozen=True, order=True):
-    """A departed volume that limited the cluster, and when it was forgotten."""
-
-    broker: int
-    log_dir: str
-    forgotten_ms: InstantMs
-    was_taken_out: bool = False
-    """Whether its broker is there, and lists it no longer."""
-
-    @property
-    def key(self) -> VolumeKey:
-        """The volume, as in the rest of the state."""
-        return (self.broker, self.log_dir)
-
-
 class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The stored state of the policy for one cluster."""
 
@@ -122,34 +96,10 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     """The volume that decided, among others with the same factor."""
     held: tuple[HeldAlert[VolumeKey], ...] = ()
     """The alerts about volumes whose condition holds, in order."""
-    forgotten: tuple[ForgottenVolume, ...] = ()
+    forgotten: tuple[ForgottenVolume[VolumeKey], ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
     growths_before: tuple[GrowthBefore[VolumeKey], ...] = ()
-
-
-# The bounds of a cluster's state, far above real fleets. Rules: `policies.free_space.volumes`.
-
-BOUNDS = VolumeBounds(most_servers=10_000, most_volumes=20_000, servers="brokers", volumes="log dirs")
-"""A membership names at most 10,000 brokers. 20,000 log dirs are those of 500 brokers with 40 each."""
-
-
-def keep_within_bounds(
-    cluster: KafkaClusterState, observations: Sequence[Observation]
-) -> tuple[list[Observation], dict[str, str]]:
-    """Return the observations to fold, in order, and by id the bound for which another one is refused."""
-    ordered = sort_observations(tuple(observations))
-    readings = [
-        ServerReading(seen.id, seen.reading.broker, frozenset(volume.log_dir for volume in seen.reading.volumes))
-        for seen in ordered
-        if isinstance(seen.reading, LogDirs)
-    ]
-    if not readings:
-        return ordered, {}
-    known = {broker.broker: broker.volumes for broker in cluster.brokers}
-    members = frozenset(cluster.membership.brokers if cluster.membership else ())
-    refused = find_excess(BOUNDS, known, members, readings)
-    return [seen for seen in ordered if seen.id not in refused], refused
 
 
 # Which topics fill a volume (rule 6): from the replica sizes of a broker at two moments.

@@ -13,7 +13,7 @@ from policies.book import Step
 from policies.decisions import Alert
 from policies.observations import Observation
 from policies.registry import POLICIES
-from policies.throttle import state
+from policies.throttle import policy
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from streaming import host, intake, operator
@@ -63,7 +63,7 @@ def step(observations: Sequence[Observation], seconds: float = 60) -> SteppedApa
 
 def brokers_known(stepped: SteppedApart) -> list[int]:
     state = STATE_CACHE.decode(POLICIES["throttle"], CLUSTER, decode(encode(stepped.result.key_state)))
-    return [broker.broker for broker in state.cluster.brokers]
+    return [broker.name for broker in state.cluster.brokers]
 
 
 def alerts(stepped: SteppedApart) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def flood(transitions: Transitions, count: int, dirs: int) -> list[Any]:
 
 
 def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_volumes=50))
+    monkeypatch.setattr(policy, "BOUNDS", policy.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
     operator = transitions.take(2, *flood(transitions, 8, 10))
     assert set(reasons(operator)) == {"too-many"}
@@ -134,7 +134,7 @@ def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monk
 
 
 def test_forged_brokers_take_no_room_from_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "BOUNDS", state.BOUNDS._replace(most_volumes=50))
+    monkeypatch.setattr(policy, "BOUNDS", policy.BOUNDS._replace(most_volumes=50))
     transitions = Transitions(HOST)
     transitions.take(0, transitions.record(members(0, 1, 2, 3), appended=0))
     transitions.take(2, *flood(transitions, 8, 10))

@@ -180,7 +180,7 @@ def test_a_partition_that_comes_back_is_stepped_from_what_another_process_stored
 
 def brokers_of(query: Query) -> list[int]:
     known = msgspec.msgpack.decode(query.key_state.state, type=ThrottleState)
-    return [broker.broker for broker in known.cluster.brokers]
+    return [broker.name for broker in known.cluster.brokers]
 
 
 # Bad records

@@ -11,7 +11,8 @@ import pytest
 
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
-from policies.throttle.facts import BrokerFacts, judge_volumes
+from policies.throttle.judge import judge_broker
+from policies.throttle.state import BrokerState
 from streaming import host as hosting
 from streaming import worker_memory
 from streaming.host import PolicyHost
@@ -134,11 +135,11 @@ def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readi
     here, elsewhere = ((PolicyHost({"throttle": SETTINGS}), StateCache()) for _ in range(2))
     judged: list[int] = []
 
-    def record(facts: BrokerFacts, *rest: Any) -> Any:
-        judged.append(facts.state.broker)
-        return judge_volumes(facts, *rest)
+    def record(settings: ThrottleSettings, state: BrokerState, *rest: Any) -> Any:
+        judged.append(state.name)
+        return judge_broker(settings, state, *rest)
 
-    monkeypatch.setattr("policies.throttle.judge.judge_volumes", record)
+    monkeypatch.setattr("policies.throttle.judge.judge_broker", record)
 
     def step(process: tuple[PolicyHost, StateCache], before: KeyState | None, second: int, *numbers: int) -> KeyState:
         monkeypatch.setattr(hosting, "STATE_CACHE", process[1])

@@ -3,23 +3,23 @@
 import pytest
 
 from policies.book import Published
-from policies.bookie_disks import state
+from policies.bookie_disks import policy, state
 from policies.bookie_disks.state import BookieDisksState
 from tests.policies.bookie_disks.scenario import Run, disks, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
 from tests.policies.virtual_run import at
 
-FEW = state.BOUNDS._replace(most_servers=3, most_volumes=5)
+FEW = policy.BOUNDS._replace(most_servers=3, most_volumes=5)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(state, "BOUNDS", FEW)
+    monkeypatch.setattr(policy, "BOUNDS", FEW)
     return Run(settings(hard={"available_bytes_below": "5GB"}))
 
 
 def bookies_of(step: Published[BookieDisksState]) -> list[str]:
-    return [bookie.bookie for bookie in step.state.cluster.bookies]
+    return [bookie.name for bookie in step.state.cluster.bookies]
 
 
 def test_bookies_and_dirs_beyond_the_bounds_are_refused_each_by_name(run: Run) -> None:

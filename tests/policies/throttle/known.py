@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from policies.free_space.volumes import VolumeVerdict
 from policies.observations import Observation, Outcome
-from policies.throttle.facts import VolumeVerdict
 from policies.throttle.fold import fold
 from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.settings import ThrottleSettings

@@ -43,7 +43,7 @@ def test_what_was_seen_before_changes_nothing_when_it_comes_again(
 @given(batches)
 def test_brokers_and_volumes_are_sorted(batch: list[Observation]) -> None:
     known = folded(batch)
-    assert [b.broker for b in known.brokers] == sorted({b.broker for b in known.brokers})
+    assert [b.name for b in known.brokers] == sorted({b.name for b in known.brokers})
     for broker in known.brokers:
         assert [v.log_dir for v in broker.volumes] == sorted({v.log_dir for v in broker.volumes})
 

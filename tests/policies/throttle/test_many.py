@@ -3,7 +3,7 @@
 from collections import Counter
 
 from policies.decisions import Alert
-from policies.throttle.judge import MOST_VOLUMES
+from policies.free_space.volumes import MOST_VOLUMES
 from tests.calls import count_calls
 from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, throttle
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from policies.book import Published
 from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
-from policies.free_space.volumes import Freshness
+from policies.free_space.volumes import Freshness, VolumeVerdict
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
-from policies.throttle.facts import VolumeVerdict
 from policies.throttle.judge import judge_brokers
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.settings import ThrottleSettings
@@ -322,7 +321,7 @@ def test_what_fails_to_be_read_grants_nothing(course: list[Batch], block: dict[s
     quiet, loud = run_of(course, throttle(block)), run_of(course, throttle(block))
     assert quiet.state is not None
     last = int((quiet.steps[-1][0] - at(0)).total_seconds())
-    brokers = [b.broker for b in quiet.state.cluster.brokers if b.left_ms is None]
+    brokers = [b.name for b in quiet.state.cluster.brokers if b.left_ms is None]
     for seconds in range(last + 100, last + 1000, 100):
         loud.see(*(failed(seconds, b) for b in brokers), seconds=seconds)
         quiet.until(seconds)

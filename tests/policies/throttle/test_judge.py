@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from policies.free_space.volumes import Freshness, VolumeState, seconds_left
 from policies.observations import Observation
 from policies.throttle.judge import judge_brokers
 from policies.units import to_millis
@@ -46,7 +47,7 @@ def test_a_departed_volume_does_not_go_stale() -> None:
 
 def test_of_a_broker_that_left_with_nothing_to_remember_nothing_is_kept() -> None:
     known = folded([log_dirs(0, 1, 50 * GB), log_dirs(0, 2, 50 * GB)], [members(20, 2)])
-    assert [b.broker for b in judged_at(known, 20).known.brokers] == [2]
+    assert [b.name for b in judged_at(known, 20).known.brokers] == [2]
 
 
 def test_strimzi_forgets_a_volume_unseen_for_validity() -> None:
@@ -76,3 +77,26 @@ def test_a_verdict_that_is_taken_over_is_the_one_that_would_be_made(
         replace(b, judged_ms=0) for b in alone.brokers.values()
     ]
     assert (taken_over.known, taken_over.ended) == (alone.known, alone.ended)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind", "factor"),
+    [(0, "fresh", 0.75), (299.999, "fresh", 0.75), (300, "stale", 0.5), (9999, "stale", 0.5)],
+)
+def test_a_reading_exactly_validity_old_no_longer_counts(seconds: float, kind: str, factor: float) -> None:
+    found = counting(folded([log_dirs(0, 1, 4 * GB)]), seconds)[1, A]
+    assert (found.freshness, found.factor) == (Freshness(kind), factor)
+
+
+def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
+    known = folded([members(0, 1, 2), log_dirs(0, 1, 50 * GB)])
+    assert [b.freshness for b in judged_at(known, 10).brokers.values()] == [Freshness.FRESH, Freshness.NEVER_READ]
+
+
+@pytest.mark.parametrize(
+    ("free", "rate", "age", "left"),
+    [(100, 10.0, 0, 10), (100, 10.0, 4, 6), (100, 10.0, 99, 0), (0, 10.0, 0, 0), (100, None, 0, None)],
+)
+def test_the_time_left_counts_from_now(free: int, rate: float | None, age: int, left: float | None) -> None:
+    volume = VolumeState(A, 1000, free, 5000, fill_bytes_per_second=rate, fill_confidence=0.9)
+    assert seconds_left(volume, 5000 + 1000 * age) == left
