@@ -9,15 +9,13 @@ from functools import partial
 from threading import Event
 from typing import Any, Generic, Protocol, TypeVar
 
-from connectors.actuation.order_worker import PublishAudit
-from connectors.actuation.worker import Fenced, Worker
+from connectors.actuation.worker import Fenced, PublishAudit, Worker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.refused import RefusedRecordLog
 from connectors.kafka.tail import Record, Tail
 from policies.effects import report_key
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
-from policies.wire import Event as CloudEvent
 
 _POLL_SECONDS = 0.2
 
@@ -139,25 +137,58 @@ class Follower(ABC):
                     runner.wake()
 
 
+@dataclass(frozen=True)
+class SideTopic(Generic[Data]):
+    """A further topic that an actuator follows, whose events are no decisions."""
+
+    name: str
+    """With its prefix."""
+    reader: EventReader[Data]
+    """Reads the events of interest."""
+    take: Callable[[Data], None]
+    """Called with each of them, on the actuator's thread."""
+    history: timedelta | None = None
+    """How far back it is read; None: from its beginning."""
+
+
 class Actuator(Follower, Generic[Fenced]):
     """Follows one kind of decision, and passes each to its cluster's worker.
 
     Args:
         kind: the decisions to follow.
+        convert: makes of a decision the worker's own form of it.
+        side: a further topic to follow.
     """
 
     def __init__(
-        self, name: str, client_id: str, topics: LoopTopics, workers: Mapping[str, Worker[Fenced]], kind: type[Any]
+        self,
+        name: str,
+        client_id: str,
+        topics: LoopTopics,
+        workers: Mapping[str, Worker[Fenced]],
+        kind: type[Any],
+        convert: Callable[[Any], Fenced] = lambda decision: decision,
+        side: SideTopic[Any] | None = None,
     ) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
         self._decisions: EventReader[Any] = EventReader((kind,))
+        self._convert = convert
+        self._side = side
         for cluster, worker in workers.items():
             worker.may_act = partial(topics.may_act, cluster)
 
+    def _histories(self) -> dict[str, timedelta | None]:
+        return super()._histories() | ({} if self._side is None else {self._side.name: self._side.history})
+
     def _read_decision(self, record: Record) -> Fenced | None:
         """Return the decision in a record; None if it holds none."""
-        return read_data(self._decisions, record)
+        if self._side is not None and record.topic == self._side.name:
+            if (event := read_data(self._side.reader, record)) is not None:
+                self._side.take(event)
+            return None
+        decision = read_data(self._decisions, record)
+        return None if decision is None else self._convert(decision)
 
     def _recall(self, record: Record) -> None:
         if (decision := self._read_decision(record)) is not None and decision.cluster in self._workers:
@@ -168,23 +199,17 @@ class Actuator(Follower, Generic[Fenced]):
             self._workers[decision.cluster].receive(decision, from_millis(record.appended_ms))
 
 
-def read_event(reader: EventReader[Data], record: Record) -> CloudEvent[Data] | None:
-    """Return a record's event; None if the reader does not read its type, or it cannot be read.
+def read_data(reader: EventReader[Data], record: Record) -> Data | None:
+    """Return the data of a record's event; None if the reader does not read its type, or it cannot be read.
 
     Records that cannot be read are logged at most once a minute: there may be 200,000 of them.
     """
     if record.value is None:
         return None  # a deletion: the decision in force stays in force until it expires
     try:
-        return reader.read(record.value)
+        return reader.read(record.value).data
     except BadRecordError as error:
         # The topics hold events of other types, too.
         if error.reason is not DeadLetterReason.UNKNOWN_TYPE:
             _refused.note(record.topic, str(error))
         return None
-
-
-def read_data(reader: EventReader[Data], record: Record) -> Data | None:
-    """Return the data of a record's event; None as for `read_event`."""
-    event = read_event(reader, record)
-    return None if event is None else event.data

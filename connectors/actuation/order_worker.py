@@ -1,36 +1,35 @@
 """Carries out decisions that each ask for one action: retried until it is done or the decision is lifted or expired."""
 
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from abc import abstractmethod
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import Event
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
 from tenacity import retry_if_exception_type, stop_after_attempt
 from tenacity.stop import stop_base
 
-from connectors.actuation.worker import NOT_OURS_SECONDS, ActionableT, ActionRate, Clock, Worker
+from connectors.actuation.worker import (
+    AGAIN_SECONDS,
+    NOT_OURS_SECONDS,
+    ActionableT,
+    ActionRate,
+    AuditLog,
+    Clock,
+    CommonOutcome,
+    MetricsT,
+    PublishAudit,
+    Worker,
+)
 from policies.decisions import Mode, has_expired
 from policies.observations import ActuatorEvent
-from policies.wire import actuator_event
-
-# Reports the outcomes of an actuator, each once: as an event in the audit topic and as a log line.
 
 _log = structlog.get_logger(__name__)
 
-STATE_REPEATED_SECONDS = 60.0
-"""The time after which an actuator's unchanged reading is published again."""
-
-PublishAudit = Callable[[str, bytes], None]
-"""Publishes an event (key, value) to the audit topic, without blocking."""
-Metrics = TypeVar("Metrics", bound="FailingMetric")
-PacedT = TypeVar("PacedT", bound="PacedMetric")
 Observed = TypeVar("Observed")
 """What an actuator found, in addition to the outcome."""
 
@@ -43,16 +42,6 @@ class UnknownOutcomeError(ActionError):
     """An action got no clear answer: it may have been done or not. The next attempt finds out."""
 
 
-class CommonOutcome(StrEnum):
-    """The outcomes that all actuators have; each actuator's own enum repeats them and adds its own."""
-
-    DONE = "done"
-    SUPERSEDED = "superseded"
-    EXPIRED = "expired"
-    SHADOW = "shadow"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class ActionResult(Generic[Observed]):
     """The result of an attempt."""
@@ -60,104 +49,6 @@ class ActionResult(Generic[Observed]):
     outcome: StrEnum
     detail: str | None = None
     observed: Observed | None = None
-
-
-class FailingMetric:
-    """Shows for each cluster whether decisions cannot be carried out; each actuator gives it a name."""
-
-    def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
-        self.failing = Gauge(name, documentation, ("cluster",), registry=registry)
-
-
-class PacedMetric(FailingMetric):
-    """Shows in addition whether the limit of actions within a minute holds decisions back."""
-
-    def __init__(self, registry: CollectorRegistry, name: str, documentation: str) -> None:
-        super().__init__(registry, name, documentation)
-        self.held = Gauge(
-            f"{name.removesuffix('_failing')}_held",
-            "1 while decisions wait because the limit of actions within a minute is reached.",
-            ("cluster",),
-            registry=registry,
-        )
-
-
-class AuditLog(Generic[Metrics]):
-    """Reports about one cluster. A report that repeats the last one about the same thing can be left out."""
-
-    levels: ClassVar[dict[str, str]] = {"unchanged": "debug", "refused": "warning", "failed": "error"}
-    """The levels of the log lines, by outcome; `info` for others."""
-
-    def __init__(self, cluster: str, publish: PublishAudit, metrics: Metrics) -> None:
-        self._cluster = cluster
-        self._publish = publish
-        self._metrics = metrics
-        self._last: dict[Hashable, object] = {}
-
-    def set_failing(self, *, yes: bool) -> None:
-        """Show whether decisions of the cluster cannot be carried out."""
-        self._metrics.failing.labels(self._cluster).set(yes)
-
-    def _is_new(self, about: Hashable, content: object) -> bool:
-        """Return whether the content differs from the last one about the same thing, and remember it."""
-        if about in self._last and self._last[about] == content:
-            return False
-        self._last[about] = content
-        return True
-
-    def _forget_successes(self) -> None:
-        """Let the next success be reported even if nothing had to be done: until then the last report is a failure."""
-        self._last = {about: content for about, content in self._last.items() if _is_failure(content)}
-
-    def _write(self, action: str, outcome: str, event: ActuatorEvent, at: datetime) -> None:
-        fields = event.model_dump(mode="json", exclude={"outcome"}, exclude_none=True)
-        getattr(_log, self.levels.get(outcome, "info"))(f"{action} {outcome}", **fields)
-        self._publish(self._cluster, actuator_event(event, id=str(uuid.uuid4()), at=at))
-
-
-class DecisionReports(AuditLog[PacedT], ABC, Generic[ActionableT, Observed, PacedT]):
-    """Reports the outcomes of one cluster's decisions, each outcome of a subject when it is new."""
-
-    def set_held(self, *, yes: bool) -> None:
-        """Show whether the limit of actions within a minute holds decisions back."""
-        self._metrics.held.labels(self._cluster).set(yes)
-
-    def report(self, decision: ActionableT, result: ActionResult[Observed], *, attempt: int, at: datetime) -> None:
-        """Report the result of a decision if it is new, after this number of attempts."""
-        is_new = self._is_new(decision.subject, self._content(decision, result))
-        if is_new or result.outcome == CommonOutcome.DONE:
-            self._emit(decision, result, attempt, at)
-
-    def report_superseded(self, decision: ActionableT, in_force: ActionableT, at: datetime) -> None:
-        """Report that a decision is not carried out (any further) because another one is in force."""
-        detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
-        self._emit(decision, ActionResult(CommonOutcome.SUPERSEDED, detail), 1, at)
-
-    @abstractmethod
-    def _content(self, decision: ActionableT, result: ActionResult[Observed]) -> object:
-        """Return the part of a result by which it is compared with the last one about the same subject."""
-
-    @abstractmethod
-    def _event(
-        self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime
-    ) -> ActuatorEvent:
-        """Return the event to publish."""
-
-    @abstractmethod
-    def _count(self, decision: ActionableT, result: ActionResult[Observed]) -> None:
-        """Update the metrics."""
-
-    def _emit(self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime) -> None:
-        self._count(decision, result)
-        self._write(decision.verdict, result.outcome, self._event(decision, result, attempt, at), at)
-
-
-def _is_failure(content: object) -> bool:
-    return isinstance(content, tuple) and content[:1] == (CommonOutcome.FAILED,)
-
-
-_AGAIN_SECONDS = 5.0
-"""Pause after a series of attempts that failed."""
 
 
 @dataclass
@@ -172,8 +63,8 @@ class _Pending(Generic[ActionableT]):
     """An attempt got no answer, so the wanted state may be its effect."""
 
 
-class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
-    """Carries out one cluster's decisions, one at a time.
+class OrderWorker(Worker[ActionableT], Generic[ActionableT, Observed, MetricsT]):
+    """Carries out one cluster's decisions, one at a time. It reports each outcome of a subject when it is new.
 
     Args:
         grace: time after a decision before the first attempt.
@@ -187,18 +78,22 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
     """Whether the next decision that asks for an action supersedes a pending one; otherwise it only renews it."""
     series: ClassVar[stop_base] = stop_after_attempt(1)
     """The limit of a series of attempts."""
+    levels: ClassVar[Mapping[str, str]] = {}
+    """The levels of the log lines of its own outcomes."""
     most_a_minute: ClassVar[int] = 60
     """The limit of actions within a minute. Further ones wait, and a metric shows it."""
 
     def __init__(
         self,
         cluster: str,
-        reports: DecisionReports[ActionableT, Observed, Any],
+        publish: PublishAudit,
+        metrics: MetricsT,
         clock: Clock,
         grace: timedelta = timedelta(0),
     ) -> None:
         super().__init__(cluster, clock)
-        self._reports = reports
+        self._metrics = metrics
+        self._audit = AuditLog(cluster, publish, metrics, self.levels)
         self._grace = grace
         self._pending: dict[str, _Pending[ActionableT]] = {}
         self._actions = ActionRate(self.most_a_minute, clock.monotonic)
@@ -214,6 +109,29 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             UnknownOutcomeError: an action got no clear answer.
             ActionError: it cannot be done now.
         """
+
+    @abstractmethod
+    def _content(self, decision: ActionableT, result: ActionResult[Observed]) -> object:
+        """Return the part of a result by which it is compared with the last one about the same subject."""
+
+    @abstractmethod
+    def _event(
+        self, decision: ActionableT, result: ActionResult[Observed], attempt: int, at: datetime
+    ) -> ActuatorEvent:
+        """Return the event that reports a result."""
+
+    @abstractmethod
+    def _count(self, decision: ActionableT, result: ActionResult[Observed]) -> None:
+        """Update the metrics of its own."""
+
+    def _report(self, decision: ActionableT, result: ActionResult[Observed], attempt: int = 1) -> None:
+        self._count(decision, result)
+        now = self._clock.now()
+        self._audit.write(decision.verdict, result.outcome, self._event(decision, result, attempt, now), now)
+
+    def _report_superseded(self, decision: ActionableT, in_force: ActionableT) -> None:
+        detail = f"sequence {in_force.sequence} is in force: {in_force.verdict}"
+        self._report(decision, ActionResult(CommonOutcome.SUPERSEDED, detail))
 
     # --- before the start
 
@@ -241,13 +159,13 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
         before, is_wanted = self._pending.pop(decision.subject, None), decision.verdict in self.wanted
         is_renewal = is_wanted and not self.renewals_overtake
         if before is not None and not is_renewal:
-            self._reports.report_superseded(before.decision, decision, self._clock.now())
+            self._report_superseded(before.decision, decision)
         if is_wanted:
             self._add(decision, is_unsure=is_renewal and before is not None and before.is_unsure)
 
     def _reject(self, decision: ActionableT, in_force: ActionableT) -> None:
         if decision.verdict in self.wanted:
-            self._reports.report_superseded(decision, in_force, self._clock.now())
+            self._report_superseded(decision, in_force)
 
     def _add(self, decision: ActionableT, *, is_unsure: bool = False) -> None:
         # At most `grace`: the clock of the machine that decided may be ahead of ours.
@@ -264,8 +182,8 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
             if stop.is_set():
                 return
             self._try(decision, stop)
-        self._reports.set_failing(yes=any(each.failed_attempts for each in self._pending.values()))
-        self._reports.set_held(yes=bool(self._pending) and self._actions.wait_seconds() > 0)
+        is_held = bool(self._pending) and self._actions.wait_seconds() > 0
+        self._audit.show(failing=any(each.failed_attempts for each in self._pending.values()), held=is_held)
 
     def pause_seconds(self) -> float | None:
         """Return the time until the next attempt; None if no decision is pending."""
@@ -348,9 +266,11 @@ class DecisionWorker(Worker[ActionableT], Generic[ActionableT, Observed]):
     def _conclude(self, decision: ActionableT, result: ActionResult[Observed], attempts: int) -> None:
         pending = self._find_pending(decision)
         failed_before = pending.failed_attempts if pending is not None else 0
-        self._reports.report(decision, result, attempt=failed_before + attempts, at=self._clock.now())
+        is_new = self._audit.is_new(decision.subject, self._content(decision, result))
+        if is_new or result.outcome == CommonOutcome.DONE:
+            self._report(decision, result, failed_before + attempts)
         if pending is not None and result.outcome in self.again:
             pending.failed_attempts += attempts
-            self._postpone(decision, _AGAIN_SECONDS)
+            self._postpone(decision, AGAIN_SECONDS)
         elif pending is not None:
             del self._pending[decision.subject]

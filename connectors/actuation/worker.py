@@ -1,19 +1,25 @@
 """The worker of one cluster: receives decisions, does the work that is due, and waits."""
 
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from queue import SimpleQueue
 from threading import Event
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry, Gauge
 from tenacity import Retrying, stop_any, wait_random_exponential
 from tenacity.stop import stop_base, stop_when_event_set
 
 from policies.decisions import Fence, Mode, Successive
+from policies.observations import ActuatorEvent
+from policies.wire import actuator_event
 
 # One cluster's incoming decisions, fenced: which decision is in force for each subject.
 #
@@ -160,6 +166,80 @@ class BrokerRateLimit:
         """Count an action that is done now."""
         now = self._clock()
         self._free_at = {m: at for m, at in self._free_at.items() if at > now} | {member: now + self._interval_seconds}
+
+
+# Reports outcomes, each once: as an event in the audit topic and as a log line.
+
+AGAIN_SECONDS = 5.0
+"""Pause after a series of attempts that failed."""
+PublishAudit = Callable[[str, bytes], None]
+"""Publishes an event (key, value) to the audit topic, without blocking."""
+MetricsT = TypeVar("MetricsT", bound="ActuatorMetrics")
+
+
+class CommonOutcome(StrEnum):
+    """The outcomes that all actuators have; each actuator's own enum repeats them and adds its own."""
+
+    DONE = "done"
+    SUPERSEDED = "superseded"
+    EXPIRED = "expired"
+    SHADOW = "shadow"
+    FAILED = "failed"
+
+
+class ActuatorMetrics:
+    """Shows for each cluster whether decisions cannot be carried out; each actuator gives it a name.
+
+    Args:
+        is_paced: whether it shows, too, that the limit of actions within a minute holds decisions back.
+    """
+
+    def __init__(self, registry: CollectorRegistry, name: str, documentation: str, *, is_paced: bool = False) -> None:
+        self.failing = Gauge(name, documentation, ("cluster",), registry=registry)
+        if is_paced:
+            self.held = Gauge(
+                f"{name.removesuffix('_failing')}_held",
+                "1 while decisions wait because the limit of actions within a minute is reached.",
+                ("cluster",),
+                registry=registry,
+            )
+
+
+class AuditLog(Generic[MetricsT]):
+    """Reports about one cluster. A report that repeats the last one about the same thing can be left out.
+
+    Args:
+        levels: further levels of log lines, by outcome; `info` for others.
+    """
+
+    def __init__(
+        self, cluster: str, publish: PublishAudit, metrics: MetricsT, levels: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._levels = {"unchanged": "debug", "refused": "warning", "failed": "error", **levels}
+        self._cluster = cluster
+        self._publish = publish
+        self._metrics = metrics
+        self._last: dict[Hashable, object] = {}
+
+    def show(self, *, failing: bool | None = None, held: bool | None = None) -> None:
+        """Show whether decisions cannot be carried out, or wait for the limit of actions; None: as before."""
+        if failing is not None:
+            self._metrics.failing.labels(self._cluster).set(failing)
+        if held is not None:
+            self._metrics.held.labels(self._cluster).set(held)
+
+    def is_new(self, about: Hashable, content: object) -> bool:
+        """Return whether the content differs from the last one about the same thing, and remember it."""
+        if about in self._last and self._last[about] == content:
+            return False
+        self._last[about] = content
+        return True
+
+    def write(self, action: str, outcome: str, event: ActuatorEvent, at: datetime) -> None:
+        """Publish a report, and log it."""
+        fields = event.model_dump(mode="json", exclude={"outcome"}, exclude_none=True)
+        getattr(_log, self._levels.get(outcome, "info"))(f"{action} {outcome}", **fields)
+        self._publish(self._cluster, actuator_event(event, id=str(uuid.uuid4()), at=at))
 
 
 class Worker(ABC, Generic[Fenced]):

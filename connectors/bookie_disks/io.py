@@ -6,9 +6,10 @@ from contextlib import closing
 from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
+from connectors.actuation.actuator import Actuator
 from connectors.bookie_disks.collector import BookieDisksCollector
 from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
-from connectors.bookie_disks.publishing import PublishActuator, PublishMetrics, PublishWorker
+from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker, follow_affinity
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
@@ -20,6 +21,7 @@ from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrott
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_disks.settings import PublishBy, PublishSettings
 from policies.bookie_readings import BookieAffinity
+from policies.free_space.publication import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.units import UserError, counted, name_some
@@ -111,12 +113,20 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
             workers[name] = worker
     if workers:
         topics, bookies = context.loop_topics(BookieThrottle), context.topic(observed_topic(BookieAffinity))
-        actuator = PublishActuator(topics, bookies, workers)
+        actuator = Actuator(
+            "publish actuator",
+            "headgate-publish-actuator",
+            topics,
+            workers,
+            BookieThrottle,
+            FactorOrder.build,
+            follow_affinity(bookies, workers),
+        )
         yield Component("publish actuator", actuator.run, None, actuator.caught_up)
 
 
 def release_publishing(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
-    """Put back the original publish limits of all three kinds on every cluster with `publish` or `bookie_disks`.
+    """Put back the original publish limits of both kinds on every cluster with `publish` or `bookie_disks`.
 
     The records are on the clusters themselves, so it reads nothing from the loop's own Kafka.
 

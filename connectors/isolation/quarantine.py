@@ -9,15 +9,8 @@ from typing import ClassVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from tenacity import stop_after_attempt, stop_after_delay
 
-from connectors.actuation.order_worker import (
-    ActionResult,
-    CommonOutcome,
-    DecisionReports,
-    DecisionWorker,
-    PacedMetric,
-    PublishAudit,
-)
-from connectors.actuation.worker import SYSTEM_CLOCK, Clock
+from connectors.actuation.order_worker import ActionResult, OrderWorker
+from connectors.actuation.worker import SYSTEM_CLOCK, ActuatorMetrics, Clock, CommonOutcome, PublishAudit
 from connectors.isolation.groups import RacksSnapshot, RackStore, find_group
 from policies.bookie_readings import BookieAffinity, BookieRegistration
 from policies.isolation import IsolationSettings
@@ -98,12 +91,10 @@ def _parse_session(session: str) -> int | str:
         return session
 
 
-# Reports the outcome of quarantine decisions to the audit topic, and counts them.
-
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
-class QuarantineMetrics(PacedMetric):
+class QuarantineMetrics(ActuatorMetrics):
     """The metrics of the quarantine actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -118,6 +109,7 @@ class QuarantineMetrics(PacedMetric):
             registry,
             "headgate_quarantine_failing",
             "1 while a bookie that should be in quarantine cannot be put there.",
+            is_paced=True,
         )
         self.outcomes = Counter(
             "headgate_quarantines",
@@ -127,14 +119,58 @@ class QuarantineMetrics(PacedMetric):
         )
 
 
-class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, QuarantineMetrics]):
-    """Reports the outcomes of one cluster's quarantines."""
+# Carries out the isolation policy's quarantines.
+#
+# Each attempt reads everything again and writes only if nothing has changed since the read, so an attempt that was
+# interrupted anywhere is simply repeated. No bookie is ever removed from a group.
 
-    levels: ClassVar = {
-        **DecisionReports.levels,
-        QuarantineOutcome.TOO_MANY: "warning",
-        QuarantineOutcome.NEEDED: "warning",
-    }
+
+class QuarantineWorker(OrderWorker[BookieQuarantine, BookiePlacement, QuarantineMetrics]):
+    """Carries out one cluster's quarantines. Two at a time do no harm, because each write is conditional.
+
+    Args:
+        settings: the block `policies.isolation` of this cluster.
+        read_affinity: reads the affinity and ensembles of all namespaces; raises ActionError.
+    """
+
+    wanted = frozenset({QuarantineVerdict.QUARANTINE})
+    series = stop_after_attempt(10) | stop_after_delay(10.0)  # most failures are conflicts with another writer
+    levels: ClassVar = {QuarantineOutcome.TOO_MANY: "warning", QuarantineOutcome.NEEDED: "warning"}
+
+    def __init__(
+        self,
+        cluster: str,
+        store: RackStore,
+        settings: IsolationSettings,
+        read_affinity: Callable[[], BookieAffinity],
+        publish: PublishAudit,
+        metrics: QuarantineMetrics,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(cluster, publish, metrics, clock)
+        self._store = store
+        self._settings = settings
+        self._read_affinity = read_affinity
+
+    def _close(self) -> None:
+        self._store.close()
+
+    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
+        affinity = self._read_affinity()
+        snapshot = self._store.read_groups(decision.bookie)
+        refused = find_refusal(decision, snapshot, affinity, self._settings)
+        if refused is None:
+            if self._is_held(decision):
+                return None
+            return measure_quarantine(decision, snapshot, snapshot.write(decision.group, decision.rack))
+        if (
+            self._is_unsure(decision)
+            and refused.observed is not None
+            and refused.observed.found_group == decision.group
+        ):
+            # Our own earlier write took effect. Others may have written since, so this time is an upper bound.
+            return measure_quarantine(decision, snapshot, snapshot.changed_at)
+        return refused
 
     def _content(self, decision: BookieQuarantine, result: QuarantineResult) -> object:
         # The decision is repeated while it holds, and then finds the bookie where we have put it: nothing new.
@@ -168,56 +204,3 @@ class QuarantineReports(DecisionReports[BookieQuarantine, BookiePlacement, Quara
             attempt=attempt,
             detail=result.detail,
         )
-
-
-# Carries out the isolation policy's quarantines.
-#
-# Each attempt reads everything again and writes only if nothing has changed since the read, so an attempt that was
-# interrupted anywhere is simply repeated. No bookie is ever removed from a group.
-
-
-class QuarantineWorker(DecisionWorker[BookieQuarantine, BookiePlacement]):
-    """Carries out one cluster's quarantines. Two at a time do no harm, because each write is conditional.
-
-    Args:
-        settings: the block `policies.isolation` of this cluster.
-        read_affinity: reads the affinity and ensembles of all namespaces; raises ActionError.
-    """
-
-    wanted = frozenset({QuarantineVerdict.QUARANTINE})
-    series = stop_after_attempt(10) | stop_after_delay(10.0)  # most failures are conflicts with another writer
-
-    def __init__(
-        self,
-        cluster: str,
-        store: RackStore,
-        settings: IsolationSettings,
-        read_affinity: Callable[[], BookieAffinity],
-        publish: PublishAudit,
-        metrics: QuarantineMetrics,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        super().__init__(cluster, QuarantineReports(cluster, publish, metrics), clock)
-        self._store = store
-        self._settings = settings
-        self._read_affinity = read_affinity
-
-    def _close(self) -> None:
-        self._store.close()
-
-    def _attempt(self, decision: BookieQuarantine, stop: Event) -> QuarantineResult | None:  # noqa: ARG002 - never waits
-        affinity = self._read_affinity()
-        snapshot = self._store.read_groups(decision.bookie)
-        refused = find_refusal(decision, snapshot, affinity, self._settings)
-        if refused is None:
-            if self._is_held(decision):
-                return None
-            return measure_quarantine(decision, snapshot, snapshot.write(decision.group, decision.rack))
-        if (
-            self._is_unsure(decision)
-            and refused.observed is not None
-            and refused.observed.found_group == decision.group
-        ):
-            # Our own earlier write took effect. Others may have written since, so this time is an upper bound.
-            return measure_quarantine(decision, snapshot, snapshot.changed_at)
-        return refused

@@ -15,17 +15,15 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
-from connectors.actuation.order_worker import (
-    ActionError,
-    ActionResult,
+from connectors.actuation.order_worker import ActionError, ActionResult, OrderWorker, UnknownOutcomeError
+from connectors.actuation.worker import (
+    SYSTEM_CLOCK,
+    ActuatorMetrics,
+    BrokerRateLimit,
+    Clock,
     CommonOutcome,
-    DecisionReports,
-    DecisionWorker,
-    PacedMetric,
     PublishAudit,
-    UnknownOutcomeError,
 )
-from connectors.actuation.worker import SYSTEM_CLOCK, BrokerRateLimit, Clock
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.rest import AdminError, Names, RestClient, describe_pulsar_error, request_line, was_not_done
@@ -281,10 +279,7 @@ def _judge_unload(
     return None
 
 
-# Reports the outcomes of decisions about bundles to the audit topic, and counts them.
-
-
-class UnloadMetrics(PacedMetric):
+class UnloadMetrics(ActuatorMetrics):
     """The metrics of the unload actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -298,13 +293,68 @@ class UnloadMetrics(PacedMetric):
             registry,
             "headgate_bundle_actions_failing",
             "1 while a bundle that should be unloaded or owned again cannot be, for safety or because of a failure.",
+            is_paced=True,
         )
 
 
-class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics]):
-    """Reports the outcomes of one cluster's decisions about bundles."""
+# Carries out the sessions policy's decisions about bundles.
+#
+# Each attempt asks the brokers again which bundles they serve, so an attempt that was interrupted anywhere is simply
+# repeated. A bundle is only ever unloaded at the broker that the decision names: while that broker alone serves it,
+# or while ZooKeeper names another owner, so that two may serve it.
+#
+# Decisions about the broker itself (`shutdown`, `restart`) are not read here: the broker's platform carries them out.
 
-    levels: ClassVar = {**DecisionReports.levels, UnloadOutcome.CONTESTED: "warning"}
+_SURVEYS = stop_after_attempt(3)
+_CLOCK_SLACK = timedelta(minutes=1)
+"""Possible difference between our clock and Kafka's."""
+
+
+class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
+    """Carries out one cluster's decisions about bundles.
+
+    Args:
+        admin: shared with others, so not closed here.
+    """
+
+    wanted = frozenset({OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN})
+    again = frozenset({UnloadOutcome.FAILED, UnloadOutcome.CONTESTED})
+    renewals_overtake = True
+    levels: ClassVar = {UnloadOutcome.CONTESTED: "warning"}
+
+    def __init__(
+        self,
+        cluster: str,
+        admin: AdminApi,
+        settings: UnloadSettings,
+        publish: PublishAudit,
+        metrics: UnloadMetrics,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(cluster, publish, metrics, clock, settings.grace)
+        self._brokers = Brokers(cluster, admin, settings, transport)
+        self._rate_limit = BrokerRateLimit(settings.per_broker_interval.total_seconds(), clock.monotonic)
+        self._survey: Survey | None = None
+        """Shared by the decisions that are due at the same time, until one of them is carried out."""
+
+    def reconcile(self, stop: Event) -> None:
+        """Process received decisions, and try those that are due, on the brokers' present answers."""
+        self._survey = None
+        super().reconcile(stop)
+
+    def _close(self) -> None:
+        self._brokers.close()
+
+    def _attempt(self, decision: OwnershipDecision, stop: Event) -> UnloadResult | None:
+        conclusion = find_conclusion(decision, self._survey_brokers(stop), unsure=self._is_unsure(decision))
+        if conclusion is not None:
+            return conclusion
+        if wait_seconds := self._rate_limit.wait_seconds(decision.member):
+            self._postpone(decision, wait_seconds)
+            return None
+        return None if self._is_held(decision) else self._act(decision, stop)
 
     def _content(self, decision: OwnershipDecision, result: UnloadResult) -> object:
         return decision.decision_id, result
@@ -329,65 +379,6 @@ class UnloadReports(DecisionReports[OwnershipDecision, ServedBy, UnloadMetrics])
             done_at=at if outcome is UnloadOutcome.DONE else None,
             detail=result.detail,
         )
-
-
-# Carries out the sessions policy's decisions about bundles.
-#
-# Each attempt asks the brokers again which bundles they serve, so an attempt that was interrupted anywhere is simply
-# repeated. A bundle is only ever unloaded at the broker that the decision names: while that broker alone serves it,
-# or while ZooKeeper names another owner, so that two may serve it.
-#
-# Decisions about the broker itself (`shutdown`, `restart`) are not read here: the broker's platform carries them out.
-
-_SURVEYS = stop_after_attempt(3)
-_CLOCK_SLACK = timedelta(minutes=1)
-"""Possible difference between our clock and Kafka's."""
-
-
-class UnloadWorker(DecisionWorker[OwnershipDecision, ServedBy]):
-    """Carries out one cluster's decisions about bundles.
-
-    Args:
-        admin: shared with others, so not closed here.
-    """
-
-    wanted = frozenset({OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN})
-    again = frozenset({UnloadOutcome.FAILED, UnloadOutcome.CONTESTED})
-    renewals_overtake = True
-
-    def __init__(
-        self,
-        cluster: str,
-        admin: AdminApi,
-        settings: UnloadSettings,
-        publish: PublishAudit,
-        metrics: UnloadMetrics,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        super().__init__(cluster, UnloadReports(cluster, publish, metrics), clock, settings.grace)
-        self._brokers = Brokers(cluster, admin, settings, transport)
-        self._rate_limit = BrokerRateLimit(settings.per_broker_interval.total_seconds(), clock.monotonic)
-        self._survey: Survey | None = None
-        """Shared by the decisions that are due at the same time, until one of them is carried out."""
-
-    def reconcile(self, stop: Event) -> None:
-        """Process received decisions, and try those that are due, on the brokers' present answers."""
-        self._survey = None
-        super().reconcile(stop)
-
-    def _close(self) -> None:
-        self._brokers.close()
-
-    def _attempt(self, decision: OwnershipDecision, stop: Event) -> UnloadResult | None:
-        conclusion = find_conclusion(decision, self._survey_brokers(stop), unsure=self._is_unsure(decision))
-        if conclusion is not None:
-            return conclusion
-        if wait_seconds := self._rate_limit.wait_seconds(decision.member):
-            self._postpone(decision, wait_seconds)
-            return None
-        return None if self._is_held(decision) else self._act(decision, stop)
 
     def _survey_brokers(self, stop: Event) -> Survey:
         """Ask the brokers which bundles they serve, once for all decisions that are due."""

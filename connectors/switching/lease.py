@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.actuation.order_worker import FailingMetric
+from connectors.actuation.worker import ActuatorMetrics
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeConflictError, check, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
@@ -111,7 +111,7 @@ class ZooKeeperLease:
 # Metrics of the executor of switches, for all clusters.
 
 
-class SwitchExecutorMetrics(FailingMetric):
+class SwitchExecutorMetrics(ActuatorMetrics):
     """The metrics of the executor: make one for a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

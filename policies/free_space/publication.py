@@ -124,10 +124,11 @@ class FactorOrder:
     """The system's own id of the cluster that was decided on; None if it has none, or it is not known."""
 
     @classmethod
-    def build(cls, decision: Decision, factor: float, expires_at: datetime | None) -> "FactorOrder":
-        """Turn a decision into an order."""
-        about = (decision.cluster, decision.subject, decision.decision_id, decision.sequence)
-        return cls(*about, factor, decision.mode, decision.decided_at, expires_at, decision.frozen_until)
+    def build(cls, decision: Any) -> "FactorOrder":
+        """Turn a decision on a factor into an order."""
+        about = (decision.cluster, decision.subject, decision.decision_id, decision.sequence, decision.factor)
+        times = (decision.mode, decision.decided_at, decision.valid_until, decision.frozen_until)
+        return cls(*about, *times, getattr(decision, "cluster_id", None))
 
     def is_stale(self, now: datetime) -> bool:
         """Return whether it should have had a successor by now."""

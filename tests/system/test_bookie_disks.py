@@ -237,7 +237,7 @@ class Headgate:
                 self.alerts[decision.alert] = decision
             if isinstance(decision, BookieThrottle):
                 self.last = decision
-                self.worker.receive(FactorOrder.build(decision, decision.factor, decision.valid_until), now)
+                self.worker.receive(FactorOrder.build(decision), now)
         self.worker.reconcile(Event())
         assert self.last is not None
         return self.last.factor

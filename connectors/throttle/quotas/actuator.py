@@ -3,14 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import timedelta
 from threading import Event
 
 import structlog
 
-from connectors.actuation.actuator import Actuator, LoopTopics, read_data
-from connectors.kafka.tail import Record
+from connectors.actuation.actuator import Actuator, LoopTopics, SideTopic
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.free_space.publication import FactorOrder
 from policies.throttle.decisions import ThrottleFactor
@@ -41,36 +38,19 @@ class QuotaActuator(Actuator[FactorOrder]):
         workers: Mapping[str, QuotaWorker],
         elsewhere: frozenset[str] = frozenset(),
     ) -> None:
-        super().__init__("quota actuator", "headgate-actuator", topics, workers, ThrottleFactor)
+        side = SideTopic(applied, EventReader((AppliedQuota,)), self._note_applied)
+        super().__init__(
+            "quota actuator", "headgate-actuator", topics, workers, ThrottleFactor, FactorOrder.build, side
+        )
         self._own = workers
-        self._applied = applied
-        self._applied_quotas = EventReader((AppliedQuota,))
         self._elsewhere = elsewhere
         self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
         """The entities that still have a quota of ours by the records, by cluster without `quotas` in the settings."""
 
-    def _read_decision(self, record: Record) -> FactorOrder | None:
-        decision = read_data(self._decisions, record)
-        if decision is None:
-            return None
-        order = FactorOrder.build(decision, decision.factor, decision.valid_until)
-        return replace(order, cluster_id=decision.cluster_id)
-
-    def _histories(self) -> dict[str, timedelta | None]:
-        return {**super()._histories(), self._applied: None}
-
-    def _recall(self, record: Record) -> None:
-        if record.topic != self._applied:
-            super()._recall(record)
-            return
-        applied = read_data(self._applied_quotas, record)
+    def _note_applied(self, applied: AppliedQuota) -> None:
         # These records are for people. An original quota is only believed from the watched cluster itself.
-        if applied is not None and applied.cluster not in self._own and applied.cluster not in self._elsewhere:
+        if applied.cluster not in self._own and applied.cluster not in self._elsewhere:
             (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], applied.entity)
-
-    def _receive(self, record: Record) -> None:
-        if record.topic != self._applied:
-            super()._receive(record)
 
     def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
         """Refuse settings that do not fit their clusters, with all problems at once."""

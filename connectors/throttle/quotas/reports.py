@@ -1,14 +1,16 @@
 """Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from connectors.actuation.order_worker import AuditLog, PacedMetric, PublishAudit
+from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports
+from connectors.actuation.worker import PublishAudit
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.observations import ReportResult
 from policies.throttle.quota_entities import Entity, forget_command
@@ -50,11 +52,11 @@ class Released:
     """The quota that an operator has declared to be the original, by entity."""
 
 
-class QuotaMetrics(PacedMetric):
+class QuotaMetrics(LevelMetrics):
     """The metrics of the quota actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._rate = Gauge(
+        self.rate = Gauge(
             "headgate_quota_bytes_per_second",
             "The producer_byte_rate that Headgate has set to slow clients down; absent if it has set none.",
             ("cluster", "entity"),
@@ -70,6 +72,7 @@ class QuotaMetrics(PacedMetric):
             registry,
             "headgate_quota_failing",
             "1 while quotas cannot be set as decided because requests to Kafka fail.",
+            is_paced=True,
         )
         self.seconds = Histogram(
             "headgate_quota_apply_seconds",
@@ -79,7 +82,7 @@ class QuotaMetrics(PacedMetric):
             registry=registry,
         )
 
-        self._escapes = Gauge(
+        self.escapes = Gauge(
             "headgate_quota_escapes",
             "1 for a quota on the watched cluster that decides for clients in place of a configured entity, and is not "
             "scaled: these clients escape.",
@@ -87,34 +90,11 @@ class QuotaMetrics(PacedMetric):
             registry=registry,
         )
 
-    def show_escapes(self, cluster: str, before: Collection[Entity], now: Collection[Entity]) -> None:
-        """Show the quotas that escape."""
-        for entity in before:
-            if entity not in now:
-                self._escapes.remove(cluster, str(entity))
-        for entity in now:
-            self._escapes.labels(cluster, str(entity)).set(1)
 
-    def show_rate(self, cluster: str, entity: Entity, rate: Rate) -> None:
-        """Show the rate that Headgate has set for an entity; None: it has set none."""
-        if rate is not None:
-            self._rate.labels(cluster, str(entity)).set(rate)
-        else:
-            self._rate.remove(cluster, str(entity))
+class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
+    """Reports the outcomes of one cluster's quotas."""
 
-
-@dataclass(frozen=True, slots=True)
-class AttemptContext:
-    """The decision, factor, attempt and time of an action."""
-
-    order: FactorOrder | None
-    wanted: WantedQuota | None
-    attempt: int
-    at: datetime
-
-
-class QuotaReports(AuditLog[QuotaMetrics]):
-    """Reports the outcomes of one cluster's quotas; an outcome that repeats the entity's last one is left out."""
+    action = "quota"
 
     def __init__(self, cluster: str, outlets: QuotaOutlets, metrics: QuotaMetrics) -> None:
         super().__init__(cluster, outlets.report, metrics)
@@ -123,15 +103,17 @@ class QuotaReports(AuditLog[QuotaMetrics]):
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
         """Show the quotas that escape, and log them when they change."""
-        self._metrics.show_escapes(self._cluster, self._escaping, escaping)
         if escaping != self._escaping:
             names = [str(entity) for entity in escaping]
             _log.warning("quotas that escape the configured entities", cluster=self._cluster, entities=names)
+        for entity in {*self._escaping, *escaping}:
+            if entity in escaping:
+                self._metrics.escapes.labels(self._cluster, str(entity)).set(1)
+            else:
+                self._metrics.escapes.remove(self._cluster, str(entity))
         self._escaping = escaping
 
-    def report_done(
-        self, entity: Entity, plan: QuotaPlan, context: AttemptContext, confirmed: int, brokers: int
-    ) -> None:
+    def report_quota(self, entity: Entity, plan: QuotaPlan, attempt: Attempt, confirmed: int, brokers: int) -> None:
         """Report that one entity's quota is as planned, or was refused by the plan.
 
         Args:
@@ -140,39 +122,32 @@ class QuotaReports(AuditLog[QuotaMetrics]):
         """
         slows = plan.holds and plan.rate != FREE_RATE
         self._metrics.show_rate(self._cluster, entity, plan.rate if slows else None)
-        outcome = plan.verdict.result
         is_confirmed = plan.holds and confirmed >= brokers
         content: tuple[object, ...] = (plan.rate, plan.reason if plan.reason in _NOTEWORTHY else None, is_confirmed)
-        if outcome is ReportResult.REFUSED:
-            content = (outcome, plan.reason, plan.rate)
+        if plan.verdict is LimitVerdict.REFUSE:
+            content = (plan.verdict, plan.reason, plan.rate)
         if plan.verdict.acts and plan.record is not None:
-            applied = AppliedQuota.build(self._cluster, entity, plan.record, context.order)
-            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=context.at))
-        if self._is_new(entity, content) or outcome is ReportResult.APPLIED:
-            unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
-            detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
-            self._emit(entity, plan, outcome, context, detail, (confirmed, brokers) if plan.holds else None)
+            applied = AppliedQuota.build(self._cluster, entity, plan.record, attempt.order)
+            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=attempt.at))
+        unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
+        detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
+        shown = {"confirmed_brokers": confirmed, "broker_count": brokers} if plan.holds else {}
+        self.report_done(entity, plan, attempt, content, detail=detail, **shown)
 
     def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
         """Report that an operator has declared a quota to be the original."""
         plan = QuotaPlan(LimitVerdict.KEEP, QuotaReason.CONFIRMED, rate, rate, None)
-        self._emit(entity, plan, ReportResult.UNCHANGED, AttemptContext(None, None, 1, at))
+        self.emit(entity, plan, ReportResult.UNCHANGED, Attempt(at))
 
-    def report_failure(
-        self, entity: Entity | None, plan: QuotaPlan | None, context: AttemptContext, detail: str
-    ) -> None:
-        """Report that one entity's quota, or all of the cluster's (None), could not be set after these attempts."""
-        self.set_failing(yes=True)
-        if self._is_new(entity, (ReportResult.FAILED, detail)):
-            reason = context.wanted.reason if context.wanted else QuotaReason.RELEASED
-            verdict = LimitVerdict.RESTORE if reason is QuotaReason.RELEASED else LimitVerdict.SET
-            self._emit(entity, plan or _make_unplanned(verdict, reason), ReportResult.FAILED, context, detail)
-            if entity is None:
-                self._forget_successes()
+    def report_refusal(self, entity: Entity | None, plan: QuotaPlan | None, attempt: Attempt, detail: str) -> None:
+        """Report that one entity's quota, or all of the cluster's (None), could not be set."""
+        reason = attempt.wanted.reason if attempt.wanted else QuotaReason.RELEASED
+        verdict = LimitVerdict.RESTORE if reason is QuotaReason.RELEASED else LimitVerdict.SET
+        self.report_failure(entity, plan or _make_unplanned(verdict, reason), attempt, detail)
 
     def report_success(self, took_seconds: float | None) -> None:
         """Show that all quotas of the cluster are right, and after which time, if known. The next failure is new."""
-        self.set_failing(yes=False)
+        self.show(failing=False)
         self._last.pop(None, None)
         if took_seconds is not None:
             self._metrics.seconds.labels(self._cluster).observe(took_seconds)
@@ -180,36 +155,18 @@ class QuotaReports(AuditLog[QuotaMetrics]):
     def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
         plan = _make_unplanned(LimitVerdict.REFUSE, QuotaReason.FENCED)
-        context = AttemptContext(order, WantedQuota(order.factor, QuotaReason.FENCED), 1, at)
-        self._emit(None, plan, ReportResult.REFUSED, context, f"sequence {in_force.sequence} is in force")
+        attempt = Attempt(at, WantedQuota(order.factor, QuotaReason.FENCED), 1, order)
+        self.emit(None, plan, ReportResult.REFUSED, attempt, detail=f"sequence {in_force.sequence} is in force")
 
-    def _emit(
-        self,
-        entity: Entity | None,
-        plan: QuotaPlan,
-        outcome: ReportResult,
-        context: AttemptContext,
-        detail: str | None = None,
-        confirmed: tuple[int, int] | None = None,
-    ) -> None:
-        event = QuotaApplication(
-            cluster=self._cluster,
-            entity=None if entity is None else str(entity),
-            decision_id=context.order.decision_id if context.order else None,
-            sequence=context.order.sequence if context.order else None,
-            factor=context.wanted.factor if context.wanted else None,
-            verdict=plan.verdict,
-            reason=plan.reason,
-            rate_bytes_per_second=plan.rate,
+    def _event(self, target: Hashable, plan: QuotaPlan, attempt: Attempt, **shared: Any) -> QuotaApplication:
+        return QuotaApplication(
+            entity=None if target is None else str(target),
+            decision_id=attempt.order.decision_id if attempt.order else None,
+            sequence=attempt.order.sequence if attempt.order else None,
             previous_bytes_per_second=plan.found,
-            outcome=outcome,
-            attempt=context.attempt,
-            detail=detail,
-            confirmed_brokers=confirmed[0] if confirmed else None,
-            broker_count=confirmed[1] if confirmed else None,
-        )
-        self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
-        self._write("quota", outcome, event.explained(context.at), context.at)
+            attempt=attempt.number,
+            **shared,
+        ).explained(attempt.at)
 
 
 def _make_unplanned(verdict: LimitVerdict, reason: QuotaReason) -> QuotaPlan:

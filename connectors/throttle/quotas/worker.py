@@ -1,17 +1,16 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from threading import Event
 
 import structlog
 from kafka.errors import KafkaError
-from tenacity import retry_if_exception_type, stop_after_attempt
+from tenacity import stop_after_attempt
 
-from connectors.actuation.order_worker import STATE_REPEATED_SECONDS
-from connectors.actuation.worker import NOT_OURS_SECONDS, SYSTEM_CLOCK, ActionRate, Clock, Worker
-from connectors.collection import ChangeFilter
+from connectors.actuation.level_worker import LOOK_SECONDS, Attempt, LevelWorker
+from connectors.actuation.worker import AGAIN_SECONDS, SYSTEM_CLOCK, ActionRate, Clock
 from connectors.kafka.cluster_client import detail_of
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import FAILURES, BrokerQuotas, BrokerQuotaSettings, QuotaClient
@@ -28,7 +27,7 @@ from connectors.throttle.quotas.own_quotas import (
     find_callbacks,
     read_broker_settings,
 )
-from connectors.throttle.quotas.reports import AttemptContext, QuotaMetrics, QuotaOutlets, QuotaReports, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, QuotaReports, Released
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
@@ -45,10 +44,6 @@ from policies.throttle.quota_state import (
 from policies.throttle.settings import ThrottleSettings
 from policies.units import UserError
 
-_AGAIN_SECONDS = 5.0
-"""Pause after a series of attempts that failed."""
-_THROTTLED_LOOK_SECONDS = 5.0
-"""The longest time between two looks at the quotas below factor 1.0: somebody else may open the gate."""
 _BROKERS_AGAIN_SECONDS = 600.0
 """Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
@@ -59,14 +54,10 @@ _RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 _log = structlog.get_logger(__name__)
 
 
-class NotOursError(Exception):
-    """The cluster may belong to another process now, so nothing was done."""
-
-
 _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
-class QuotaWorker(Worker[FactorOrder]):
+class QuotaWorker(LevelWorker[WantedQuota | None]):
     """Carries out one cluster's decisions.
 
     Args:
@@ -86,20 +77,22 @@ class QuotaWorker(Worker[FactorOrder]):
         clock: Clock = SYSTEM_CLOCK,
         connect: Callable[[WatchedKafka], QuotaClient] = connect,
     ) -> None:
-        super().__init__(cluster, clock)
+        super().__init__(
+            cluster,
+            outlets.observe,
+            clock,
+            verify_seconds=settings.verify_interval.total_seconds() if settings else AGAIN_SECONDS,
+            retried=_RETRIED,
+            series=stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE),
+        )
         self._settings, self._throttle = settings, throttle
         self._reports, self._metrics = QuotaReports(cluster, outlets, metrics), metrics
-        self._state = ChangeFilter(outlets.observe, STATE_REPEATED_SECONDS, clock.monotonic)
         self._connection = QuotaConnection(kafka, connect)
         self._own = OwnQuotas(cluster, settings)
-        self._series = stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE)
-        self._verify_seconds = settings.verify_interval.total_seconds() if settings else _AGAIN_SECONDS
         self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
         self._releasing = False
         self._cluster_id: str | None = None
         """Kafka's id of the cluster, as last seen."""
-        self._carried_out: WantedQuota | None = None
-        self._look_at = 0.0
         self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
         self._brokers: Mapping[int, BrokerQuotaSettings] | None = None
         self._brokers_read_at = 0.0
@@ -191,7 +184,8 @@ class QuotaWorker(Worker[FactorOrder]):
 
     def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
         self._remember_factor(decision)
-        self._measured_from = appended_at
+        is_new = self._wanted() != self._carried_out  # and no repetition of the one before
+        self._measured_from = appended_at if is_new else None
 
     def _remember_factor(self, decision: FactorOrder) -> None:
         if len(self._factors) < _MOST_FACTORS:
@@ -213,50 +207,12 @@ class QuotaWorker(Worker[FactorOrder]):
             return None
         return self._order.choose_factor(now, self._throttle, QuotaReason)
 
-    def _is_due(self) -> bool:
-        # A new factor does not wait for the pause after a series of failed attempts.
-        return self._clock.monotonic() >= self._look_at or self._wanted() != self._carried_out
-
-    def pause_seconds(self) -> float:
-        """Return the time until the next look at the quotas, or until the decision in force expires."""
-        if self._is_due():
-            return 0.0
-        left_seconds = max(0.0, self._look_at - self._clock.monotonic())
-        now, order = self._clock.now(), self._order
-        if order is None or order.expires_at is None or order.is_stale(now):
-            return left_seconds
-        return min(left_seconds, (order.expires_at - now).total_seconds())
-
-    def reconcile(self, stop: Event) -> None:
-        """Process received decisions, and set the quotas if that is due."""
-        self._queue.read()
-        if self._is_due():
-            self._try(stop)
-        else:
-            self._measured_from = None  # the decision only repeated the one before
+    def _orders(self) -> Iterable[FactorOrder]:
+        return () if self._order is None else (self._order,)
 
     # --- attempts
 
-    def _try(self, stop: Event) -> None:
-        number, retry = 1, retry_if_exception_type(_RETRIED)
-        attempts = self._retrying(
-            stop, self._series, first_pause_seconds=0.2, longest_pause_seconds=5.0, retry=retry, reraise=True
-        )
-        try:
-            for attempt in attempts:
-                number = attempt.retry_state.attempt_number
-                with attempt:
-                    self._attempt(number)
-        except NotOursError:
-            self._look_again(NOT_OURS_SECONDS, self._wanted())
-        except Exception as error:
-            if not isinstance(error, _RETRIED):  # this thread must survive any exception: later decisions need it
-                _log.exception("carrying out a decision failed", cluster=self._cluster)
-            self._report_failure(error, number)
-
-    def _attempt(self, number: int) -> None:
-        self._queue.read()
-        wanted = self._wanted()
+    def _attempt(self, wanted: WantedQuota | None, number: int) -> float:
         try:
             client = self._connection.client()
             self._require_decided_cluster(client.cluster_id)
@@ -269,9 +225,9 @@ class QuotaWorker(Worker[FactorOrder]):
             for entity in targets:
                 self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
             plans = self._make_plans(wanted, targets, seen, rates)
-            if self._must_wait(plans.all, wanted):
-                return
-            self._carry_out(client, plans.all, AttemptContext(self._order, wanted, number, self._clock.now()))
+            if (wait_seconds := self._find_wait(plans.all)) > 0:
+                return wait_seconds
+            self._carry_out(client, plans.all, self._describe_attempt(wanted, number))
         except BaseException:
             self._connection.close()
             raise
@@ -279,9 +235,13 @@ class QuotaWorker(Worker[FactorOrder]):
         self._reports.show_escapes(coverage.escaping)
         state = self._describe(wanted, plans, {entity: seen.rates.get(entity) for entity in coverage.escaping})
         self._state.publish_if_due(self._cluster, state)
-        self._conclude(wanted, acted=any(planned.verdict.acts for planned in plans.all.values()))
-        self._reports.set_failing(yes=state.not_set is not None)
-        self._schedule_next_look(plans.all)
+        acted = any(planned.verdict.acts for planned in plans.all.values())
+        self._conclude(acted=acted)
+        self._reports.show(failing=state.not_set is not None)
+        return self._choose_pause(wanted, plans.all, acted=acted)
+
+    def _describe_attempt(self, wanted: WantedQuota | None, number: int) -> Attempt:
+        return Attempt(self._clock.now(), wanted, number, self._order)
 
     def _describe(
         self, wanted: WantedQuota | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
@@ -393,30 +353,28 @@ class QuotaWorker(Worker[FactorOrder]):
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
 
-    def _look_again(self, in_seconds: float, carried_out: WantedQuota | None) -> None:
-        self._look_at, self._carried_out = self._clock.monotonic() + in_seconds, carried_out
-
-    def _must_wait(self, plans: Mapping[Entity, QuotaPlan], wanted: WantedQuota | None) -> bool:
-        """Whether the limit of changes within a minute holds these back. A change that lowers a quota never waits."""
+    def _find_wait(self, plans: Mapping[Entity, QuotaPlan]) -> float:
+        """Return how long the limit of changes within a minute holds these back: never one that lowers a quota."""
         acts = [planned for planned in plans.values() if planned.verdict.acts]
-        wait_seconds = self._changes.wait_seconds()
         lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
-        waits = wait_seconds > 0 and bool(acts) and not self._releasing and not lowers
-        self._metrics.held.labels(self._cluster).set(waits)
-        if waits:
-            self._look_again(wait_seconds, wanted)
-        return waits
+        wait_seconds = 0.0 if not acts or lowers or self._releasing else self._changes.wait_seconds()
+        self._reports.show(held=wait_seconds > 0)
+        return wait_seconds
 
-    def _schedule_next_look(self, plans: Mapping[Entity, QuotaPlan]) -> None:
-        """Look earlier where a quota may be lower soon, or may be put back soon."""
-        now = self._clock.monotonic()
-        seconds = [c.look_seconds(now, _THROTTLED_LOOK_SECONDS) for c in self._own.contests().values()]
+    def _choose_pause(self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], *, acted: bool) -> float:
+        """Return the time until the next look: earlier where a quota may be lower, or be put back, soon."""
+        now, seconds = self._clock.monotonic(), [self._verify_seconds]
+        if _throttles(wanted):
+            seconds.append(LOOK_SECONDS)
+        if acted:  # quotas that were just set are verified soon
+            seconds.append(SETTLE_SECONDS)
+        seconds += (contest.look_seconds(now, LOOK_SECONDS) for contest in self._own.contests().values())
         for entity, planned in plans.items():
             if planned.reason is QuotaReason.STEPPING:
                 step = self._own.find_step(entity, planned.rate, planned.record, now)
                 if step is not None:
                     seconds.append(step.seconds)
-        self._look_at = min([self._look_at, *(now + each for each in seconds)])
+        return min(seconds)
 
     def _situation(self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, rate: Rate = None) -> QuotaSituation:
         """Return the inputs of a plan; `rate`: of an additional quota, which does not depend on the factor."""
@@ -437,12 +395,11 @@ class QuotaWorker(Worker[FactorOrder]):
             least=step.least if step else None,
         )
 
-    def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, QuotaPlan], context: AttemptContext) -> None:
+    def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, QuotaPlan], attempt: Attempt) -> None:
         changes = {entity: planned for entity, planned in plans.items() if planned.verdict.acts}
         refused: dict[Entity, Exception] = {}
         if changes:
-            if not self.may_act():
-                raise NotOursError
+            self._require_ours()
             self._changes.count_action()
             self._own.note(changes, self._clock.monotonic(), is_unsure=True)
             rates = {entity: planned.rate for entity, planned in changes.items()}
@@ -454,14 +411,11 @@ class QuotaWorker(Worker[FactorOrder]):
         for entity, planned in plans.items():
             if entity not in refused:
                 confirmed = 0 if planned.verdict.acts else self._own.confirmed(entity)
-                self._reports.report_done(entity, planned, context, confirmed, self._connection.brokers)
+                self._reports.report_quota(entity, planned, attempt, confirmed, self._connection.brokers)
         if refused:
             raise AlterError(refused, plans)
 
-    def _conclude(self, wanted: WantedQuota | None, *, acted: bool) -> None:
-        seconds = min(self._verify_seconds, _THROTTLED_LOOK_SECONDS) if _throttles(wanted) else self._verify_seconds
-        # Quotas that were just set are verified soon.
-        self._look_again(min(seconds, SETTLE_SECONDS) if acted else seconds, wanted)
+    def _conclude(self, acted: bool) -> None:
         took_seconds = None
         if acted and self._measured_from is not None:
             took_seconds = max(0.0, (self._clock.now() - self._measured_from).total_seconds())
@@ -469,16 +423,15 @@ class QuotaWorker(Worker[FactorOrder]):
         self._problem = None
         self._reports.report_success(took_seconds)
 
-    def _report_failure(self, error: Exception, number: int) -> None:
+    def _fail(self, error: Exception, wanted: WantedQuota | None, number: int) -> None:
         self._problem = detail_of(error)
-        self._look_again(_AGAIN_SECONDS, self._wanted())
-        context = AttemptContext(self._order, self._carried_out, number, self._clock.now())
         self._publish_not_set(error)
+        attempt = self._describe_attempt(wanted, number)
         if isinstance(error, AlterError):
             for entity, refusal in error.refused.items():
-                self._reports.report_failure(entity, error.plans[entity], context, detail_of(refusal))
+                self._reports.report_refusal(entity, error.plans[entity], attempt, detail_of(refusal))
         else:
-            self._reports.report_failure(None, None, context, detail_of(error))
+            self._reports.report_refusal(None, None, attempt, detail_of(error))
 
     def _publish_not_set(self, error: Exception) -> None:
         """Publish that nobody is slowed down, if that is certain: quotas stay as they were set before a failure."""

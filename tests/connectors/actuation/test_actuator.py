@@ -15,7 +15,7 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.units import UserError
 from policies.wire import EventReader
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
-from tests.connectors.actuation.test_decision_worker import CLUSTER, Toy
+from tests.connectors.actuation.test_order_worker import CLUSTER, Toy
 from tests.connectors.actuation.virtual_clock import VirtualClock
 
 DECIDED = "headgate.decided.toys"

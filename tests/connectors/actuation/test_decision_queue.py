@@ -6,7 +6,7 @@ import pytest
 
 from connectors.actuation.worker import DecisionQueue
 from tests.cases import for_each
-from tests.connectors.actuation.test_decision_worker import Toy, expired
+from tests.connectors.actuation.test_order_worker import Toy, expired
 from tests.connectors.actuation.virtual_clock import NOON
 
 NOW = NOON + timedelta(seconds=1)

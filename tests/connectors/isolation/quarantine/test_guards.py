@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.actuation.order_worker import CommonOutcome
+from connectors.actuation.worker import CommonOutcome
 from connectors.isolation.groups import RacksSnapshot
 from connectors.isolation.quarantine import find_refusal, measure_quarantine
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity

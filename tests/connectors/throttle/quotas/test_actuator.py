@@ -97,7 +97,7 @@ def test_decisions_from_before_and_after_the_start_pass_the_fence() -> None:
 def test_a_forged_record_takes_no_quota_away_and_is_no_original(
     baseline: int | None, user: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.throttle.quotas.worker._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("connectors.actuation.level_worker.AGAIN_SECONDS", 0.05)
     replicator = Entity(user="replicator")
     kafka = Kafka(rates={ANY: 900_000, replicator: 900_000})
     forged = noted(

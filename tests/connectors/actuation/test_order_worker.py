@@ -11,15 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
-from connectors.actuation.order_worker import (
-    ActionError,
-    ActionResult,
-    CommonOutcome,
-    DecisionReports,
-    DecisionWorker,
-    PacedMetric,
-    UnknownOutcomeError,
-)
+from connectors.actuation.order_worker import ActionError, ActionResult, OrderWorker, UnknownOutcomeError
+from connectors.actuation.worker import ActuatorMetrics, CommonOutcome
 from policies.decisions import Mode
 from policies.observations import ActuatorEvent
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
@@ -60,20 +53,6 @@ class ToyEvent(ActuatorEvent):
         return f"{self.cluster}/{self.about}"
 
 
-class ToyReports(DecisionReports[Toy, str, PacedMetric]):
-    def _content(self, decision: Toy, result: ActionResult[str]) -> object:
-        return result
-
-    def _event(self, decision: Toy, result: ActionResult[str], attempt: int, at: datetime) -> ToyEvent:
-        return ToyEvent(
-            cluster=self._cluster, about=decision.subject, sequence=decision.sequence, outcome=result.outcome,
-            attempt=attempt, detail=result.detail,
-        )  # fmt: skip
-
-    def _count(self, decision: Toy, result: ActionResult[str]) -> None:
-        """A toy has no metrics."""
-
-
 @dataclass
 class Published:
     """The audit, and whether the metric says that something fails."""
@@ -97,18 +76,16 @@ class Published:
     def failing(self) -> float | None:
         return self.registry.get_sample_value("toy_failing", {"cluster": CLUSTER})
 
-    def reports(self) -> ToyReports:
-        return ToyReports(CLUSTER, self.publish, PacedMetric(self.registry, "toy_failing", "Whether it fails."))
 
-
-class ToyWorker(DecisionWorker[Toy, str]):
+class ToyWorker(OrderWorker[Toy, str, ActuatorMetrics]):
     """Does as it is told by `next_results`: the one for the next attempt first; done when there is none left."""
 
     wanted = frozenset({"do"})
     series = stop_after_attempt(2)
 
     def __init__(self, published: Published, clock: VirtualClock, grace: timedelta = timedelta(0)) -> None:
-        super().__init__(CLUSTER, published.reports(), clock, grace)
+        metrics = ActuatorMetrics(published.registry, "toy_failing", "Whether it fails.", is_paced=True)
+        super().__init__(CLUSTER, published.publish, metrics, clock, grace)
         self.next_results: list[Exception | Callable[[], None]] = []
         self.attempts: list[tuple[str, bool]] = []
         """The subject of each attempt, and whether an earlier one may have done it."""
@@ -127,6 +104,18 @@ class ToyWorker(DecisionWorker[Toy, str]):
             return None
         self.acts.append(decision.subject)
         return ActionResult(CommonOutcome.DONE)
+
+    def _content(self, decision: Toy, result: ActionResult[str]) -> object:
+        return result
+
+    def _event(self, decision: Toy, result: ActionResult[str], attempt: int, at: datetime) -> ToyEvent:
+        return ToyEvent(
+            cluster=self._cluster, about=decision.subject, sequence=decision.sequence, outcome=result.outcome,
+            attempt=attempt, detail=result.detail,
+        )  # fmt: skip
+
+    def _count(self, decision: Toy, result: ActionResult[str]) -> None:
+        """A toy has no metrics of its own."""
 
     def _close(self) -> None:
         self.is_closed = True
