@@ -103,9 +103,10 @@ class Book(Struct, array_like=True, frozen=True):
     decisions: tuple[PublishedDecision, ...] = ()
     alerts: AlertBook = AlertBook()
 
-    def begin_again(self) -> "Book":
-        """After the clock was set back: the sequences go on, and each decision is published again."""
-        return Book(tuple(replace(each, content="") for each in self.decisions))
+    def begin_again(self, now_ms: int) -> "Book":
+        """After the clock was set back: sequences go on, decisions are published again, alerts must be confirmed."""
+        alerts = AlertBook(sequence=self.alerts.sequence).recover(self.alerts.limit_instants(now_ms).firing())
+        return Book(tuple(replace(each, content="") for each in self.decisions), alerts)
 
 
 def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tuple[Book, Published[State]]:

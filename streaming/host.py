@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from policies.alerts import AlertBook, Condition, Sender, review
-from policies.book import Book, Published, publish
+from policies.book import Published, publish
 from policies.decisions import Alert, Issuer
 from policies.observations import Observation
 from policies.pauses import PolicyPause, open_at
@@ -24,7 +25,7 @@ from policies.registry import AUDIT, POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, to_millis
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, Output, audit_event, decision_event
-from streaming.key_state import FORMAT, NO_STATE, KeyState, Refusal
+from streaming.key_state import FORMAT, NEVER_STEPPED, KeyState, Refusal
 from streaming.worker_memory import STATE_CACHE
 
 REFUSED_MS = 600_000
@@ -101,42 +102,33 @@ class PolicyHost:
 
         `refused` says, by alert, why other readings of this batch were refused.
         """
-        kind = POLICIES[policy]
-        key, quiet = (kind.build, cluster), open_at(pause, now)
-        state = None if before is None else STATE_CACHE.decode(kind, cluster, before)
-        if before is not None:
-            now = max(now, from_millis(before.now_ms))
+        kind, previous = POLICIES[policy], before or NEVER_STEPPED
+        key, state = (kind.build, cluster), STATE_CACHE.decode(kind, cluster, previous)
+        now = max(now, from_millis(previous.now_ms))
         try:
-            hosted, sender = self._policy(kind, key, quiet)
-            own_book = Book() if before is None else before.book
-            if before is not None and before.recovered:
-                # An alert that is not registered any more expires.
-                names = {alert.name for alert in kind.alerts}
-                recovered = own_book.alerts.recover(each for each in before.recovered if each.alert in names)
-                own_book = msgspec.structs.replace(own_book, alerts=recovered)
-            own_book, step = publish(own_book, hosted.step(state, observations, now), now, sender)
-            encoded = msgspec.msgpack.encode(step.state)
-            _require_room(len(encoded) + len(msgspec.msgpack.encode(own_book)))
+            hosted, sender = self._policy(kind, key, open_at(pause, now))
+            levels = hosted.step(state, observations, now)
+            if levels.refused:
+                refused = {**refused, READINGS_REFUSED: next(iter(levels.refused.values()))}
+            refusals = _recent_refusals(previous, refused, now)
+            levels = replace(
+                levels,
+                conditions=chain(levels.conditions, _report_refusals(kind, cluster, refusals)),
+                due_ms=chain(levels.due_ms, (each.at_ms + REFUSED_MS for each in refusals)),
+            )
+            book, step = publish(previous.book, levels, now, sender)
+            encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
+            _require_room(len(encoded) + len(msgspec.msgpack.encode(book)))
             _require_registered(kind, step)
             records = tuple(_require_sizes(outputs(step, observations)))
         except Exception as error:
             self._built.pop(key, None)
-            return self._fail(kind, cluster, before, now, _describe_failure(error))
-        encoded_state = msgspec.Raw(encoded)
-        STATE_CACHE.store(kind, cluster, encoded_state, step.state)
-        if step.refused:
-            refused = {**refused, READINGS_REFUSED: next(iter(step.refused.values()))}
-        refusals = _recent_refusals(before, refused, now)
-        book, alerts, review_at = self._review(kind, cluster, before, now, None, refusals)
-        ends = [from_millis(each.at_ms + REFUSED_MS) for each in refusals]
-        wake_ms = min((to_millis(at) for at in (step.wake_at, review_at, *ends) if at is not None), default=None)
+            return self._fail(kind, cluster, previous, now, _describe_failure(error))
+        STATE_CACHE.store(kind, cluster, encoded, step.state)
+        wake_ms = None if step.wake_at is None else to_millis(step.wake_at)
         after = KeyState(
-            FORMAT, kind.state_version, to_millis(now), wake_ms, encoded_state, alerts=book, refusals=refusals,
-            book=own_book,
+            FORMAT, kind.state_version, to_millis(now), wake_ms, encoded, refusals=refusals, book=book
         )  # fmt: skip
-        if alerts:
-            records += tuple(outputs(Published(None, alerts, None)))
-            step = replace(step, decisions=(*step.decisions, *alerts))
         return StepResult(after, step, None, records)
 
     def knows(self, cluster: str) -> bool:
@@ -147,52 +139,29 @@ class PolicyHost:
         """The issuer of the policy's decisions about a cluster."""
         return self._resolve(POLICIES[policy], cluster)[1].issuer
 
-    def _fail(self, kind: PolicyKind, cluster: str, before: KeyState | None, now: datetime, failure: str) -> StepResult:
-        state = before.state if before is not None else NO_STATE
-        version = before.state_version if before is not None else kind.state_version
-        failures = 1 + (before.failures if before is not None else 0)
-        refusals = () if before is None else before.refusals
-        book, alerts, _ = self._review(kind, cluster, before, now, failure, refusals)
-        back_off = min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, _MOST_DOUBLINGS))
-        wake_ms = to_millis(now + back_off)
-        recovered, own_book = ((), Book()) if before is None else (before.recovered, before.book)
-        after = KeyState(
-            FORMAT, version, to_millis(now), wake_ms, state, failures, book, refusals=refusals, recovered=recovered,
-            book=own_book,
-        )  # fmt: skip
-        step: Published[Any] = Published(None, alerts, now + back_off)
+    def _fail(self, kind: PolicyKind, cluster: str, before: KeyState, now: datetime, failure: str) -> StepResult:
+        """Keep the state and what the policy has published, and report the failure; retry after a back-off."""
+        summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
+        failed = _condition(kind, cluster, POLICY_FAILED, "exception", summary)
+        known, own = before.book.alerts, [each for each in before.book.alerts.entries if each.alert in HOST_ALERTS]
+        conditions, sender = (
+            [*_report_refusals(kind, cluster, before.refusals), failed],
+            self._resolve(kind, cluster)[1],
+        )
+        alerts, raised, _ = review(AlertBook(tuple(own), known.sequence), conditions, now, sender)
+        entries = (*(each for each in known.entries if each.alert not in HOST_ALERTS), *alerts.entries)
+        alerts = msgspec.structs.replace(known, entries=entries, sequence=alerts.sequence)
+        wake_at = now + min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(before.failures, _MOST_DOUBLINGS))
+        after = msgspec.structs.replace(
+            before,
+            state_version=before.state_version or kind.state_version,
+            now_ms=to_millis(now),
+            wake_ms=to_millis(wake_at),
+            failures=before.failures + 1,
+            book=msgspec.structs.replace(before.book, alerts=alerts),
+        )
+        step: Published[Any] = Published(None, raised, wake_at)
         return StepResult(after, step, failure, tuple(outputs(step)))
-
-    def _review(
-        self,
-        kind: PolicyKind,
-        cluster: str,
-        before: KeyState | None,
-        now: datetime,
-        failure: str | None,
-        refusals: Sequence[Refusal],
-    ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
-        """Review the alerts about the policy itself, not about its cluster."""
-        book = before.alerts if before is not None else AlertBook()
-        if before is not None and before.recovered and failure is None:
-            book = book.recover(each for each in before.recovered if each.alert in HOST_ALERTS)
-        if failure is None and not refusals and not book.entries and not book.recovered:
-            return book, (), None
-        labels = {"cluster": cluster, "policy": kind.name}
-        conditions = {
-            each.alert: Condition(
-                each.alert, cluster, HOST_ALERTS[each.alert], "refused",
-                f"policy {kind.name} does not take some readings of {cluster}, which are in the dead letters: "
-                f"{each.why}", labels,
-            )
-            for each in refusals
-        }  # fmt: skip
-        if failure is not None:
-            summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
-            severity = HOST_ALERTS[POLICY_FAILED]
-            conditions[POLICY_FAILED] = Condition(POLICY_FAILED, cluster, severity, "exception", summary, labels)
-        sender = replace(self._resolve(kind, cluster)[1], grace=timedelta(0))
-        return review(book, conditions.values(), now, sender)
 
     def _resolve(self, kind: PolicyKind, cluster: str) -> tuple[PolicySettings, Sender]:
         """The cluster's settings and the sender of its alerts, made once: there may be a thousand overrides."""
@@ -230,7 +199,7 @@ def outputs(step: Published[Any], seen: Sequence[Observation] = ()) -> Iterator[
 def _require_registered(kind: PolicyKind, step: Published[Any]) -> None:
     """Refuse an alert that has no meaning in the references and no rule in Alertmanager."""
     named = {each.alert for each in step.decisions if isinstance(each, Alert)}
-    for name in sorted(named.difference(alert.name for alert in kind.alerts)) if named else ():
+    for name in sorted(named.difference(HOST_ALERTS, (alert.name for alert in kind.alerts))) if named else ():
         raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 
@@ -255,11 +224,23 @@ def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:
         yield record
 
 
-def _recent_refusals(before: KeyState | None, refused: Mapping[str, str], now: datetime) -> tuple[Refusal, ...]:
+def _recent_refusals(before: KeyState, refused: Mapping[str, str], now: datetime) -> tuple[Refusal, ...]:
     """The refusals of this batch, and those of earlier batches whose alert is to stay."""
-    recent = {each.alert: each for each in (before.refusals if before is not None else ())}
+    recent = {each.alert: each for each in before.refusals}
     recent |= {alert: Refusal(alert, to_millis(now), why) for alert, why in refused.items()}
     return tuple(each for _, each in sorted(recent.items()) if to_millis(now) < each.at_ms + REFUSED_MS)
+
+
+def _report_refusals(kind: PolicyKind, cluster: str, refusals: Iterable[Refusal]) -> Iterator[Condition]:
+    for each in refusals:
+        what = f"policy {kind.name} does not take some readings of {cluster}, which are in the dead letters: {each.why}"
+        yield _condition(kind, cluster, each.alert, "refused", what)
+
+
+def _condition(kind: PolicyKind, cluster: str, alert: str, reason: str, summary: str) -> Condition:
+    """A condition of the policy itself, not of its cluster."""
+    labels = {"cluster": cluster, "policy": kind.name}
+    return Condition(alert, cluster, HOST_ALERTS[alert], reason, summary, labels)
 
 
 def _describe_failure(error: Exception) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from policies.alerts import AlertBook, AlertEntry
 from policies.book import Book
 from policies.decisions import Issuer, Standing, StandingReason, StandingVerdict, next_sequence
 from policies.pauses import PolicyPause, describe
@@ -101,8 +100,6 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     """The policy's own state as msgpack; None before its first step."""
     failures: int = 0
     """Steps in a row that failed."""
-    alerts: AlertBook = AlertBook()
-    """Alerts about the policy itself, not about its cluster."""
     letters: DeadLetterCounts = DeadLetterCounts()
     """The dead letters of the key's records."""
     positions: tuple[ReadPosition, ...] = ()
@@ -112,10 +109,8 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     """Set while an operator has paused this policy."""
     refusals: tuple[Refusal, ...] = ()
     """The recent refusals of readings that had no fault of their own, by alert."""
-    recovered: tuple[AlertEntry, ...] = ()
-    """Firing alerts that the policy takes over at its next step, because its state was lost."""
     book: Book = Book()
-    """The last publications about the cluster."""
+    """The last publications about the cluster, and the alerts about the policy itself."""
 
     @property
     def has_stepped(self) -> bool:
@@ -125,7 +120,7 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not (self.has_stepped or self.letters.kinds or self.pause or self.recovered)
+        return not (self.has_stepped or self.letters.kinds or self.pause or self.book.alerts.recovered)
 
 
 NEVER_STEPPED = KeyState(FORMAT, 0, 0, None, NO_STATE)
@@ -143,16 +138,11 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
     if kind.limit_instants is not None and state is not None:
         kept = msgspec.Raw(msgspec.msgpack.encode(kind.limit_instants(state, now_ms)))
         return msgspec.structs.replace(
-            before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept,
-            alerts=before.alerts.limit_instants(now_ms), positions=(), refusals=(),
-            book=msgspec.structs.replace(before.book, alerts=before.book.alerts.limit_instants(now_ms)),
+            before, state_version=kind.state_version, now_ms=now_ms, wake_ms=now_ms, state=kept, positions=(),
+            refusals=(), book=msgspec.structs.replace(before.book, alerts=before.book.alerts.limit_instants(now_ms)),
         )  # fmt: skip
-    books = (before.alerts, before.book.alerts)
-    firing = tuple(entry for book in books for entry in book.limit_instants(now_ms).firing())
-    return msgspec.structs.replace(
-        NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause,
-        recovered=(*before.recovered, *firing), book=before.book.begin_again(),
-    )  # fmt: skip
+    book = before.book.begin_again(now_ms)
+    return msgspec.structs.replace(NEVER_STEPPED, last_heartbeat=before.last_heartbeat, pause=before.pause, book=book)
 
 
 class UnreadableStateError(Exception):

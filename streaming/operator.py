@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from policies.decisions import Decision
 from policies.observations import Observation
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
-from policies.policy import POLICY_FAILED, READINGS_REFUSED, TIMERS, timer_record
+from policies.policy import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED, TIMERS, timer_record
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES
 from policies.units import counted, from_millis
@@ -95,8 +95,11 @@ def reconcile(
     pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])
     opened = [each for _, each in readings if isinstance(each, OpenAlerts)]
     if opened and opened[-1].policy == key[0]:
-        entries = tuple(alert.entry() for alert in opened[-1].alerts)
-        before = previous = msgspec.structs.replace(previous, recovered=entries)
+        # An alert that is not registered any more expires.
+        names = HOST_ALERTS.keys() | {alert.name for alert in POLICIES[key[0]].alerts}
+        alerts = previous.book.alerts.recover(each.entry() for each in opened[-1].alerts if each.alert in names)
+        book = msgspec.structs.replace(previous.book, alerts=alerts)
+        before = previous = msgspec.structs.replace(previous, book=book)
     observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand | OpenAlerts)]
     quiet = _quiet(key, pause, now_ms)
     after = previous

@@ -148,7 +148,7 @@ def test_each_subject_has_its_own_content_and_numbers() -> None:
 def test_after_the_clock_was_set_back_each_is_published_under_the_next_number() -> None:
     key = Key()
     key.step(86_400, key.want("a"))
-    key.book = key.book.begin_again()
+    key.book = key.book.begin_again(0)
     key.step(0, key.want("a")).step(60, key.want("a"))
     first = 86_400_000
     assert [(second, number) for second, _, number in key.published] == [
