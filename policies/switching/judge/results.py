@@ -5,6 +5,7 @@ executor carries an order out to its end before it answers: a failure is final, 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,40 +23,33 @@ _IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLE
 
 
 def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> None:
-    """Accept a result if it fits the open order of its ledger."""
-    task, subject, switch = _find_task(facts, result), f"ledgers/{result.ledger_id}", facts.state.switch
-    is_after_end = task is None and switch is not None and switch.settled and result.op <= facts.state.ops
-    if is_after_end or (task is not None and _is_late(task, result)):
-        return
+    """Accept a result if it fits the open order of its ledger.
+
+    A cursor and a schema may name the same ledger; the order's number decides for which of them the result is.
+    """
+    planned, subject = facts.plan.tasks_of(result.ledger_id), f"ledgers/{result.ledger_id}"
+    task = next((t for t in planned if t.op == result.op), max(planned, key=lambda t: t.op, default=None))
     if task is None or result.op > task.op:
-        sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
-        step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
-    elif named := _find_other_ledgers(task, result):
+        switch = facts.state.switch
+        if task is not None or switch is None or not switch.settled or result.op > facts.state.ops:
+            sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
+            step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
+        return
+    if result.op < task.op or task.awaiting in _IDLE:
+        return  # it is late
+    row = _ROWS.get((task.awaiting, result.result))
+    if named := _find_other_ledgers(task, result):
         # It counts as a failure, whichever executor sent it.
         sentence = f"the answer about ledger {task.ledger_id} names ledger {named}"
         step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
-        failure = result.model_copy(update={"result": LedgerOutcome.FAILED, "detail": sentence})
         if (row := _ROWS.get((task.awaiting, LedgerOutcome.FAILED))) is not None:
-            row(facts, task, failure, step)
-    elif (row := _ROWS.get((task.awaiting, result.result))) is None or (
-        result.result in _ONLY_FROM_CURSORS and task.kind is not LedgerKind.CURSOR
-    ):
+            row(facts, task, result.model_copy(update={"result": LedgerOutcome.FAILED, "detail": sentence}), step)
+    elif row is None or (result.result in _ONLY_FROM_CURSORS and task.kind is not LedgerKind.CURSOR):
         sentence = f"ledger {task.ledger_id}: {result.result.value} answers no {task.awaiting.value}"
         step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
     else:
         step.update_switch(progress_ms=facts.now_ms)
         row(facts, task, result, step)
-
-
-def _is_late(task: LedgerTask, result: SwitchLedger) -> bool:
-    return result.op < task.op or (result.op == task.op and task.awaiting in _IDLE)
-
-
-def _find_task(facts: SwitchFacts, result: SwitchLedger) -> LedgerTask | None:
-    """A cursor and a schema may name the same ledger; the order's number decides for which of them the result is."""
-    planned = facts.plan.tasks_of(result.ledger_id) if facts.state.switch else ()
-    ordered = next((t for t in planned if t.op == result.op), None)
-    return ordered or max(planned, key=lambda t: t.op, default=None)
 
 
 def _find_other_ledgers(task: LedgerTask, result: SwitchLedger) -> str:
@@ -76,19 +70,31 @@ def _settle(
     step.publish_ledger(after, SwitchVerdict.LEDGER, why, sentence)
 
 
-def _fail(step: Transition, task: LedgerTask, stage: LedgerStage, why: SwitchReason, sentence: str) -> None:
+def _leave(
+    _facts: SwitchFacts,
+    task: LedgerTask,
+    result: SwitchLedger,
+    step: Transition,
+    *,
+    stage: LedgerStage = LedgerStage.BUILD_FAILED,
+    reason: SwitchReason = SwitchReason.RETRIES_EXHAUSTED,
+    why: str = "no reason given",
+) -> None:
     """Leave a ledger behind, after the executor has tried `retries` times."""
-    _settle(step, task, stage, why, sentence, reason=why.value)
+    _settle(step, task, stage, reason, result.detail or why, reason=reason.value)
+
+
+_defer = partial(_leave, stage=LedgerStage.PROMOTE_DEFERRED)
 
 
 # --- copying (rows 9 to 11)
 
 
 def _copied(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    target, target_id = _get_copy(task, result)
-    if why := guards.refuse_unequal_copy(_get_source(result), target):
-        failed = replace(task, target_id=target_id)
-        _fail(step, failed, LedgerStage.BUILD_FAILED, SwitchReason.COPY_DIFFERS, why)
+    source, target, target_id = _get_ledgers(task, result)
+    if why := guards.refuse_unequal_copy(source, target):
+        reason = SwitchReason.COPY_DIFFERS
+        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
         return
     sentence = f"its copy is equal{_add_detail(result)}"
     _settle(step, task, LedgerStage.BUILT, SwitchReason.COPIED, sentence, target_id=target_id, cleared=True)
@@ -99,31 +105,27 @@ def _add_detail(result: SwitchLedger) -> str:
     return f" ({result.detail})" if result.detail else ""
 
 
-def _get_copy(task: LedgerTask, result: SwitchLedger) -> tuple[Ledger | None, int | None]:
-    """Return the target's ledger as if it had the source's id, and its new id; None if it has no new id."""
+def _get_ledgers(task: LedgerTask, result: SwitchLedger) -> tuple[Ledger | None, Ledger | None, int | None]:
+    """Return the source's ledger, the target's as if it had the same id, and its new id; None if it has no new id."""
+    source = None if result.source is None else result.source.to_ledger()
     target = None if result.target is None else result.target.to_ledger()
     if not task.remap or target is None:
-        return target, None
-    return replace(target, ledger_id=task.ledger_id), target.ledger_id
-
-
-def _get_source(result: SwitchLedger) -> Ledger | None:
-    return None if result.source is None else result.source.to_ledger()
+        return source, target, None
+    return source, replace(target, ledger_id=task.ledger_id), target.ledger_id
 
 
 def _exists(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    source, original = facts.source_instance, _get_source(result)
-    found, target_id = _get_copy(task, result)
+    original, found, target_id = _get_ledgers(task, result)
     if found is None:
-        _copy_failed(facts, task, result, step)
-    elif why := guards.refuse_foreign_ledger(found, source):
+        _leave(facts, task, result, step)
+    elif why := guards.refuse_foreign_ledger(found, facts.source_instance):
         refuse_import(facts, task, SwitchReason.FOREIGN_ID, why, step)
     elif original is None or not same_ledger(original, found):
-        partial, why = replace(task, target_id=target_id), "our earlier copy is not complete"
-        _fail(step, partial, LedgerStage.BUILD_FAILED, SwitchReason.OURS_PARTIAL, why)
+        reason, why = SwitchReason.OURS_PARTIAL, "our earlier copy is not complete"
+        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
     else:
         # `cleared` comes from the provenance and not from the guard, so that a wrong guard is a breach of INV-1.
-        cleared, sentence = is_ours(found, source), "our earlier copy is complete"
+        cleared, sentence = is_ours(found, facts.source_instance), "our earlier copy is complete"
         _settle(
             step, task, LedgerStage.BUILT, SwitchReason.OURS_COMPLETE, sentence, cleared=cleared, target_id=target_id
         )
@@ -136,16 +138,6 @@ def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, wh
     step.put(after)
     sentence = f"ledger {task.ledger_id} stays in {facts.switch.source}: {why}; it needs another id"
     step.publish_ledger(after, SwitchVerdict.REMAP_REQUIRED, reason, sentence, code=RejectCode.COLLISION)
-
-
-def _unreadable(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    why = result.detail or "the source can't be read"
-    _fail(step, task, LedgerStage.BUILD_FAILED, SwitchReason.SOURCE_UNREADABLE, why)
-
-
-def _copy_failed(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    why = result.detail or "no reason given"
-    _fail(step, task, LedgerStage.BUILD_FAILED, SwitchReason.RETRIES_EXHAUSTED, why)
 
 
 def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
@@ -169,21 +161,18 @@ def _halt(step: Transition, task: LedgerTask, why: str, sentence: str) -> None:
     step.publish_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
 
 
-def _not_promoted(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    is_late = result.result is LedgerOutcome.ADVANCED
-    reason = SwitchReason.CURSOR_ADVANCED if is_late else SwitchReason.RETRIES_EXHAUSTED
-    _fail(step, task, LedgerStage.PROMOTE_DEFERRED, reason, result.detail or result.result.value)
-
-
 def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    target = facts.switch.target
-    if result.attribution == target and result.new_id is not None:
-        stage, reason = LedgerStage.PROMOTED_VIA_ROLLOVER, SwitchReason.ROLLED_OVER
-        sentence = f"its cursor lives in ledger {result.new_id} of {target} now"
-        _settle(step, task, stage, reason, sentence, target_id=result.new_id)
-    else:
+    """The cursor lives in another ledger by now; its owner's position there is newer, so it is not taken back."""
+    is_revert, target = task.awaiting is SwitchAction.REVERT, facts.switch.target
+    where = result.attribution or facts.switch.source
+    if not is_revert and (where != target or result.new_id is None):
         step.put(replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY), numbered=True)
         step.take_inventory()
+        return
+    stage = LedgerStage.PROMOTED_VIA_ROLLOVER if where == target else LedgerStage.REVERTED
+    sentence = f"its cursor lives in ledger {result.new_id} of {where} now"
+    target_id = result.new_id if where == target else task.target_id
+    _settle(step, task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id)
 
 
 # --- taking back (row 19), deleting (row 21)
@@ -197,43 +186,30 @@ def _reverted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: 
     _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
 
 
-def _not_reverted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    """A cursor that lives in another ledger by now is not taken back: its owner's position there is newer."""
-    in_target, where = result.attribution == facts.switch.target, result.attribution or facts.switch.source
-    stage = LedgerStage.PROMOTED_VIA_ROLLOVER if in_target else LedgerStage.REVERTED
-    sentence = f"its cursor lives in ledger {result.new_id} of {where} now"
-    target_id = result.new_id if in_target else task.target_id
-    _settle(step, task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id)
-
-
 def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
-    source = facts.instance(facts.switch.source)
-    if source is not None:
+    if source := facts.source_instance:
         ids = tuple(sorted({*facts.deleted_ids(source), task.ledger_id}))
         step.update(deleted=put(facts.state.deleted, DeletedIds(source, ids), "instance"))
     sentence = f"it is gone from {facts.switch.source}"
     _settle(step, task, LedgerStage.CLEANED, SwitchReason.DELETED, sentence)
 
 
-def _not_taken_back(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    _give_up(step, task, result.detail or "")
-
-
-def _not_deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
+def _not_deleted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
     again = replace(task, tries=task.tries + 1)
-    if why := guards.refuse_further_tries(again, facts.limits.retries):
-        _give_up(step, again, why)
-    elif facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept:
-        _give_up(step, again, "an operator ended it")
-    else:
+    why = guards.refuse_further_tries(again, facts.limits.retries)
+    if why is None and (facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept):
+        why = "an operator ended it"
+    if why is None:
         step.put(replace(again, awaiting=SwitchAction.NONE))
+    else:
+        _give_up(facts, again, result.model_copy(update={"detail": why}), step)
 
 
-def _give_up(step: Transition, task: LedgerTask, why: str) -> None:
+def _give_up(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.RETRIES_EXHAUSTED.value)
     step.put(after)
-    sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {why or 'no reason given'}"
+    sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {result.detail or 'no reason given'}"
     step.publish_ledger(after, SwitchVerdict.LEDGER, SwitchReason.RETRIES_EXHAUSTED, sentence)
 
 
@@ -241,21 +217,25 @@ _Row = Callable[[SwitchFacts, LedgerTask, SwitchLedger, Transition], None]
 _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
     (SwitchAction.COPY, LedgerOutcome.COPIED): _copied,
     (SwitchAction.COPY, LedgerOutcome.EXISTS): _exists,
-    (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): _unreadable,
-    (SwitchAction.COPY, LedgerOutcome.FAILED): _copy_failed,
+    (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): partial(
+        _leave, reason=SwitchReason.SOURCE_UNREADABLE, why="the source can't be read"
+    ),
+    (SwitchAction.COPY, LedgerOutcome.FAILED): _leave,
     (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): _copy_deleted,
-    (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _not_taken_back,
+    (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _give_up,
     (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _promoted,
-    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): _not_promoted,
+    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): partial(_defer, why="conflict"),
     (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): _not_promoted,
-    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): _not_promoted,
+    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): partial(
+        _defer, reason=SwitchReason.CURSOR_ADVANCED, why="advanced"
+    ),
+    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): partial(_defer, why="failed"),
     (SwitchAction.ROLL_OVER, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): _not_promoted,
+    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): partial(_defer, why="failed"),
     (SwitchAction.REVERT, LedgerOutcome.REVERTED): _reverted,
-    (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _not_reverted,
-    (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _not_taken_back,
-    (SwitchAction.REVERT, LedgerOutcome.FAILED): _not_taken_back,
+    (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _rolled_over,
+    (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _give_up,
+    (SwitchAction.REVERT, LedgerOutcome.FAILED): _give_up,
     (SwitchAction.DELETE_OLD, LedgerOutcome.DELETED): _deleted,
     (SwitchAction.DELETE_OLD, LedgerOutcome.FAILED): _not_deleted,
 }
