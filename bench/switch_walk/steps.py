@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 from bench.switch_walk.fleet import Broker, Fleet
-from policies.switching.ledgers import LedgerKind
-from policies.switching.precheck.snapshot import TargetPolicy
+from policies.switching.ledgers import LedgerKind, TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage

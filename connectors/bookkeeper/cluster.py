@@ -15,12 +15,12 @@ from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJou
 from connectors.foreign_json import build, checked, optional, repeated, required
 from connectors.zookeeper.json_znodes import ZnodeConflictError
 from connectors.zookeeper.session import IN_FLIGHT, Reader
-from policies.switching.clusters import ClusterSnapshot
 from policies.switching.ledgers import (
     EMPTY_LONG,
     EMPTY_SHORT,
     MAX_HOB,
     NO_LEDGER,
+    ClusterSnapshot,
     IdGenerator,
     Layout,
     Ledger,

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from connectors.zookeeper.settings import ZnodePath, ZooKeeperConnection
-from policies.switching.clusters import why_not_a_name
+from policies.switching.ledgers import why_not_a_name
 
 _TREES = ("/schemas/", "/managed-ledgers/", "/pulsar/")
 

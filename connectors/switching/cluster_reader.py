@@ -30,16 +30,15 @@ from connectors.zookeeper.session import (
     outcome_of,
 )
 from policies.observations import Outcome, Reading
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import Layout, Ledger, find_owner, with_ledger
-from policies.switching.precheck.report import precheck, to_reading
-from policies.switching.precheck.snapshot import (
+from policies.switching.ledgers import ClusterSnapshot, Layout, Ledger, TargetPolicy, find_owner, with_ledger
+from policies.switching.precheck import (
     PrecheckRules,
     PrecheckSnapshot,
     TargetLedgers,
-    TargetPolicy,
     ids_in_target,
     ids_to_import,
+    precheck,
+    to_reading,
 )
 from policies.switching.readings import (
     GeneratorReading,

@@ -23,8 +23,7 @@ from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import NAMESPACES
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import Ledger, Reference, StayingLedgers
+from policies.switching.ledgers import ClusterSnapshot, Ledger, Reference, StayingLedgers
 from policies.switching.readings import (
     LedgerReading,
     ReferenceReading,

@@ -22,7 +22,7 @@ from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry, RegistryOrders
 from policies.decisions import Fence
 from policies.switching.decisions import SwitchDecision, SwitchRecord
-from policies.switching.precheck.snapshot import PrecheckRules
+from policies.switching.precheck import PrecheckRules
 from policies.units import from_millis, millis_of
 from policies.wire import EventReader
 

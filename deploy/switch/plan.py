@@ -23,7 +23,7 @@ from deploy.switch.loop_client import LoopClient, Wanted
 from deploy.switch.precheck import Checked, bookkeeper_clusters, check, finding_lines, staying_lines, verdict_lines
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
-from policies.switching.precheck.snapshot import ids_to_import
+from policies.switching.precheck import ids_to_import
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import FAILED, LedgerStage
 from policies.units import UserError, counted, human_bytes, human_seconds

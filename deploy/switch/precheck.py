@@ -26,11 +26,8 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import NO_LEDGER, HitClass, LedgerKind
-from policies.switching.precheck.findings import find_remedy
-from policies.switching.precheck.report import PrecheckReport, precheck, to_reading
-from policies.switching.precheck.snapshot import PrecheckSnapshot
+from policies.switching.ledgers import NO_LEDGER, ClusterSnapshot, HitClass, LedgerKind
+from policies.switching.precheck import PrecheckReport, PrecheckSnapshot, find_remedy, precheck, to_reading
 from policies.switching.readings import SwitchPrecheck
 from policies.units import UserError, counted, human_seconds
 

@@ -6,10 +6,17 @@ No other module joins read models. Nothing is decided or written here.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from policies.switching.clusters import ClusterSnapshot, IdMark, raise_marks
-from policies.switching.ledgers import ANY_CLUSTER, IdGenerator, Reference, find_owner
+from policies.switching.ledgers import (
+    ANY_CLUSTER,
+    ClusterSnapshot,
+    IdGenerator,
+    IdMark,
+    Reference,
+    find_owner,
+    id_floor,
+    raise_marks,
+)
 from policies.switching.plan import LedgerPlan
-from policies.switching.precheck.snapshot import id_floor
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (
     FAILED,

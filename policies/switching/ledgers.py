@@ -1,4 +1,4 @@
-"""Ledgers, and whether the ledgers of two clusters with one id are the same ledger.
+"""Ledgers and the BookKeeper clusters that hold them, with their names, ids and id generators.
 
 Equal length and last entry id prove nothing: ledgers with one entry collide. A ledger in the target is *ours* only if
 its copy was journalled before it was created, from the same source. The executor keeps this journal, and compares each
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policies.units import MAX_INT64, ClosedEnum, InstantMs
 
@@ -222,6 +223,11 @@ def hob_name(hob: int) -> str:
     return f"HOB-{hob:010d}"
 
 
+def id_floor(source: IdGenerator, referenced: Iterable[int]) -> int:
+    """Return the id beyond which the target must lie: all that the source may give, and all referenced ids."""
+    return max(source.ceiling, max(referenced, default=NO_LEDGER))
+
+
 # References to ledgers: schema locators and cursors move to the target; all others stay, and are counted.
 
 
@@ -291,3 +297,134 @@ def find_owner(reference: Reference, bootstrap: str | None) -> str | None:
 def with_ledger(references: Iterable[Reference]) -> Iterable[Reference]:
     """Return the references that name a ledger."""
     return (r for r in references if r.ledger_id != NO_LEDGER)
+
+
+# What a precheck may find.
+
+
+class TargetPolicy(StrEnum):
+    """Whether other ledgers may exist in the target."""
+
+    DEDICATED = "dedicated"
+    """No other ledger: every one that is not ours is a finding."""
+    SHARED = "shared"
+    """Any ledger whose id is not to be imported."""
+
+
+class FindingReason(ClosedEnum):
+    """The reasons why a switch is not ready."""
+
+    FOREIGN_ID = (
+        "foreign_id",
+        "Ledgers that Headgate did not make have ids to import (in a dedicated target: any id).",
+    )
+    DELETED_ID = "deleted_id", "An id to import was deleted from the target before: bookies may still hold its entries."
+    IDGEN_BEHIND = "idgen_behind", "The target would give ids that are taken; advance it to `hob`."
+    UNKNOWN_CLUSTER = "unknown_cluster", "References are attributed to a BookKeeper cluster that is not known."
+    MISSING_LEDGER = "missing_ledger", "References are attributed to the target, which does not have their ledgers."
+    AMBIGUOUS = "ambiguous", "One ledger id, or one cursor, is attributed to two clusters."
+    LAYOUT = (
+        "layout",
+        "A layout is unknown or cannot hold every id, a reference names an impossible ledger id, or a znode of a "
+        "dedicated target lies where its layout puts none.",
+    )
+    ALIAS = "alias", "Source and target are one cluster under two names."
+    SNAPSHOT_INCOMPLETE = "snapshot_incomplete", "A value could not be read."
+    FROM_THE_FUTURE = "from_the_future", "A reading is dated later than now, so its age is not known."
+    STALE = "stale", "The oldest reading is older than `precheck_validity`."
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def why_not_a_name(name: str) -> str | None:
+    """Return why a text cannot be the name of a cluster; None if it can."""
+    if _NAME.fullmatch(name):
+        return None
+    return (
+        "becomes the name of a znode: 1 to 63 letters, digits, dots, underscores and hyphens, the first of them a "
+        "letter or digit"
+    )
+
+
+class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
+    """A BookKeeper cluster as last read. None: the value could not be read."""
+
+    name: str
+    instance_id: str | None
+    """Its ``INSTANCEID``. With the root it is the cluster's identity, however its address is spelled."""
+    root: str | None
+    """The path of its ledgers in its ZooKeeper."""
+    layout: Layout | None
+    generator: IdGenerator | None
+    read_ms: InstantMs
+    epoch: int | None = None
+    """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known. None: not reported."""
+    lower_counters: int = 0
+    """The number of counters below the present one: `idgen` and every lower ``HOB``."""
+    lower_given: int = 0
+    """The number of ids that all counters below the present one gave; only clients that remember them use them."""
+    lower_moved_ms: InstantMs = -1
+    """When one of these last gave an id."""
+    raised_epoch: int = -1
+    """The epoch of the reading that first showed the present ``HOB``: a client opened at that epoch or before may use a
+    lower one. -1: no later ``HOB`` was made since the cluster was first read."""
+
+
+def are_same_cluster(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
+    """Whether two snapshots have the same identity: instance id and root, not the name."""
+    return (
+        one.instance_id is not None
+        and one.instance_id == other.instance_id
+        and (one.root or "").rstrip("/") == (other.root or "").rstrip("/")
+    )
+
+
+class IdMark(Struct, array_like=True, frozen=True):
+    """The highest ledger ids of one BookKeeper cluster."""
+
+    instance: str
+    name: str
+    """The cluster's name when it was last read."""
+    given: int = -1
+    """The greatest id known to be given. An advance to a later ``HOB`` skips ids: they do not count."""
+    ceiling: int = -1
+    """The greatest id that the cluster may have given, or may still give while brokers write there."""
+    written: bool = False
+    """Whether brokers of this fleet were ever sent there: then some may have written to it, reported or not."""
+    floor: int = -1
+    """The cluster's next id when brokers were first sent there: this fleet got none of the ids below."""
+
+    @property
+    def given_to_us(self) -> int:
+        """The greatest id that brokers of this fleet may have got there; -1 if they got none."""
+        return self.given if self.given >= self.floor else -1
+
+
+def raise_marks(marks: Iterable[IdMark], seen: ClusterSnapshot) -> tuple[IdMark, ...]:
+    """Raise a cluster's mark to the ids just read; a snapshot without identity or generator changes nothing."""
+    known = {m.instance: m for m in marks}
+    if seen.instance_id is not None and seen.generator is not None:
+        before, generator = known.get(seen.instance_id) or IdMark(seen.instance_id, seen.name), seen.generator
+        known[seen.instance_id] = replace(
+            before,
+            name=seen.name,
+            given=max(before.given, generator.given),
+            ceiling=max(before.ceiling, generator.ceiling),
+        )
+    return tuple(known[instance] for instance in sorted(known))
+
+
+def mark_written(marks: Iterable[IdMark], seen: ClusterSnapshot | None, *, from_now: bool) -> tuple[IdMark, ...]:
+    """Mark a cluster as one that brokers may have written to; a cluster that was never read gets no mark.
+
+    Args:
+        from_now: brokers are sent there only now, so they got none of the ids that it gave before.
+    """
+    known = {m.instance: m for m in marks}
+    if seen is not None and seen.instance_id is not None:
+        before = known.get(seen.instance_id) or IdMark(seen.instance_id, seen.name)
+        next_id = seen.generator.next_id if seen.generator and from_now else -1
+        floor = before.floor if before.written else next_id
+        known[seen.instance_id] = replace(before, written=True, floor=floor)
+    return tuple(known[instance] for instance in sorted(known))

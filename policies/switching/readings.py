@@ -8,8 +8,16 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from policies.observations import Observed, Outcome, Reading
-from policies.switching.ledgers import MAX_HOB, HitClass, Layout, Ledger, LedgerKind, LedgerState, StayingKind
-from policies.switching.precheck.findings import FindingReason
+from policies.switching.ledgers import (
+    MAX_HOB,
+    FindingReason,
+    HitClass,
+    Layout,
+    Ledger,
+    LedgerKind,
+    LedgerState,
+    StayingKind,
+)
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
 from policies.units import MAX_INT64, ClosedEnum
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from policies.settings import PolicySettings
-from policies.switching.ledgers import IdStrategy, LedgerKind
-from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
+from policies.switching.ledgers import IdStrategy, LedgerKind, TargetPolicy
+from policies.switching.precheck import PrecheckRules
 from policies.units import Duration, PositiveDuration, Size, millis_of, parse_duration
 
 HOUR_MS = 3_600_000

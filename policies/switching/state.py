@@ -10,9 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from policies.switching.clusters import ClusterSnapshot, IdMark
-from policies.switching.ledgers import LedgerKind, StayingLedgers
-from policies.switching.precheck.findings import FindingReason
+from policies.switching.ledgers import ClusterSnapshot, FindingReason, IdMark, LedgerKind, StayingLedgers
 from policies.units import ClosedEnum, InstantMs
 
 NEVER = -1

@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from policies.switching.clusters import mark_written
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
+from policies.switching.ledgers import mark_written
 from policies.switching.plan import load_plan
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import (

@@ -22,8 +22,7 @@ from rich.text import Text
 from deploy import cli
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
-from policies.switching.ledgers import Layout
-from policies.switching.precheck.findings import FindingReason
+from policies.switching.ledgers import FindingReason, Layout
 from policies.switching.readings import (
     FindingReading,
     GeneratorReading,

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from deploy.commands.root import app
 from deploy.settings.file import load_settings
 from deploy.switch.precheck import Checked, check
-from policies.switching.ledgers import HitClass, Layout, LedgerState, hob_name
-from policies.switching.precheck.findings import FindingReason
+from policies.switching.ledgers import FindingReason, HitClass, Layout, LedgerState, hob_name
 from policies.units import UserError
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster

@@ -13,9 +13,8 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.settings.application import Settings
 from deploy.switch.precheck import check
-from policies.switching.ledgers import LedgerKind, Reference
-from policies.switching.precheck.findings import FindingReason
-from policies.switching.precheck.report import PrecheckReport
+from policies.switching.ledgers import FindingReason, LedgerKind, Reference
+from policies.switching.precheck import PrecheckReport
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster

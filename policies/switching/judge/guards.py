@@ -7,18 +7,19 @@ data does not hold. Rules: docs/design/switching.md, the guards of the table and
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from policies.switching import clusters
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts, awaited, describe_brokers, deviations, moved_ms
 from policies.switching.ledgers import (
     ANY_CLUSTER,
     MAX_HOB,
     Ledger,
+    are_same_cluster,
     has_id,
     hob_beyond,
     is_ours,
     remedy_beyond,
     same_ledger,
+    why_not_a_name,
 )
 from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
 from policies.units import counted_with, format_instant, from_millis, name_some
@@ -50,7 +51,7 @@ def refuse_known_identity(facts: SwitchFacts, name: str, instance_id: str, root:
 
 def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """The name is valid, and not taken by a cluster of another identity."""
-    if why := clusters.why_not_a_name(name):
+    if why := why_not_a_name(name):
         return f"'{name}' {why}"
     known = facts.state.entry(name)
     if known is None or (known.instance_id, known.root) == (instance_id, root):
@@ -156,7 +157,7 @@ def refuse_same_identity(facts: SwitchFacts, source: str, target: str) -> Refusa
             return f"the identity of {name} is unknown"
         if seen.layout is None:
             return f"the layout of {name} is unknown"
-    same = source == target or (one is not None and other is not None and clusters.are_same_cluster(one, other))
+    same = source == target or (one is not None and other is not None and are_same_cluster(one, other))
     return f"{source} and {target} are one cluster" if same else None
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.ledgers import has_id, remedy_beyond
+from policies.switching.ledgers import ClusterSnapshot, has_id, remedy_beyond
 from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft
 

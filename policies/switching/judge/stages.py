@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.judge.observations import open_new_clients
+from policies.switching.judge.events import open_new_clients
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import SwitchStatus
 from policies.switching.state import UNDELETED, UNREVERTED, ClusterStatus, LedgerStage, SwitchAction, SwitchStage

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold import Impostor, Judged, RegistryChecked
-from policies.switching.inventory import InventorySeen
-from policies.switching.judge import commands, observations, registry, results, stages, undo
+from policies.switching.fold import Impostor, InventorySeen, Judged, RegistryChecked
+from policies.switching.judge import commands, events, stages, undo
 from policies.switching.judge.guards import Asked, Refused
 from policies.switching.readings import CommandName, SwitchBroker, SwitchCommand, SwitchLedger, SwitchStatus
 from policies.switching.state import OrchestratorLease, PrecheckResult
@@ -21,8 +20,8 @@ class _Command(NamedTuple):
 
 
 _COMMANDS: Mapping[CommandName, _Command] = {
-    CommandName.REGISTER: _Command(registry.ask_register, registry.register),
-    CommandName.UNREGISTER: _Command(registry.ask_unregister, registry.unregister),
+    CommandName.REGISTER: _Command(commands.ask_register, commands.register),
+    CommandName.UNREGISTER: _Command(commands.ask_unregister, commands.unregister),
     CommandName.PRECHECK: _Command(commands.ask_precheck, commands.precheck),
     CommandName.START: _Command(commands.ask_start, commands.start),
     CommandName.ROLLBACK: _Command(undo.ask_rollback, undo.rollback),
@@ -31,16 +30,16 @@ _COMMANDS: Mapping[CommandName, _Command] = {
     CommandName.RESUME: _Command(commands.ask_resume, commands.resume),
     CommandName.CLEANUP: _Command(commands.ask_cleanup, commands.cleanup),
     CommandName.END: _Command(undo.ask_end, undo.end),
-    CommandName.CLOSE_CLIENT: _Command(registry.ask_close_client, registry.close_client),
+    CommandName.CLOSE_CLIENT: _Command(commands.ask_close_client, commands.close_client),
 }
 _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
-    OrchestratorLease: observations.judge_lease,
-    RegistryChecked: registry.judge_registry,
-    SwitchBroker: observations.judge_broker,
-    Impostor: registry.judge_impostor,
+    OrchestratorLease: events.judge_lease,
+    RegistryChecked: commands.judge_registry,
+    SwitchBroker: events.judge_broker,
+    Impostor: commands.judge_impostor,
     PrecheckResult: commands.judge_precheck,
-    InventorySeen: observations.judge_inventory,
-    SwitchLedger: results.judge_result,
+    InventorySeen: events.judge_inventory,
+    SwitchLedger: events.judge_result,
     SwitchStatus: stages.judge_status,
 }
 

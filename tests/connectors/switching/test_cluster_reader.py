@@ -13,8 +13,8 @@ from connectors.switching.clusters import ClusterMetadata, ClusterSessions
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
-from policies.switching.ledgers import Layout, path_of
-from policies.switching.precheck.snapshot import PrecheckRules, TargetPolicy
+from policies.switching.ledgers import Layout, TargetPolicy, path_of
+from policies.switching.precheck import PrecheckRules
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from tests.connectors.bookkeeper.test_ledgers import captured
 from tests.connectors.pulsar.znodes import cursor_info

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from connectors.switching.clusters import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
 from policies.observations import Reading
-from policies.switching.inventory import InventorySeen, assemble
+from policies.switching.fold import InventorySeen, assemble
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState, Reference
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
 from policies.switching.registration import KIND

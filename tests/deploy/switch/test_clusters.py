@@ -8,8 +8,7 @@ from connectors.switching.clusters import ClusterSessions
 from connectors.zookeeper.session import NotConnectedError
 from deploy.settings.application import Settings
 from deploy.switch import precheck
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import Layout
+from policies.switching.ledgers import ClusterSnapshot, Layout
 from policies.units import UserError
 
 SETTINGS = Settings.model_validate(

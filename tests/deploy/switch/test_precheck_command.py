@@ -6,8 +6,8 @@ import sys
 from connectors.switching.cluster_reader import SnapshotResult
 from connectors.switching.registry_content import RegistryView
 from deploy.switch.precheck import drop_impostors
-from policies.switching.precheck.findings import FindingReason
-from policies.switching.precheck.report import precheck
+from policies.switching.ledgers import FindingReason
+from policies.switching.precheck import precheck
 from policies.switching.readings import RegisteredCluster
 from policies.switching.state import ClusterStatus
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
@@ -44,6 +44,6 @@ def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
 def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
     code = "import sys, deploy.switch.precheck, deploy.switch.plan; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "policies.switching.precheck.report" in loaded
+    assert "policies.switching.precheck" in loaded
     machine = ("facts", "fold", "judge", "machine", "emit", "plan", "policy")
     assert not {f"policies.switching.{name}" for name in machine}.intersection(loaded)

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from deploy.switch.precheck import report_lines
 from policies.observations import Outcome
-from policies.switching.precheck.findings import FindingReason
+from policies.switching.ledgers import FindingReason
 from policies.switching.readings import FindingReading, SwitchPrecheck
 from tests.deploy.switch.decisions import report
 

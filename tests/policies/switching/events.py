@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from policies.observations import Observation, Outcome, Reading
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.inventory import InventorySeen
-from policies.switching.ledgers import Ledger
+from policies.switching.fold import InventorySeen
+from policies.switching.ledgers import ClusterSnapshot, Ledger
 from policies.switching.readings import (
     FindingReading,
     GeneratorReading,

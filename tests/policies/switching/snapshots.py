@@ -4,9 +4,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from policies.switching.clusters import ClusterSnapshot
-from policies.switching.ledgers import EMPTY_LONG, IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
-from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
+from policies.switching.ledgers import (
+    EMPTY_LONG,
+    ClusterSnapshot,
+    IdGenerator,
+    Layout,
+    Ledger,
+    LedgerKind,
+    LedgerState,
+    Reference,
+    TargetPolicy,
+)
+from policies.switching.precheck import PrecheckRules, PrecheckSnapshot, TargetLedgers
 
 NOW_MS = 1_000_000_000
 VALIDITY_MS = 600_000

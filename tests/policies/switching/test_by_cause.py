@@ -7,8 +7,8 @@ from msgspec import structs
 
 from policies.decisions import Alert, Severity
 from policies.switching.alert_kinds import IDS_BEHIND
-from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import RejectCode
+from policies.switching.ledgers import ClusterSnapshot
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
 from tests.cases import for_each

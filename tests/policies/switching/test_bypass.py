@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from policies.switching.decisions import RejectCode
-from policies.switching.ledgers import IdGenerator
-from policies.switching.precheck.findings import FindingReason
-from policies.switching.precheck.report import precheck, to_reading
+from policies.switching.ledgers import FindingReason, IdGenerator
+from policies.switching.precheck import precheck, to_reading
 from policies.switching.readings import SwitchCommand
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import SwitchStage

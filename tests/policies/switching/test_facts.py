@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.switching.clusters import IdMark
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
+from policies.switching.ledgers import IdMark
 from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
 from policies.switching.transition import Transition

@@ -6,7 +6,7 @@ import pytest
 
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.ledgers import ANY_CLUSTER, StayingKind, StayingLedgers
-from policies.switching.precheck.snapshot import greatest_referenced
+from policies.switching.precheck import greatest_referenced
 from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.state import SwitchStage
 from tests.policies.switching.commands import command

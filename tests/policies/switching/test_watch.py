@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from policies.decisions import Alert, AlertStatus
 from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.inventory import InventorySeen
+from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage

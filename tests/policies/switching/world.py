@@ -12,14 +12,21 @@ from typing import Any
 
 import msgspec
 
-from policies.switching.clusters import ClusterSnapshot
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.inventory import InventorySeen
-from policies.switching.ledgers import IdGenerator, Layout, Ledger, LedgerKind, LedgerState, Reference
+from policies.switching.fold import InventorySeen
+from policies.switching.ledgers import (
+    ClusterSnapshot,
+    IdGenerator,
+    Layout,
+    Ledger,
+    LedgerKind,
+    LedgerState,
+    Reference,
+    TargetPolicy,
+)
 from policies.switching.plan import load_plan
 from policies.switching.policy import reconcile
-from policies.switching.precheck.report import precheck
-from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
+from policies.switching.precheck import PrecheckRules, PrecheckSnapshot, TargetLedgers, precheck
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
 from policies.switching.state import (

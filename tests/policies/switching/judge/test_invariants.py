@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policies.switching.clusters import IdMark
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
 from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
-from policies.switching.ledgers import IdGenerator
+from policies.switching.ledgers import IdGenerator, IdMark
 from policies.switching.state import (
     ClusterStatus,
     DeletedIds,

@@ -1,13 +1,24 @@
-"""Inventories, put together from their parts."""
+"""What readings do to the state."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.observations import Outcome
-from policies.switching.readings import SwitchInventory
-from policies.switching.state import SwitchStage
+from policies.observations import Observation, Outcome
+from policies.switching.fold import fold
+from policies.switching.readings import CommandName, SwitchBrokers, SwitchCommand, SwitchInventory
+from policies.switching.registration import KIND
+from policies.switching.state import SwitchingState, SwitchStage
+from policies.units import from_millis
 from tests.policies.switching.events import inventory_readings
-from tests.policies.switching.wire import WireWorld
+from tests.policies.switching.wire import CLUSTER, WireWorld
+
+
+def test_what_could_not_be_read_changes_nothing() -> None:
+    state = SwitchingState()
+    for kind in KIND.readings:
+        if kind is not SwitchBrokers:  # brokers that cannot be read are unknown
+            bare = kind.model_construct(cluster=CLUSTER, outcome=Outcome.TIMEOUT, inventory="i", part=0)
+            assert fold(state, Observation("o", from_millis(0), bare)) == (state, None)
 
 
 @given(st.permutations(range(3)), st.sets(st.integers(0, 2)))
@@ -46,3 +57,10 @@ def test_a_reading_that_began_before_the_switch_was_live_is_too_old_however_late
     early = manifest.model_copy(update={"took_ms": world.now_ms - world.switch.live_ms})
     world.step(*(world.observation(r) for r in (*parts, early)))
     assert world.is_at(SwitchStage.LIVE_DUAL_READ)
+
+
+def test_cleaning_up_is_a_dry_run_unless_said_otherwise() -> None:
+    plain = SwitchCommand(cluster=CLUSTER, command=CommandName.CLEANUP, idempotency_key="k")
+    for given_, expected in ((None, True), (True, True), (False, False)):
+        assert plain.model_copy(update={"dry_run": given_}).is_dry_run is expected
+    assert not plain.model_copy(update={"command": CommandName.ROLLBACK}).is_dry_run

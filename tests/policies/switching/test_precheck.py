@@ -1,5 +1,6 @@
 """The precheck: ready only when all is known and nothing is in the way."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.switching.ledgers import MAX_HOB, HitClass, IdGenerator, Ledger, LedgerKind, LedgerState, Reference
-from policies.switching.precheck.findings import FindingReason, find_remedy
-from policies.switching.precheck.report import HitSamples, PrecheckReport, precheck, to_reading
-from policies.switching.precheck.snapshot import PrecheckRules, PrecheckSnapshot, TargetLedgers, TargetPolicy
+from policies.switching.ledgers import (
+    MAX_HOB,
+    FindingReason,
+    HitClass,
+    IdGenerator,
+    Ledger,
+    LedgerKind,
+    LedgerState,
+    Reference,
+    TargetPolicy,
+)
+from policies.switching.precheck import (
+    HitSamples,
+    PrecheckFinding,
+    PrecheckReport,
+    PrecheckRules,
+    PrecheckSnapshot,
+    TargetLedgers,
+    find_remedy,
+    precheck,
+    to_reading,
+)
+from policies.switching.settings import SwitchingSettings
 from tests.calls import count_calls
 from tests.cases import for_each
 from tests.policies.switching.snapshots import (
@@ -313,3 +333,17 @@ def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(diges
     copy = found(copied(7, entries_digest=digest))
     report = check(DEDICATED, references=(cursor(7, "new"),), existing=copy, source_facts={})
     assert report.hits[hit].count == 1
+
+
+@for_each("reason", FindingReason)
+def test_every_reason_says_what_to_do(reason: FindingReason) -> None:
+    assert find_remedy(PrecheckFinding(reason, "found")).endswith(".")
+
+
+def test_a_remedy_names_settings_that_there_are() -> None:
+    text = " ".join(find_remedy(PrecheckFinding(reason, "found")) for reason in FindingReason)
+    named = re.findall(r"policies\.switching\.(\w+)", text)
+    assert set(named) == {"target_policy", "strategies"}
+    assert set(named) <= SwitchingSettings.model_fields.keys()
+    # No other way of naming them is left: where they were once, they are a mistake.
+    assert len(named) == len(re.findall(r"target_policy|strategies", text))

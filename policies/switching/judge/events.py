@@ -1,0 +1,473 @@
+"""Judges what is reported: inventories, the lease, brokers, and executors' results for single ledgers.
+
+Rows 5, 7 to 11, 13 to 16, 19, 21 and 25, and the repetition of open orders. Every result quotes the number of the order
+it answers. A result of an earlier order, or a second one, is late. The executor carries an order out to its end before
+it answers: a failure is final, except for a deletion.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
+from policies.switching.facts import SwitchFacts
+from policies.switching.fold import InventorySeen
+from policies.switching.judge import guards
+from policies.switching.ledgers import Ledger, LedgerKind, Reference, is_ours, same_ledger, with_ledger
+from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger
+from policies.switching.state import (
+    NEVER,
+    DeletedIds,
+    LedgerStage,
+    LedgerTask,
+    OrchestratorLease,
+    Switch,
+    SwitchAction,
+    SwitchStage,
+    plan_key,
+    put,
+)
+from policies.switching.transition import Transition
+from policies.units import counted_with
+
+# The plan from a complete inventory (row 8), and the ledgers that wait for an inventory.
+
+_COUNTED = frozenset(
+    {
+        SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
+    }
+)  # fmt: skip
+_PLANNING = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE})
+_NAMED = 10
+"""The most unplanned paths that the switch keeps by name."""
+
+
+def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -> None:
+    """While a plan is made: settle the ledgers that waited for an inventory, then plan those that are not planned."""
+    switch, known = facts.state.switch, len(facts.plan)
+    if switch is not None and switch.recovering_ms >= 0:
+        if not _shows_plan(facts, switch, seen):
+            return
+        _recover_plan(facts, switch, seen, step)
+    if switch is not None and switch.stage in _COUNTED and seen.at_ms > switch.ended_ms:
+        _count_unplanned(facts, switch, seen, step)
+    if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
+        return
+    if seen.at_ms <= switch.live_ms or facts.stands_still or guards.refuse_without_lease(facts):
+        return
+    dropped: dict[int, int] = {}
+    for task, moved_to in _find_waiting(facts, seen):
+        if moved_to is None:
+            dropped[task.key] = task.op
+            step.drop(task.key)
+            continue
+        stage = LedgerStage.PROMOTED_VIA_ROLLOVER
+        moved = replace(task, stage=stage, awaiting=SwitchAction.NONE, target_id=moved_to.ledger_id, reason="")
+        step.put(moved)
+        sentence = f"ledger {task.ledger_id} is {stage.value}"
+        step.publish_ledger(moved, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
+    planned = _find_unplanned(facts, seen, dropped)
+    source = facts.source_instance
+    for task in planned:
+        _plan_ledger(facts, task, seen, source, step)
+    if switch.stage is SwitchStage.LIVE_DUAL_READ:
+        count = known - len(dropped) + len(planned)
+        sentence = f"{counted_with(count, 'ledger', 'is', 'are')} to move to {switch.target}"
+        step.advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
+
+
+def _shows_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> bool:
+    is_since = seen.moved_too and seen.target == switch.target and seen.at_ms > switch.recovering_ms
+    return is_since and bool(facts.source_instance and facts.target_instance)
+
+
+def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
+    """After a lost checkpoint: references that name Headgate's own copies in the target were promoted.
+
+    While a plan is made, a ledger that is also named in the source is planned there again.
+    """
+    left = {(r.ledger_id, r.kind) for r in with_ledger(seen.references) if facts.owner(r) == switch.source}
+    paths: dict[tuple[int, LedgerKind], set[str]] = {}
+    for reference in with_ledger(seen.references):
+        found = seen.existing.get(reference.ledger_id)
+        is_copy = found is not None and found.provenance == facts.source_instance
+        is_planned = switch.stage in _PLANNING and (reference.ledger_id, reference.kind) in left
+        if facts.owner(reference) == switch.target and is_copy and not is_planned:
+            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
+    for (ledger_id, kind), named in sorted(paths.items()):
+        # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
+        stage = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT
+        task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1, copied=True)
+        step.put(task, numbered=True)
+    step.update_switch(recovering_ms=NEVER, awaiting=SwitchAction.NONE)
+    count = counted_with(len(paths), "ledger", "is", "are")
+    sentence = f"the switch to {switch.target} is taken up at {switch.stage.value}: {count} promoted"
+    step.publish(SwitchVerdict.ADVANCE, SwitchReason.INVENTORY_COMPLETE, sentence)
+
+
+def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
+    """Count references that should no longer name the source or, after a rollback, the target.
+
+    A cursor of the plan may live in another ledger by now. It counts, because that ledger was not planned.
+    """
+    is_rollback = switch.stage is SwitchStage.ROLLBACK
+    owner = switch.target if is_rollback else switch.source
+    planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not is_rollback else frozenset()
+    naming = (r for r in with_ledger(seen.references) if facts.owner(r) == owner)
+    paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
+    if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
+        step.update_switch(unplanned=tuple(paths[:_NAMED]), unplanned_count=len(paths))
+    if is_rollback and 0 <= switch.confirm_ms < seen.at_ms:
+        _settle_failed(facts, switch, seen, step)
+
+
+def _settle_failed(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
+    """Row 19: a ledger whose order failed may have moved all the same: take it back; delete the others' copies."""
+    moved = {(r.path, r.ledger_id) for r in with_ledger(seen.references) if facts.owner(r) == switch.target}
+    for task in list(facts.plan.at(LedgerStage.BUILD_FAILED, LedgerStage.PROMOTE_DEFERRED)):
+        target_id = task.ledger_id if task.target_id is None else task.target_id
+        is_moved = any((path, target_id) in moved for path in task.paths)
+        stage = LedgerStage.PROMOTING if is_moved else LedgerStage.REVERTED
+        step.put(replace(task, stage=stage, awaiting=SwitchAction.NONE, tries=0), numbered=True)
+        if is_moved:
+            step.update_switch(confirm_ms=NEVER)
+
+
+def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerTask, Reference | None]]:
+    """Pair each ledger that waits for an inventory with its cursor's reference in the target.
+
+    The reference is None if the cursor did not roll over to the target: the ledger is gone, or is planned again.
+    """
+    tasks = [t for t in facts.plan if t.awaiting is SwitchAction.INVENTORY]
+    cursors = {r.path: r for r in with_ledger(seen.references) if r.kind is LedgerKind.CURSOR} if tasks else {}
+    found: list[tuple[LedgerTask, Reference | None]] = []
+    for task in tasks:
+        now = next((cursors[p] for p in task.paths if p in cursors), None)
+        rolled_over = task.kind is LedgerKind.CURSOR and now is not None and now.ledger_id != task.ledger_id
+        in_target = now is not None and facts.owner(now) == facts.switch.target
+        found.append((task, now if rolled_over and in_target else None))
+    return found
+
+
+def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, int]) -> list[LedgerTask]:
+    """Return the ledgers that are attributed to the source and not in the plan.
+
+    Args:
+        facts: as of before the inventory.
+        dropped: the last order's number of each ledger taken out of the plan, so that late results stay late.
+    """
+    paths: dict[tuple[int, LedgerKind], set[str]] = {}
+    for reference in with_ledger(seen.references):
+        key = plan_key(reference.ledger_id, reference.kind)
+        is_planned = facts.plan.get(key) is not None and key not in dropped
+        if facts.owner(reference) == facts.switch.source and not is_planned:
+            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
+    return [
+        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(plan_key(ledger_id, kind), 0))
+        for (ledger_id, kind), named in sorted(paths.items())
+    ]
+
+
+def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, source: str, step: Transition) -> None:
+    """Check INV-1 and INV-6 for one ledger. The caller looks up the instance id once, for up to a million ledgers."""
+    if task.kind in facts.limits.remapped:
+        # A cursor's owner makes its new ledger itself, so there is nothing to copy.
+        stage = LedgerStage.BUILT if task.kind is LedgerKind.CURSOR else LedgerStage.PENDING
+        step.put(replace(task, stage=stage, cleared=True, remap=True))
+        return
+    found = seen.existing.get(task.ledger_id)
+    if why := guards.refuse_foreign_ledger(found, source):
+        refuse_import(facts, task, SwitchReason.FOREIGN_ID, why, step)
+    elif why := guards.refuse_deleted_id(facts, task.ledger_id):
+        refuse_import(facts, task, SwitchReason.DELETED_ID, why, step)
+    else:
+        is_copied = found is not None and is_ours(found, source)
+        step.put(replace(task, cleared=found is None or is_copied, copied=is_copied))
+
+
+# The lease and the brokers: rows 5, 7 and 25, and the repetition of open orders.
+
+_WITHOUT_LEDGER = frozenset(
+    {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.STATUS_NEW}
+)
+
+
+def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) -> None:
+    """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
+    known = facts.state.lease
+    if why := guards.refuse_older_lease(facts, new.token):
+        step.reject(RejectCode.INVALID_TRANSITION, why, "lease")
+    elif known is not None and new.token == known.token and new.valid_until_ms <= known.valid_until_ms:
+        return  # it is known
+    else:
+        step.update(lease=new)
+        lapsed = known is None or new.token != known.token or facts.now_ms >= known.valid_until_ms
+        if lapsed and facts.state.switch is not None:
+            repeat_orders(facts, SwitchReason.LEASE_TAKEN, step)
+
+
+def repeat_orders(facts: SwitchFacts, reason: SwitchReason, step: Transition, *, redirected: bool = False) -> None:
+    """Repeat every order without a result, under its number.
+
+    Args:
+        redirected: a new directive was just given, which no broker follows yet.
+    """
+    if not redirected:
+        step.direct_brokers(reason)
+    is_behind = redirected or guards.refuse_straying_brokers(facts) is not None
+    for task in [t for t in facts.plan if t.awaiting not in _WITHOUT_LEDGER]:
+        if task.awaiting is SwitchAction.DELETE_OLD and is_behind:
+            step.put(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
+        else:
+            step.order_ledger(task, reason)
+    # An inventory under the directive before does not count any more.
+    is_void = redirected and facts.switch.stage is SwitchStage.CLEANUP
+    if is_void or facts.needs_inventory or facts.plan.count_ordered(SwitchAction.INVENTORY):
+        step.take_inventory()
+    if facts.switch.awaiting is SwitchAction.STATUS_NEW:
+        step.write_status(reason, again=True)
+
+
+def open_new_clients(facts: SwitchFacts, reason: SwitchReason, step: Transition) -> None:
+    """Direct brokers again to the cluster that was advanced, so that they open new clients; repeat all open orders.
+
+    Before a switch is live, INV-3 counts from the ids that new clients get.
+    """
+    switch, generator = facts.switch, facts.generator(facts.switch.target)
+    if switch.stage is SwitchStage.TRIGGERED and generator is not None:
+        step.update_switch(target_floor=max(switch.target_floor, generator.next_id))
+    step.direct_brokers(reason, facts.state.active())
+    repeat_orders(facts, reason, step, redirected=True)
+
+
+def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> None:
+    """Row 5: a broker follows the directive; its ack counts in `facts`. A broker that cannot is judged in `stages`."""
+    live = facts.state.live_switch()
+    if live is not None and seen.epoch == live.epoch and not seen.client_init_failed and not live.moved:
+        step.update_switch(moved=True)
+
+
+_ONLY_FROM_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
+_IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED})
+
+
+def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> None:
+    """Accept a result if it fits the open order of its ledger.
+
+    A cursor and a schema may name the same ledger; the order's number decides for which of them the result is.
+    """
+    planned, subject = facts.plan.tasks_of(result.ledger_id), f"ledgers/{result.ledger_id}"
+    task = next((t for t in planned if t.op == result.op), max(planned, key=lambda t: t.op, default=None))
+    if task is None or result.op > task.op:
+        switch = facts.state.switch
+        if task is not None or switch is None or not switch.settled or result.op > facts.state.ops:
+            sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
+            step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
+        return
+    if result.op < task.op or task.awaiting in _IDLE:
+        return  # it is late
+    row = _ROWS.get((task.awaiting, result.result))
+    if named := _find_other_ledgers(task, result):
+        # It counts as a failure, whichever executor sent it.
+        sentence = f"the answer about ledger {task.ledger_id} names ledger {named}"
+        step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
+        if (row := _ROWS.get((task.awaiting, LedgerOutcome.FAILED))) is not None:
+            row(facts, task, result.model_copy(update={"result": LedgerOutcome.FAILED, "detail": sentence}), step)
+    elif row is None or (result.result in _ONLY_FROM_CURSORS and task.kind is not LedgerKind.CURSOR):
+        sentence = f"ledger {task.ledger_id}: {result.result.value} answers no {task.awaiting.value}"
+        step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
+    else:
+        step.update_switch(progress_ms=facts.now_ms)
+        row(facts, task, result, step)
+
+
+def _find_other_ledgers(task: LedgerTask, result: SwitchLedger) -> str:
+    """List the result's ledger ids if one of them is another ledger's; only a copy under a new id has its own."""
+    same_id = (result.source, None if task.remap else result.target)
+    if all(ledger is None or ledger.ledger_id == task.ledger_id for ledger in same_id):
+        return ""
+    return ", ".join(str(ledger.ledger_id) for ledger in (result.source, result.target) if ledger is not None)
+
+
+def _settle(
+    step: Transition, task: LedgerTask, stage: LedgerStage, why: SwitchReason, sentence: str, **fields: Any
+) -> None:
+    """Move a ledger to another stage, without an order."""
+    after: LedgerTask = replace(task, stage=stage, awaiting=SwitchAction.NONE, **fields)
+    step.put(after)
+    sentence = f"ledger {task.ledger_id} is {stage.value}: {sentence}"
+    step.publish_ledger(after, SwitchVerdict.LEDGER, why, sentence)
+
+
+def _leave(
+    _facts: SwitchFacts,
+    task: LedgerTask,
+    result: SwitchLedger,
+    step: Transition,
+    *,
+    stage: LedgerStage = LedgerStage.BUILD_FAILED,
+    reason: SwitchReason = SwitchReason.RETRIES_EXHAUSTED,
+    why: str = "no reason given",
+) -> None:
+    """Leave a ledger behind, after the executor has tried `retries` times."""
+    _settle(step, task, stage, reason, result.detail or why, reason=reason.value)
+
+
+_defer = partial(_leave, stage=LedgerStage.PROMOTE_DEFERRED)
+
+
+# --- copying (rows 9 to 11)
+
+
+def _copied(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    source, target, target_id = _get_ledgers(task, result)
+    if why := guards.refuse_unequal_copy(source, target):
+        reason = SwitchReason.COPY_DIFFERS
+        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
+        return
+    sentence = f"its copy is equal{_add_detail(result)}"
+    _settle(step, task, LedgerStage.BUILT, SwitchReason.COPIED, sentence, target_id=target_id, cleared=True)
+
+
+def _add_detail(result: SwitchLedger) -> str:
+    """Return the executor's detail as a suffix: earlier tries may have deleted our own copy to make it again."""
+    return f" ({result.detail})" if result.detail else ""
+
+
+def _get_ledgers(task: LedgerTask, result: SwitchLedger) -> tuple[Ledger | None, Ledger | None, int | None]:
+    """Return the source's ledger, the target's as if it had the same id, and its new id; None if it has no new id."""
+    source = None if result.source is None else result.source.to_ledger()
+    target = None if result.target is None else result.target.to_ledger()
+    if not task.remap or target is None:
+        return source, target, None
+    return source, replace(target, ledger_id=task.ledger_id), target.ledger_id
+
+
+def _exists(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    original, found, target_id = _get_ledgers(task, result)
+    if found is None:
+        _leave(facts, task, result, step)
+    elif why := guards.refuse_foreign_ledger(found, facts.source_instance):
+        refuse_import(facts, task, SwitchReason.FOREIGN_ID, why, step)
+    elif original is None or not same_ledger(original, found):
+        reason, why = SwitchReason.OURS_PARTIAL, "our earlier copy is not complete"
+        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
+    else:
+        # `cleared` comes from the provenance and not from the guard, so that a wrong guard is a breach of INV-1.
+        cleared, sentence = is_ours(found, facts.source_instance), "our earlier copy is complete"
+        _settle(
+            step, task, LedgerStage.BUILT, SwitchReason.OURS_COMPLETE, sentence, cleared=cleared, target_id=target_id
+        )
+
+
+def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, why: str, step: Transition) -> None:
+    """Leave a ledger in the source because its id is taken in the target: that ledger is never overwritten."""
+    stage = LedgerStage.FOREIGN_CONFLICT
+    after = replace(task, stage=stage, awaiting=SwitchAction.NONE, reason=reason.value, cleared=False)
+    step.put(after)
+    sentence = f"ledger {task.ledger_id} stays in {facts.switch.source}: {why}; it needs another id"
+    step.publish_ledger(after, SwitchVerdict.REMAP_REQUIRED, reason, sentence, code=RejectCode.COLLISION)
+
+
+def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
+    _settle(step, task, task.stage, SwitchReason.DELETED, "our copy is deleted", copied=False)
+
+
+# --- promoting (rows 13 to 16)
+
+
+def _promoted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    if why := guards.refuse_wide_change(task, result.changed):
+        _halt(step, task, why, f"the switch halts: {why}")
+        return
+    sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
+    _settle(step, task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
+
+
+def _halt(step: Transition, task: LedgerTask, why: str, sentence: str) -> None:
+    step.put(replace(task, awaiting=SwitchAction.NONE, reason=SwitchReason.WIDE_CHANGE.value))
+    step.update_switch(halted=why)
+    step.publish_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
+
+
+def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    """The cursor lives in another ledger by now; its owner's position there is newer, so it is not taken back."""
+    is_revert, target = task.awaiting is SwitchAction.REVERT, facts.switch.target
+    where = result.attribution or facts.switch.source
+    if not is_revert and (where != target or result.new_id is None):
+        step.put(replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY), numbered=True)
+        step.take_inventory()
+        return
+    stage = LedgerStage.PROMOTED_VIA_ROLLOVER if where == target else LedgerStage.REVERTED
+    sentence = f"its cursor lives in ledger {result.new_id} of {where} now"
+    target_id = result.new_id if where == target else task.target_id
+    _settle(step, task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id)
+
+
+# --- taking back (row 19), deleting (row 21)
+
+
+def _reverted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    if why := guards.refuse_wide_change(task, result.changed):
+        _halt(step, task, why, f"the rollback halts: {why}")
+        return
+    sentence = f"it is attributed to {facts.switch.source} again"
+    _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
+
+
+def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
+    if source := facts.source_instance:
+        ids = tuple(sorted({*facts.deleted_ids(source), task.ledger_id}))
+        step.update(deleted=put(facts.state.deleted, DeletedIds(source, ids), "instance"))
+    sentence = f"it is gone from {facts.switch.source}"
+    _settle(step, task, LedgerStage.CLEANED, SwitchReason.DELETED, sentence)
+
+
+def _not_deleted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
+    again = replace(task, tries=task.tries + 1)
+    why = guards.refuse_further_tries(again, facts.limits.retries)
+    if why is None and (facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept):
+        why = "an operator ended it"
+    if why is None:
+        step.put(replace(again, awaiting=SwitchAction.NONE))
+    else:
+        _give_up(facts, again, result.model_copy(update={"detail": why}), step)
+
+
+def _give_up(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.RETRIES_EXHAUSTED.value)
+    step.put(after)
+    sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {result.detail or 'no reason given'}"
+    step.publish_ledger(after, SwitchVerdict.LEDGER, SwitchReason.RETRIES_EXHAUSTED, sentence)
+
+
+_Row = Callable[[SwitchFacts, LedgerTask, SwitchLedger, Transition], None]
+_ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
+    (SwitchAction.COPY, LedgerOutcome.COPIED): _copied,
+    (SwitchAction.COPY, LedgerOutcome.EXISTS): _exists,
+    (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): partial(
+        _leave, reason=SwitchReason.SOURCE_UNREADABLE, why="the source can't be read"
+    ),
+    (SwitchAction.COPY, LedgerOutcome.FAILED): _leave,
+    (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): _copy_deleted,
+    (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _give_up,
+    (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _promoted,
+    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): partial(_defer, why="conflict"),
+    (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,
+    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): partial(
+        _defer, reason=SwitchReason.CURSOR_ADVANCED, why="advanced"
+    ),
+    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): partial(_defer, why="failed"),
+    (SwitchAction.ROLL_OVER, LedgerOutcome.ROLLED_OVER): _rolled_over,
+    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): partial(_defer, why="failed"),
+    (SwitchAction.REVERT, LedgerOutcome.REVERTED): _reverted,
+    (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _rolled_over,
+    (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _give_up,
+    (SwitchAction.REVERT, LedgerOutcome.FAILED): _give_up,
+    (SwitchAction.DELETE_OLD, LedgerOutcome.DELETED): _deleted,
+    (SwitchAction.DELETE_OLD, LedgerOutcome.FAILED): _not_deleted,
+}
+"""The results that fit an order; any other result is an invalid transition."""
