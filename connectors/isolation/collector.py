@@ -1,12 +1,11 @@
-"""The collector for a cluster without access to its ZooKeeper: bookies, groups and affinity over HTTP."""
+"""The collector of bookies, their groups and the namespaces' affinity: from ZooKeeper, or over HTTP without access."""
 
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import ClassVar
 
 from pydantic import ValidationError
 
@@ -18,70 +17,72 @@ from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.zookeeper.affinity import AffinityTree
 from connectors.zookeeper.json_znodes import LEDGERS_ELSEWHERE, read_bookies, read_racks
-from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
 from policies.bookie_readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
 from policies.observations import Outcome, Reading
 from policies.units import UserError
-
-# The base of both collectors of bookies: when they read, and how they publish.
 
 DEBOUNCE_SECONDS = 0.1
 """Shortest time between two readings of the bookies, however many hints arrive."""
 
 LeftSeconds = Callable[[], float]
 """Returns the time left for a reading; 0 once the collector must stop."""
+Reads = Mapping[type[Reading], Callable[[LeftSeconds], Reading]]
+Hint = Callable[..., None]
 
-Source = TypeVar("Source")
-"""The client of one reading, or of two that share a time limit."""
+
+class BookieSource(ABC):
+    """One way to read the bookies of a cluster. Each method raises `errors`."""
+
+    errors: ClassVar[ReadErrors]
+    name: ClassVar[str]
+    """The CloudEvents `source` of its readings."""
+    poll_limit_seconds: float
+    """Time limit of the readings of bookies and groups together."""
+
+    def __init__(self, cluster: str, settings: WatchedBookies | WatchedPulsarBookies) -> None:
+        self.cluster = cluster
+        self.poll_interval = settings.poll_interval
+        self.affinity_seconds = settings.affinity_interval.total_seconds()
+        """Interval between readings of the affinity, and time limit of each."""
+        self.poll_limit_seconds = settings.poll_interval.total_seconds()
+
+    @abstractmethod
+    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
+        """Read the registered bookies."""
+
+    @abstractmethod
+    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
+        """Read the groups of the bookies."""
+
+    @abstractmethod
+    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
+        """Read the groups that the namespaces may use."""
+
+    def listen(self, hint: Hint) -> None:  # noqa: B027 - some have no hints
+        """Call a function, from any thread, when something may have changed."""
+
+    def close(self) -> None:  # noqa: B027 - some use shared connections only
+        """Close the connections that the source has opened; the next reading opens new ones."""
 
 
-class BookieCollector(Collector, Generic[Source]):
+class BookieCollector(Collector):
     """Reads one cluster periodically, and at once after a hint at a change; publishes each reading, failures included.
 
     The bookies and their groups are read one after the other. The namespaces' affinity is read in a thread of its own,
     because thousands of namespaces must not delay the readings of bookies.
 
     Args:
-        poll_interval: interval between readings of the bookies and their groups.
-        poll_limit_seconds: time limit of both together.
-        affinity_seconds: interval between readings of the affinity, and time limit of each.
         publish: called with each reading from several threads; must not block.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        *,
-        poll_interval: timedelta,
-        poll_limit_seconds: float,
-        affinity_seconds: float,
-        errors: ReadErrors,
-        publish: Callable[[Reading], None],
-        metrics: PollMetrics,
-    ) -> None:
-        super().__init__(cluster, poll_interval, publish, metrics)
-        self._poll_limit_seconds = poll_limit_seconds
-        self._affinity_seconds = affinity_seconds
-        self._errors = errors
+    def __init__(self, source: BookieSource, publish: Callable[[Reading], None], metrics: PollMetrics) -> None:
+        super().__init__(source.cluster, source.poll_interval, publish, metrics)
+        self._source = source
         self._polling = threading.Lock()
         self._polled_at = 0.0
         self._hinted = threading.Event()
-
-    @abstractmethod
-    def connect(self, left_seconds: LeftSeconds) -> Source:
-        """Return the client of the next readings."""
-
-    @abstractmethod
-    def read_bookies(self, source: Source) -> Bookies:
-        """Read the registered bookies."""
-
-    @abstractmethod
-    def read_racks(self, source: Source) -> BookieRacks:
-        """Read the groups of the bookies."""
-
-    @abstractmethod
-    def read_affinity(self, source: Source) -> BookieAffinity:
-        """Read the groups that the namespaces may use."""
+        source.listen(self.hint)
 
     def hint(self, _event: object = None) -> None:
         """Request a reading, because something may have changed. From any thread; never blocks."""
@@ -97,13 +98,17 @@ class BookieCollector(Collector, Generic[Source]):
         for helper in helpers:
             helper.start()
         try:
-            self._metrics.run_polls(self._cluster, self._poll_seconds, stop, self.poll_once)
+            super().run(stop)
         finally:
             stop.set()
             self._hinted.set()
             for helper in helpers:
                 helper.join()
             self.close()
+
+    def close(self) -> None:
+        """Close the connections of the source."""
+        self._source.close()
 
     def poll_once(self) -> None:
         """Read and publish the bookies and their groups. One can fail without the other."""
@@ -112,34 +117,25 @@ class BookieCollector(Collector, Generic[Source]):
             super().poll_once()
 
     def _poll(self) -> None:
-        self._read(self._poll_limit_seconds, ((Bookies, self.read_bookies), (BookieRacks, self.read_racks)))
+        reads: Reads = {Bookies: self._source.read_bookies, BookieRacks: self._source.read_racks}
+        self._read(self._source.poll_limit_seconds, reads)
 
     def poll_affinity_once(self) -> None:
         """Read and publish the affinity of all namespaces."""
-        self._measure(lambda: self._read(self._affinity_seconds, ((BookieAffinity, self.read_affinity),)))
+        limit_seconds = self._source.affinity_seconds
+        self._measure(lambda: self._read(limit_seconds, {BookieAffinity: self._source.read_affinity}))
 
-    def _read(self, limit_seconds: float, wanted: Sequence[tuple[type[Reading], Callable[[Source], Reading]]]) -> None:
-        started = time.monotonic()
-        try:
-            source = self.connect(lambda: 0.0 if self._stop.is_set() else started + limit_seconds - time.monotonic())
-        except self._errors.expected as error:
-            for kind, _ in wanted:
-                self._publish_reading(self._failure(kind, error), reading=kind.event_type)
-        else:
-            for kind, read in wanted:
-                self._publish_reading(self._read_one(kind, read, source), reading=kind.event_type)
-
-    def _read_one(self, kind: type[Reading], read: Callable[[Source], Reading], source: Source) -> Reading:
-        try:
-            return read(source)
-        except self._errors.expected as error:
-            return self._failure(kind, error)
-        except ValidationError as error:
-            detail = f"more or longer than a reading may hold: {first_problem(error)}"[:DETAIL_LENGTH]
-            return kind(cluster=self._cluster, outcome=Outcome.ERROR, detail=detail)
-
-    def _failure(self, kind: type[Reading], error: BaseException) -> Reading:
-        return kind(cluster=self._cluster, **self._errors.failure(error))
+    def _read(self, limit_seconds: float, wanted: Reads) -> None:
+        until = time.monotonic() + limit_seconds
+        for kind, read in wanted.items():
+            try:
+                reading = read(lambda: 0.0 if self._stop.is_set() else until - time.monotonic())
+            except self._source.errors.expected as error:
+                reading = kind(cluster=self._cluster, **self._source.errors.failure(error))
+            except ValidationError as error:
+                detail = f"more or longer than a reading may hold: {first_problem(error)}"[:DETAIL_LENGTH]
+                reading = kind(cluster=self._cluster, outcome=Outcome.ERROR, detail=detail)
+            self._publish_reading(reading, reading=kind.event_type)
 
     def _follow_hints(self) -> None:
         while self._hinted.wait():
@@ -150,118 +146,80 @@ class BookieCollector(Collector, Generic[Source]):
             self._metrics.run_poll(self._cluster, self.poll_once)
 
     def _poll_affinity(self) -> None:
-        self._metrics.run_polls(self._cluster, self._affinity_seconds, self._stop, self.poll_affinity_once)
+        self._metrics.run_polls(self._cluster, self._source.affinity_seconds, self._stop, self.poll_affinity_once)
 
 
-# The collector that reads bookies, their groups and the namespaces' affinity from ZooKeeper.
-
-ZOOKEEPER_SOURCE = "headgate/collector/zookeeper"
-"""The CloudEvents `source` of this collector's readings."""
-
-
-class ZooKeeperPolicies:
-    """The policies of one cluster's namespaces, and the groups of its brokers.
+class ZooKeeperBookies(BookieSource):
+    """Reads a cluster from its ZooKeeper; watches hint at changes. All sessions are shared, so not closed here.
 
     Args:
-        session: the brokers' ZooKeeper; shared with others, so not closed here.
-        store: their configuration store, likewise; None if it is the same ZooKeeper.
+        session: the brokers' ZooKeeper.
         admin: the admin REST API, from which the groups of brokers are read; None if the settings have none.
+        ledgers: BookKeeper's own ZooKeeper; None if it is the same one.
+        store: the brokers' configuration store, likewise.
     """
 
-    def __init__(
-        self, cluster: str, session: ZooKeeperSession, store: ZooKeeperSession | None, admin: AdminApi | None
-    ) -> None:
-        self._cluster = cluster
-        self._session = session
-        self._store = store
-        self._admin = admin
-        self._tree = AffinityTree()
-
-    def read(self, left_seconds: LeftSeconds) -> BookieAffinity:
-        """Read the policies of all namespaces, and the groups of brokers; raises `ZOOKEEPER_READ_ERRORS`."""
-        groups = None if self._admin is None else read_broker_groups(self._admin)
-        store = None if self._store is None else self._store.reader(left_seconds)
-        return self._tree.read(self._session.reader(left_seconds), self._cluster, groups, store)
-
-
-class ZooKeeperBookieCollector(BookieCollector[Reader]):
-    """Reads a cluster from its ZooKeeper; watches hint at changes.
-
-    Args:
-        session: the ZooKeeper session; shared with others, so not closed here.
-        admin: the admin REST API, from which the groups of brokers are read; None if the settings have none.
-        ledgers: the session of BookKeeper's own ZooKeeper, likewise shared; None if it is the same one.
-        store: the session of the brokers' configuration store, likewise.
-        publish: called with each reading from several threads; must not block.
-    """
+    errors = ZOOKEEPER_READ_ERRORS
+    name = "headgate/collector/zookeeper"
 
     def __init__(
         self,
         cluster: str,
         settings: WatchedBookies,
         session: ZooKeeperSession,
-        publish: Callable[[Reading], None],
-        metrics: PollMetrics,
         admin: AdminApi | None = None,
         *,
         ledgers: ZooKeeperSession | None = None,
         store: ZooKeeperSession | None = None,
     ) -> None:
-        super().__init__(
-            cluster,
-            poll_interval=settings.poll_interval,
-            poll_limit_seconds=min(session.connection.timeout_seconds, settings.poll_interval.total_seconds()),
-            affinity_seconds=settings.affinity_interval.total_seconds(),
-            errors=ZOOKEEPER_READ_ERRORS,
-            publish=publish,
-            metrics=metrics,
-        )
+        super().__init__(cluster, settings)
+        self.poll_limit_seconds = min(session.connection.timeout_seconds, self.poll_limit_seconds)
         self._settings = settings
         self._session = session
-        self._policies = ZooKeeperPolicies(cluster, session, store, admin)
-        self._ledgers = ledgers
+        self._admin = admin
+        self._ledgers = ledgers or session
+        self._store = store
+        self._tree = AffinityTree()
         self._has_seen_bookies = False
-        for each in (session, ledgers):
-            if each is not None:
-                each.listen(self.hint)
+        self._hint: Hint = lambda _: None
 
-    def connect(self, left_seconds: LeftSeconds) -> Reader:
-        """Return a reader of the session."""
-        return self._session.reader(left_seconds)
+    def listen(self, hint: Hint) -> None:
+        """Call a function when a watched node changes, or a connection is made or lost."""
+        self._hint = hint
+        for session in {self._session, self._ledgers}:
+            session.listen(hint)
 
-    def read_bookies(self, source: Reader) -> Bookies:
+    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
         """Read the registration tree. One that never had a bookie, though groups have members, is not the brokers' one.
 
         Raises:
             UserError: no bookie has ever registered here.
         """
-        reader = source if self._ledgers is None else self._ledgers.reader(source.left_seconds)
-        root = self._settings.ledgers_root
-        reading = read_bookies(reader, self._cluster, root, self.hint)
+        reader, root = self._ledgers.reader(left_seconds), self._settings.ledgers_root
+        reading = read_bookies(reader, self.cluster, root, self._hint)
         self._has_seen_bookies |= bool(reading.writable or reading.read_only or reading.known)
-        if not self._has_seen_bookies and self._has_members(source):
+        if not self._has_seen_bookies and self._has_members(left_seconds):
             raise UserError(f"no bookie has ever registered below {reader.client.chroot}{root}: {LEDGERS_ELSEWHERE}")
         return reading
 
-    def _has_members(self, source: Reader) -> bool:
+    def _has_members(self, left_seconds: LeftSeconds) -> bool:
         with suppress(UserError):
-            return any((self.read_racks(source).groups or {}).values())
+            return any((self.read_racks(left_seconds).groups or {}).values())
         return False
 
-    def read_racks(self, source: Reader) -> BookieRacks:
+    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
         """Read the znode with the groups."""
-        return read_racks(source, self._cluster, self._settings.bookies_path, self.hint)
+        return read_racks(self._session.reader(left_seconds), self.cluster, self._settings.bookies_path, self._hint)
 
-    def read_affinity(self, source: Reader) -> BookieAffinity:
+    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
         """Read the policies of all namespaces, and the groups of brokers."""
-        return self._policies.read(source.left_seconds)
+        reader = self._session.reader(left_seconds)
+        groups = None if self._admin is None else read_broker_groups(self._admin)
+        store = None if self._store is None else self._store.reader(left_seconds)
+        return self._tree.read(reader, self.cluster, groups, store)
 
 
-PULSAR_SOURCE = "headgate/collector/pulsar"
-"""The CloudEvents `source` of this collector's readings."""
-
-
-class PulsarBookieCollector(BookieCollector[LeftSeconds]):
+class PulsarBookies(BookieSource):
     """Reads a cluster over HTTP.
 
     HTTP shows neither session nor transaction of a registration, so a bookie that registers again between two readings
@@ -269,26 +227,13 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
 
     Args:
         admin: the admin REST API; shared with others, so not closed here.
-        publish: called with each reading from two threads; must not block.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        settings: WatchedPulsarBookies,
-        admin: AdminApi,
-        publish: Callable[[Reading], None],
-        metrics: PollMetrics,
-    ) -> None:
-        super().__init__(
-            cluster,
-            poll_interval=settings.poll_interval,
-            poll_limit_seconds=settings.poll_interval.total_seconds(),
-            affinity_seconds=settings.affinity_interval.total_seconds(),
-            errors=PULSAR_READ_ERRORS,
-            publish=publish,
-            metrics=metrics,
-        )
+    errors = PULSAR_READ_ERRORS
+    name = "headgate/collector/pulsar"
+
+    def __init__(self, cluster: str, settings: WatchedPulsarBookies, admin: AdminApi) -> None:
+        super().__init__(cluster, settings)
         self._admin = admin
         self._bookies = BookieHttp(settings.bookie_url, admin.settings)
 
@@ -296,24 +241,20 @@ class PulsarBookieCollector(BookieCollector[LeftSeconds]):
         """Close the connections to the bookies' endpoint; the next poll opens new ones."""
         self._bookies.close()
 
-    def connect(self, left_seconds: LeftSeconds) -> LeftSeconds:
-        """Return the time left. Each request connects by itself, with its own timeout."""
-        return left_seconds
-
-    def read_bookies(self, source: LeftSeconds) -> Bookies:  # noqa: ARG002 - see `connect`
+    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:  # noqa: ARG002 - each request has its own limit
         """Read the registered bookies from a bookie's endpoint, and all known ones from the admin REST API."""
         return Bookies(
-            cluster=self._cluster,
+            cluster=self.cluster,
             outcome=Outcome.OK,
             writable=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.writable()),
             read_only=tuple(BookieRegistration(bookie=bookie) for bookie in self._bookies.read_only()),
             known=self._admin.known_bookies(),
         )
 
-    def read_racks(self, source: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - see `connect`
+    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:  # noqa: ARG002 - as for the bookies
         """Read the groups from the admin REST API."""
-        return BookieRacks(cluster=self._cluster, outcome=Outcome.OK, groups=self._admin.racks())
+        return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self._admin.racks())
 
-    def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
+    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
         """Read the affinity with one or two requests for each namespace."""
-        return AffinityReader(self._admin, self._affinity_seconds, source).read(self._cluster)
+        return AffinityReader(self._admin, self.affinity_seconds, left_seconds).read(self.cluster)

@@ -3,34 +3,24 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
 from functools import partial
-from typing import Any
 
-import connectors.isolation.collector
 from connectors.actuation.actuator import Actuator
 from connectors.actuation.order_worker import ActionError
-from connectors.collection import PollMetrics, Probe, ProbeResult, ReadErrors
+from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
-from connectors.isolation.collector import (
-    BookieCollector,
-    LeftSeconds,
-    PulsarBookieCollector,
-    ZooKeeperBookieCollector,
-    ZooKeeperPolicies,
-)
+from connectors.isolation.collector import BookieCollector, BookieSource, PulsarBookies, ZooKeeperBookies
 from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from connectors.isolation.registration import WATCHED, WatchedBookies, WatchedPulsarBookies
 from connectors.policy_io import ActuatorContext, Clients, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.metadata import AffinityReader, parse_broker_groups
+from connectors.pulsar.metadata import parse_broker_groups
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import ClusterSources
 from connectors.zookeeper.probes import acl_line, write_probes
-from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.isolation import BookieQuarantine, IsolationSettings
 from policies.isolation.settings import Quarantine, RuleSet, Unaffine
@@ -157,46 +147,23 @@ def list_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
 
 def make_collectors(context: CollectorContext) -> Iterator[Component]:
     """Yield the collectors of a cluster."""
-    collector = open_collector(
-        context.name, context.cluster, context.clients, context.metrics, partial(context.sink, Bookies)
-    )
-    if collector is not None:
+    if (source := open_source(context.name, context.cluster, context.clients)) is not None:
+        collector = BookieCollector(source, context.sink(Bookies, source.name), context.metrics)
         yield Component(f"bookie collector of {context.name}", collector.run)
 
 
-def open_collector(
-    name: str,
-    cluster: ClusterSources,
-    clients: Clients,
-    metrics: PollMetrics,
-    sink: Callable[[str], Callable[[Reading], None]],
-) -> BookieCollector[Any] | None:
-    """Return the collector of a cluster's bookies; None if the settings do not watch them.
-
-    Args:
-        sink: given the CloudEvents source of the readings, returns the function that publishes them.
-    """
+def open_source(name: str, cluster: ClusterSources, clients: Clients) -> BookieSource | None:
+    """Return the source of a cluster's bookies; None if the settings do not watch them."""
     zookeeper, pulsar = clients.zookeeper(name), clients.pulsar(name)
     bookies, over_http = cluster.setting(WatchedBookies), cluster.setting(WatchedPulsarBookies)
     if bookies is not None and zookeeper is not None:
-        ledgers, store = _open_others(name, cluster, clients)
-        publish = sink(connectors.isolation.collector.ZOOKEEPER_SOURCE)
-        return ZooKeeperBookieCollector(
-            name, bookies, zookeeper, publish, metrics, pulsar, ledgers=ledgers, store=store
-        )
+        ledgers = None if bookies.ledgers is None else clients.zookeeper(name, bookies.ledgers)
+        other = cluster.configuration_store
+        store = None if other is None else clients.zookeeper(name, other)
+        return ZooKeeperBookies(name, bookies, zookeeper, pulsar, ledgers=ledgers, store=store)
     if over_http is not None and pulsar is not None:
-        publish = sink(connectors.isolation.collector.PULSAR_SOURCE)
-        return PulsarBookieCollector(name, over_http, pulsar, publish, metrics)
+        return PulsarBookies(name, over_http, pulsar)
     return None
-
-
-def _open_others(
-    name: str, cluster: ClusterSources, clients: Clients
-) -> tuple[ZooKeeperSession | None, ZooKeeperSession | None]:
-    """Return the sessions of BookKeeper's own ZooKeeper and of the configuration store; None where it is the same."""
-    bookies, store = cluster.setting(WatchedBookies), cluster.configuration_store
-    ledgers = None if bookies is None or bookies.ledgers is None else clients.zookeeper(name, bookies.ledgers)
-    return ledgers, None if store is None else clients.zookeeper(name, store)
 
 
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:
@@ -216,13 +183,12 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
 
 def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callable[[], BookieAffinity]] | None:
     """Return the store of a cluster's groups, and what reads its namespaces; None if quarantine is off there."""
-    cluster, clients = context.clusters[name], context.clients
-    if not context.settings.for_cluster(name).acts:
+    cluster, admin = context.clusters[name], context.clients.pulsar(name)
+    source = open_source(name, cluster, context.clients) if context.settings.for_cluster(name).acts else None
+    if source is None:
         return None
-    bookies, session = cluster.setting(WatchedBookies), clients.zookeeper(name)
-    if bookies is not None and cluster.zookeeper is not None and session is not None:
-        _, configuration = _open_others(name, cluster, clients)
-        policies = ZooKeeperPolicies(name, session, configuration, clients.pulsar(name))
+    bookies, over_http = cluster.setting(WatchedBookies), cluster.setting(WatchedPulsarBookies)
+    if bookies is not None and cluster.zookeeper is not None:
         racks: RackStore = ZooKeeperRacks(
             name,
             cluster.zookeeper,
@@ -230,31 +196,23 @@ def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callab
             ledgers_root=bookies.ledgers_root,
             ledgers=bookies.ledgers,
         )
-        return racks, partial(_read_affinity, policies.read, bookies.affinity_interval, ZOOKEEPER_READ_ERRORS)
-    admin, over_http = clients.pulsar(name), cluster.setting(WatchedPulsarBookies)
+        return racks, partial(_read_affinity, source)
     if over_http is not None and admin is not None:
-
-        def read(left_seconds: LeftSeconds) -> BookieAffinity:
-            return AffinityReader(admin, over_http.affinity_interval.total_seconds(), left_seconds).read(name)
-
-        racks = AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings))
-        return racks, partial(_read_affinity, read, over_http.affinity_interval, PULSAR_READ_ERRORS)
+        return AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings)), partial(_read_affinity, source)
     return None
 
 
-def _read_affinity(
-    read: Callable[[LeftSeconds], BookieAffinity], limit: timedelta, errors: ReadErrors
-) -> BookieAffinity:
+def _read_affinity(source: BookieSource) -> BookieAffinity:
     """Read the affinity for an action.
 
     Raises:
         ActionError: it cannot be read, or not as a whole.
     """
-    until = time.monotonic() + limit.total_seconds()
+    until = time.monotonic() + source.affinity_seconds
     try:
-        reading = read(lambda: until - time.monotonic())
-    except errors.expected as error:
-        raise ActionError(str(errors.failure(error)["detail"])) from None
+        reading = source.read_affinity(lambda: until - time.monotonic())
+    except source.errors.expected as error:
+        raise ActionError(source.errors.detail_of(error)) from None
     if reading.detail is not None and reading.outcome is Outcome.OK:
         raise ActionError(reading.detail)
     return reading

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.collection import PollMetrics
-from connectors.isolation.io import open_collector
+from connectors.isolation.collector import BookieCollector
+from connectors.isolation.io import open_source
 from deploy.console.terminal import SafeConsole
 from deploy.inspection.pausing import actor, ask, option_error
 from deploy.policy_commands.apps import require_namespace
@@ -231,9 +232,10 @@ def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     """
     watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
-        collector = open_collector(cluster, watched, connections, metrics, lambda _: readings.append)
-        if collector is None:
+        source = open_source(cluster, watched, connections)
+        if source is None:
             raise UserError(f"clusters.{cluster}.bookies: is not set, so its bookies are not watched")
+        collector = BookieCollector(source, readings.append, metrics)
         collector.poll_once()
         collector.poll_affinity_once()
     return readings

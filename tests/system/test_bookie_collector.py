@@ -16,7 +16,7 @@ from kazoo.security import make_digest_acl
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import ZooKeeperBookieCollector
+from connectors.isolation.collector import BookieCollector, ZooKeeperBookies
 from connectors.isolation.registration import WatchedBookies
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -44,7 +44,7 @@ class Watch:
         self.session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers, **{**times, **connection}))
         settings = WatchedBookies(poll_interval=parse_duration(interval), affinity_interval=parse_duration("1h"))
         metrics = PollMetrics(self.registry)
-        self.collector = ZooKeeperBookieCollector("c1", settings, self.session, self.readings.append, metrics)
+        self.collector = BookieCollector(ZooKeeperBookies("c1", settings, self.session), self.readings.append, metrics)
 
     def poll(self) -> tuple[Bookies, BookieRacks]:
         self.readings.clear()

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from py4j.java_gateway import JavaGateway
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import ZooKeeperBookieCollector
+from connectors.isolation.collector import BookieCollector, ZooKeeperBookies
 from connectors.isolation.registration import WatchedBookies
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector
@@ -176,7 +176,7 @@ def test_an_older_zookeeper_tells_of_bookies_and_their_groups(zookeeper: tuple[Z
     readings: list[Reading] = []
     with closing(ZooKeeperSession("c", ZooKeeperConnection(servers=server.servers))) as session:
         metrics = PollMetrics(CollectorRegistry())
-        collector = ZooKeeperBookieCollector("c", WatchedBookies(), session, readings.append, metrics)
+        collector = BookieCollector(ZooKeeperBookies("c", WatchedBookies(), session), readings.append, metrics)
         collector.poll_once()
     found = {type(each): each for each in readings}
     assert {each.outcome for each in readings} == {Outcome.OK}

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.isolation.collector import PulsarBookieCollector
+from connectors.isolation.collector import BookieCollector, PulsarBookies
 from connectors.isolation.groups import AdminRacks
 from connectors.isolation.io import check_rules
 from connectors.isolation.registration import WatchedPulsarBookies
@@ -73,7 +73,7 @@ class Watch:
         self.readings: list[Reading] = []
         watched = WatchedPulsarBookies.model_validate(settings)
         metrics = PollMetrics(CollectorRegistry())
-        self.collector = PulsarBookieCollector("c1", watched, admin, self.readings.append, metrics)
+        self.collector = BookieCollector(PulsarBookies("c1", watched, admin), self.readings.append, metrics)
 
     def poll(self) -> tuple[Bookies, BookieRacks, BookieAffinity]:
         self.readings.clear()

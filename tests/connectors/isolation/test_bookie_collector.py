@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics, ReadErrors
-from connectors.isolation.collector import BookieCollector, LeftSeconds
+from connectors.isolation.collector import BookieCollector, BookieSource, LeftSeconds
+from connectors.isolation.registration import WatchedBookies
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 
@@ -38,40 +39,34 @@ class Published:
         return sum(isinstance(reading, kind) for reading in self.readings)
 
 
-class Collector(BookieCollector[LeftSeconds]):
-    """Its source fails as `fails` says: at connecting, or at one kind of reading."""
+class Source(BookieSource):
+    """Fails as `fails` says, at one kind of reading."""
 
-    def __init__(self, published: Published, registry: CollectorRegistry, poll_seconds: float = HOUR) -> None:
-        super().__init__(
-            "c1",
-            poll_interval=timedelta(seconds=poll_seconds),
-            poll_limit_seconds=5.0,
-            affinity_seconds=HOUR,
-            errors=ERRORS,
-            publish=published.take,
-            metrics=PollMetrics(registry),
-        )
+    errors = ERRORS
+    name = "headgate/collector/test"
+
+    def __init__(self) -> None:
+        super().__init__("c1", WatchedBookies())
+        self.poll_interval, self.affinity_seconds, self.poll_limit_seconds = timedelta(hours=1), HOUR, 5.0
         self.fails: dict[str, Exception] = {}
         self.limits_seconds: list[float] = []
         self.meanwhile: Callable[[], None] = lambda: None
+        self.groups: dict[str, Any] = {}
         self.closed = False
 
-    def connect(self, left_seconds: LeftSeconds) -> LeftSeconds:
-        self._do("connect")
-        return left_seconds
-
-    def read_bookies(self, source: LeftSeconds) -> Bookies:
+    def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:
         self._do("bookies")
-        self.limits_seconds.append(source())
-        return Bookies(cluster=self._cluster, outcome=Outcome.OK, writable=(), read_only=(), known=())
+        self.limits_seconds.append(left_seconds())
+        return Bookies(cluster=self.cluster, outcome=Outcome.OK, writable=(), read_only=(), known=())
 
-    def read_racks(self, source: LeftSeconds) -> BookieRacks:
+    def read_racks(self, left_seconds: LeftSeconds) -> BookieRacks:
         self._do("racks")
-        return BookieRacks(cluster=self._cluster, outcome=Outcome.OK, groups={})
+        self.limits_seconds.append(left_seconds())
+        return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self.groups)
 
-    def read_affinity(self, source: LeftSeconds) -> BookieAffinity:
+    def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
         self._do("affinity")
-        return BookieAffinity(cluster=self._cluster, outcome=Outcome.OK, namespaces={})
+        return BookieAffinity(cluster=self.cluster, outcome=Outcome.OK, namespaces={})
 
     def close(self) -> None:
         self.closed = True
@@ -93,8 +88,13 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def collector(published: Published, registry: CollectorRegistry) -> Collector:
-    return Collector(published, registry)
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def collector(source: Source, published: Published, registry: CollectorRegistry) -> BookieCollector:
+    return BookieCollector(source, published.take, PollMetrics(registry))
 
 
 def outcomes(published: Published) -> list[tuple[type[Reading], Outcome, str | None]]:
@@ -110,18 +110,18 @@ OK, AWAY = Outcome.OK, Outcome.UNREACHABLE
         ({}, [(Bookies, OK, None), (BookieRacks, OK, None)]),
         ({"bookies": OSError("x")}, [(Bookies, AWAY, "x"), (BookieRacks, OK, None)]),
         ({"racks": OSError("x")}, [(Bookies, OK, None), (BookieRacks, AWAY, "x")]),
-        ({"connect": OSError("x")}, [(Bookies, AWAY, "x"), (BookieRacks, AWAY, "x")]),
     ],
-    ids=["all is well", "no bookies", "no groups", "no connection"],
+    ids=["all is well", "no bookies", "no groups"],
 )
 def test_each_reading_fails_by_itself(
-    collector: Collector,
+    source: Source,
+    collector: BookieCollector,
     published: Published,
     registry: CollectorRegistry,
     fails: dict[str, Exception],
     expected: list[tuple[type[Reading], Outcome, str | None]],
 ) -> None:
-    collector.fails = fails
+    source.fails = fails
     collector.poll_once()
     assert outcomes(published) == expected
     for outcome in (OK, AWAY):
@@ -131,26 +131,30 @@ def test_each_reading_fails_by_itself(
     assert registry.get_sample_value("headgate_poll_seconds_count", {"cluster": "c1"}) == 1
 
 
-def test_an_error_that_is_no_observation_is_not_published(collector: Collector, published: Published) -> None:
-    collector.fails = {"racks": RuntimeError("a bug")}
+def test_an_error_that_is_no_observation_is_not_published(
+    source: Source, collector: BookieCollector, published: Published
+) -> None:
+    source.fails = {"racks": RuntimeError("a bug")}
     with pytest.raises(RuntimeError):
         collector.poll_once()
     assert [kind for kind, _, _ in outcomes(published)] == [Bookies]
 
 
-def test_bookies_and_groups_share_a_time_limit(collector: Collector) -> None:
+def test_bookies_and_groups_share_a_time_limit(source: Source, collector: BookieCollector) -> None:
     collector.poll_once()
-    (limit_seconds,) = collector.limits_seconds
-    assert 0 < limit_seconds <= 5.0
+    first, second = source.limits_seconds
+    assert 0 < second < first <= 5.0
 
 
-def running(collector: Collector, stop: threading.Event) -> threading.Thread:
+def running(collector: BookieCollector, stop: threading.Event) -> threading.Thread:
     thread = threading.Thread(target=collector.run, args=(stop,))
     thread.start()
     return thread
 
 
-def test_a_hint_is_followed_by_a_poll_long_before_the_next_is_due(collector: Collector, published: Published) -> None:
+def test_a_hint_is_followed_by_a_poll_long_before_the_next_is_due(
+    source: Source, collector: BookieCollector, published: Published
+) -> None:
     stop = threading.Event()
     thread = running(collector, stop)
     published.wait_for(lambda readings: {type(each) for each in readings} == {Bookies, BookieRacks, BookieAffinity})
@@ -160,11 +164,11 @@ def test_a_hint_is_followed_by_a_poll_long_before_the_next_is_due(collector: Col
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
-    assert collector.closed
+    assert source.closed
     assert published.count(BookieAffinity) == 1, "the affinity is not read for that"
 
 
-def test_a_hundred_hints_in_a_row_are_not_a_hundred_polls(collector: Collector, published: Published) -> None:
+def test_a_hundred_hints_in_a_row_are_not_a_hundred_polls(collector: BookieCollector, published: Published) -> None:
     stop = threading.Event()
     thread = running(collector, stop)
     published.wait_for(lambda _: published.count(BookieRacks) >= 1)
@@ -176,9 +180,12 @@ def test_a_hundred_hints_in_a_row_are_not_a_hundred_polls(collector: Collector, 
     assert published.count(BookieRacks) < 20
 
 
-def test_a_poll_that_breaks_ends_nothing_and_is_counted(published: Published, registry: CollectorRegistry) -> None:
-    collector = Collector(published, registry, poll_seconds=0.01)
-    collector.fails = {"racks": RuntimeError("a bug")}
+def test_a_poll_that_breaks_ends_nothing_and_is_counted(
+    source: Source, published: Published, registry: CollectorRegistry
+) -> None:
+    source.poll_interval = timedelta(seconds=0.01)
+    collector = BookieCollector(source, published.take, PollMetrics(registry))
+    source.fails = {"racks": RuntimeError("a bug")}
     stop = threading.Event()
     thread = running(collector, stop)
     published.wait_for(lambda _: published.count(Bookies) >= 3)
@@ -189,22 +196,21 @@ def test_a_poll_that_breaks_ends_nothing_and_is_counted(published: Published, re
     assert failures >= 2
 
 
-def test_what_a_stop_cut_short_is_not_published(collector: Collector, published: Published) -> None:
+def test_what_a_stop_cut_short_is_not_published(
+    source: Source, collector: BookieCollector, published: Published
+) -> None:
     stop = threading.Event()
-    collector.meanwhile = stop.set
+    source.meanwhile = stop.set
     thread = running(collector, stop)
     thread.join(30)
     assert not thread.is_alive()
     assert published.readings == []
 
 
-def test_a_reading_beyond_what_one_may_hold_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    published = Published()
-    collector = Collector(published, CollectorRegistry())
-    too_long: dict[str, dict[str, Any]] = {"g": {"b" * 300: {}}}
-    monkeypatch.setattr(
-        collector, "read_racks", lambda _: BookieRacks(cluster="c1", outcome=Outcome.OK, groups=too_long)
-    )
+def test_a_reading_beyond_what_one_may_hold_is_an_error_that_says_so(
+    source: Source, collector: BookieCollector, published: Published
+) -> None:
+    source.groups = {"g": {"b" * 300: {}}}
     collector.poll_once()
     assert [(type(r), r.outcome) for r in published.readings] == [(Bookies, Outcome.OK), (BookieRacks, Outcome.ERROR)]
     assert (published.readings[1].detail or "").startswith("more or longer than a reading may hold: groups.g.")

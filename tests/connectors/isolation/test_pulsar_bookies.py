@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from connectors.collection import PollMetrics
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.isolation.collector import PulsarBookieCollector
+from connectors.isolation.collector import BookieCollector, PulsarBookies
 from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar import metadata
 from connectors.pulsar.admin import AdminApi
@@ -65,10 +65,10 @@ def of_namespaces(count: int) -> dict[str, Any]:
 
 def collector(
     pulsar: Pulsar, publish: Callable[[Reading], None], registry: CollectorRegistry | None = None, **settings: Any
-) -> PulsarBookieCollector:
+) -> BookieCollector:
     metrics = PollMetrics(registry or CollectorRegistry())
     watched = WatchedPulsarBookies(bookie_url="http://127.0.0.1:9", **settings)
-    return PulsarBookieCollector("c1", watched, pulsar.admin, publish, metrics)
+    return BookieCollector(PulsarBookies("c1", watched, pulsar.admin), publish, metrics)
 
 
 def affinity_of(pulsar: Pulsar, **settings: Any) -> BookieAffinity:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from connectors.isolation import io as isolation_io
 from deploy.policy_commands import placement
 from deploy.policy_commands.placement import PlacementQuery, show_placement
 from deploy.settings.application import Settings
@@ -49,9 +48,7 @@ class FakeCollector:
 
     given: list[Reading]
 
-    def __init__(
-        self, _cluster: str, _settings: Any, _session: Any, publish: Callable[[Reading], None], *_: Any, **__: Any
-    ) -> None:
+    def __init__(self, _source: object, publish: Callable[[Reading], None], _metrics: object) -> None:
         self._publish = publish
 
     def poll_once(self) -> None:
@@ -65,7 +62,7 @@ class FakeCollector:
 @pytest.fixture(autouse=True)
 def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
     FakeCollector.given = readings()
-    monkeypatch.setattr(isolation_io, "ZooKeeperBookieCollector", FakeCollector)
+    monkeypatch.setattr(placement, "BookieCollector", FakeCollector)
     return FakeCollector
 
 
