@@ -37,6 +37,8 @@ class Work:
     unit changes."""
     open: Callable[[str, Held, PartitionLease], AbstractContextManager[Sequence[Component]]]
     """Makes the components of a unit; the context closes their resources afterwards."""
+    does: str = "works for"
+    """What this process does with the held work, for the log."""
 
 
 class SharedComponents:
@@ -125,7 +127,7 @@ class SharedComponents:
         if not held and not self._ending:
             _log.info(f"{self._work.name}: stands by, other processes have all the work")
             return
-        change = {"works for": held, "no longer works for": self._held - held}
+        change = {self._work.does: held, f"no longer {self._work.does}": self._held - held}
         told = " and ".join(f"{verb} {name_some(sorted(names))}" for verb, names in change.items() if names)
         if told:
             _log.info(f"{self._work.name}: this process {told}")

@@ -7,7 +7,7 @@ In the environment, ``HEADGATE_`` and the path with ``__`` between its parts nam
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -155,22 +155,33 @@ class WatchedClusterBase(ClusterSources):
     @classmethod
     def _check_together(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """Report missing settings that a block needs together with the mistakes within the blocks."""
+        later = {"kafka"} if isinstance(value, _OwnCluster) else set()
         try:
             cluster = handler(value)
         except ValidationError as error:
             given = value if isinstance(value, Mapping) else {}
-            raise merge_errors(cls.__name__, _missing_settings(given.get), error) from None
-        found = [*_missing_settings(lambda name: getattr(cluster, name)), *_policy_mistakes(cluster)]
+            raise merge_errors(cls.__name__, _missing_settings(given.get, later), error) from None
+        found = [*_missing_settings(lambda name: getattr(cluster, name), later), *_policy_mistakes(cluster)]
         if found:
             raise merge_errors(cls.__name__, found)
         return cluster
 
 
-def _missing_settings(given: Callable[[str], Any]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a cluster that need others which are missing, with a sentence each."""
+class _OwnCluster(dict[str, Any]):
+    """The given settings of the cluster that `headgate up` starts: its `kafka` is known once it runs."""
+
+
+def _missing_settings(given: Callable[[str], Any], later: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a cluster that need others which are missing, with a sentence each.
+
+    Args:
+        given: returns the value of a setting.
+        later: settings that are not given, and will be there.
+    """
     for kind in POLICIES.values():
         for name, setting in connectors_of(kind).cluster_settings.items():
-            lacking = [path for path in setting.needs if given(path.partition(".")[0]) is None]
+            needed = [(path, path.partition(".")[0]) for path in setting.needs]
+            lacking = [path for path, block in needed if given(block) is None and block not in later]
             if given(name) is not None and lacking:
                 yield name, f"needs {lacking[0]}, too"
 
@@ -284,6 +295,17 @@ class Settings(BaseSettings):
         default=None, description="The process with the exporter sends alerts to Alertmanager."
     )
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mark_own_cluster(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Mark the cluster that `headgate up` starts, in settings without a Kafka for the loop."""
+        clusters = given.get("clusters")
+        if given.get("kafka") is None and isinstance(clusters, Mapping):
+            own = clusters.get(EMBEDDED_CLUSTER)
+            marked = {EMBEDDED_CLUSTER: _OwnCluster(own)} if isinstance(own, dict) else {}
+            return {**given, "clusters": {**clusters, **marked}}
+        return given
 
     @field_validator("data_dir", "jars_dir", mode="before")
     @classmethod

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
@@ -15,9 +14,7 @@ _LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_be
 def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     """Return the settings with the embedded cluster as the loop's own Kafka and as a watched cluster."""
     given = settings.clusters.get(EMBEDDED_CLUSTER) or WatchedCluster()
-    watched: dict[str, Any] = {"poll_interval": "5s", "timeout": "1s"}
-    if given.kafka is not None:
-        watched = given.kafka.model_dump(exclude={"bootstrap_servers"})
+    watched = {} if given.kafka is None else given.kafka.model_dump(exclude={"bootstrap_servers"})
     kafka = WatchedKafka(**{**watched, "bootstrap_servers": bootstrap_servers})
     embedded = given.model_copy(update={"kafka": kafka})
     throttle = settings.policies.throttle

@@ -42,13 +42,12 @@ def test_whatever_else_is_set_for_the_embedded_cluster_stays() -> None:
     assert None not in (cluster.zookeeper, cluster.bookies, cluster.sessions)
 
 
-def test_without_settings_the_embedded_cluster_is_the_loops_own_and_has_an_interval_of_its_own() -> None:
+def test_without_settings_the_embedded_cluster_is_the_loops_own() -> None:
     settings = embedded({})
     watched = settings.clusters[EMBEDDED_CLUSTER].kafka
     assert settings.loop_kafka().servers() == [SERVERS]
     assert watched is not None
     assert watched.servers() == [SERVERS]
-    assert watched.poll_interval.total_seconds() == 5
 
 
 def test_what_is_said_of_watching_it_stays_but_for_its_address() -> None:

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from deploy.settings.application import Settings
-from deploy.settings.embedded import embedded_servers, with_running_up
+from deploy.settings.embedded import embedded_servers, with_embedded, with_running_up
 from policies.units import UserError
 
 
@@ -22,6 +23,19 @@ def test_a_running_up_is_found_by_its_data_folder(tmp_path: Path) -> None:
     settings = with_running_up(Settings(data_dir=tmp_path))
     assert settings.loop_kafka().servers() == ["127.0.0.1:20001", "127.0.0.1:20002"]
     assert list(settings.clusters) == ["embedded"]
+
+
+def test_the_cluster_of_up_may_have_quotas_because_its_kafka_is_known_once_it_runs(tmp_path: Path) -> None:
+    quotas = {"entities": [{"client_id": "default", "base": "10MB"}]}
+    given = {"data_dir": tmp_path, "clusters": {"embedded": {"quotas": quotas}}}
+    settings = with_embedded(Settings.model_validate(given), "127.0.0.1:20001")
+    assert settings.policy_settings()["throttle"].for_cluster("embedded").model_dump()["has_actuator"]
+    assert settings.clusters["embedded"].kafka.servers() == ["127.0.0.1:20001"]
+    of_run = {**given, "kafka": {"bootstrap_servers": "k:9092"}}
+    elsewhere = {"data_dir": tmp_path, "clusters": {"payments": {"quotas": quotas}}}
+    for wrong in (of_run, elsewhere):
+        with pytest.raises(ValidationError, match=r"quotas\n *needs kafka.bootstrap_servers, too"):
+            Settings.model_validate(wrong)
 
 
 def test_the_settings_win_over_a_running_up(tmp_path: Path) -> None:
