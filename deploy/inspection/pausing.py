@@ -183,20 +183,25 @@ def ask(
     settings: Settings,
     policy: str,
     command: Reading,
-    read_answer: Callable[[Decision, str], Answer | None],
+    kind: type[Answer],
+    answers: Callable[[Answer, str], bool],
     *,
     what: str,
+    about: str,
+    or_else: str = "",
     timeout_seconds: float,
-) -> Answer | None:
-    """Send a command, and return the decision that answers it; None if the loop does not answer in time.
+) -> Answer:
+    """Send a command, and return the decision that answers it.
 
     Args:
         policy: the policy that answers.
-        read_answer: returns a decision if it answers the command, whose event has the given id; else None.
-        what: the command's name in messages: ``the promise``.
+        answers: whether a decision of this kind answers the command, whose event has the given id.
+        what: the command's name in messages: ``promise``.
+        about: the subject of the answer.
+        or_else: another reason for no answer.
 
     Raises:
-        UserError: Kafka does not accept the command, or does not answer.
+        UserError: Kafka does not accept the command, or does not answer, or the loop does not answer in time.
     """
     connection = settings.loop_kafka()
     needs = find_needs(settings.policy_settings(), settings.clusters)
@@ -204,10 +209,13 @@ def ask(
     with InForceReader(connection, settings.topics.prefix, in_force) as reader:
         reader.now()
         topic, event_id = settings.topics.topic(observed_topic(type(command))), str(uuid.uuid4())
-        send(connection, topic, {event_id: command}, what=what, client_id=f"headgate-{what.split()[-1]}")
+        send(connection, topic, {event_id: command}, what=f"the {what}", client_id=f"headgate-{what}")
         until = time.monotonic() + timeout_seconds
         while time.monotonic() < until:
             for decision in reader.poll().decisions():
-                if (answer := read_answer(decision, event_id)) is not None:
-                    return answer
-    return None
+                if isinstance(decision, kind) and answers(decision, event_id):
+                    return decision
+    raise UserError(
+        f"nothing was decided on {about} by this {what} within {timeout_seconds:g} s: the query may not be "
+        f"running{or_else}. Kafka keeps the {what}, and it takes effect when the query reads it."
+    )

@@ -51,14 +51,14 @@ def placement(
     settings: SettingsFile = None,
 ) -> None:
     """Show on which bookies a namespace may place data. Each bookie has its reason, from live data."""
-    from deploy.policy_commands.placement import PlacementQuery, show_placement
+    from deploy.policy_commands.placement import show_placement
     from policies.isolation.placement import parse_change
     from policies.isolation.settings import RuleSet
 
     changes = tuple(parse_change(text) for text in what_if or ())
-    query = PlacementQuery(cluster, namespace, ensemble, RuleSet(rules) if rules else None, changes)
     given = load_asked(settings, logging.ERROR)  # the answer contains the outcome of each reading
-    show_placement(given, query, as_json=as_json)
+    rule_set = RuleSet(rules) if rules else None
+    show_placement(given, cluster, namespace, ensemble, rule_set, changes, as_json=as_json)
 
 
 @app.command(epilog=show_examples("promise"))
@@ -73,14 +73,13 @@ def promise(
     settings: SettingsFile = None,
 ) -> None:
     """Set the isolation rules that a namespace is promised. The running loop checks its placements against them."""
-    from deploy.policy_commands.placement import PromiseRequest, send_promise
+    from deploy.policy_commands.requests import send_promise
     from policies.isolation.settings import RuleSet
 
     known = {rule.value: rule for rule in RuleSet}
     if rules not in (*known, "settings"):
         raise UserError(f"'{rules}' is no promise: write one of {', '.join(known)}, settings")
-    request = PromiseRequest(cluster, namespace, known.get(rules), reason, timeout)
-    placement = send_promise(load_asked(settings), request)
+    placement = send_promise(load_asked(settings), cluster, namespace, known.get(rules), reason, timeout)
     print_sentence(f"promised: {placement.promise.value}. {placement.explanation}")
 
 
@@ -122,7 +121,7 @@ def forget(
 
     The log dir counts again once its broker reads it. The audit has the command, and the decision that answers it.
     """
-    from deploy.policy_commands.throttle_commands import forget_log_dir
+    from deploy.policy_commands.requests import forget_log_dir
 
     print_sentence(forget_log_dir(load_asked(settings), cluster, broker, log_dir, reason, timeout).explanation)
 
@@ -138,6 +137,6 @@ def adopt(
 
     Until then the alert `cluster-replaced` fires, its readings do not count, and nothing is set on it.
     """
-    from deploy.policy_commands.throttle_commands import adopt_cluster
+    from deploy.policy_commands.requests import adopt_cluster
 
     print_sentence(adopt_cluster(load_asked(settings), cluster, reason, timeout).explanation)

@@ -3,14 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import typer
 from prometheus_client import CollectorRegistry
-from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -18,13 +16,10 @@ from connectors.collection import PollMetrics
 from connectors.isolation.collector import BookieCollector
 from connectors.isolation.io import open_source
 from deploy.console.terminal import SafeConsole
-from deploy.inspection.pausing import actor, ask, option_error
 from deploy.policy_commands.apps import require_namespace
 from deploy.processes.parts import Connections
 from deploy.settings.application import Settings
 from policies.bookie_readings import BookieAffinity, BrokerIsolation
-from policies.decisions import Decision
-from policies.isolation import NamespacePromise, Placement
 from policies.isolation.decisions import PlacementVerdict, Tier
 from policies.isolation.fold import fold
 from policies.isolation.judge import PlacementJudgement, judge_placement
@@ -158,50 +153,52 @@ def policy_lines(namespaces: Sequence[str], policies: Sequence[BrokerIsolation] 
             yield Text(f"brokers {brokers} (policy {policy.name} of {policy.pulsar_cluster}): {', '.join(names)}")
 
 
-@dataclass(frozen=True)
-class PlacementQuery:
-    """The options of the command."""
-
-    cluster: str
-    namespace: str | None = None
-    """None for all namespaces."""
-    ensemble_size: int | None = None
-    rules: RuleSet | None = None
-    changes: tuple[HypotheticalChange, ...] = ()
-
-
-def show_placement(settings: Settings, query: PlacementQuery, *, as_json: bool) -> None:
+def show_placement(
+    settings: Settings,
+    cluster: str,
+    namespace: str | None,
+    ensemble_size: int | None = None,
+    rules: RuleSet | None = None,
+    changes: tuple[HypotheticalChange, ...] = (),
+    *,
+    as_json: bool,
+) -> None:
     """Read the cluster once, and print where its namespaces may place their data.
+
+    Args:
+        namespace: None for all of them.
+        ensemble_size: in place of the namespace's own.
+        rules: in place of those in the settings.
 
     Raises:
         UserError: the cluster's bookies are not watched or cannot be read, or the namespace is not valid.
     """
-    if query.namespace is not None:
-        require_namespace(query.namespace)
-    readings = read_cluster(settings, query.cluster)
-    state = state_from(settings, query.cluster, readings)
+    if namespace is not None:
+        require_namespace(namespace)
+    readings = read_cluster(settings, cluster)
+    state = state_from(settings, cluster, readings)
     policies = next((r.broker_policies for r in readings if isinstance(r, BookieAffinity)), None)
     block: IsolationSettings = settings.policies.isolation
-    own = block.for_cluster(query.cluster)
-    in_force = own if query.rules is None else own.model_copy(update={"rules": query.rules})
-    membership = apply_changes(state.membership(), query.changes)
+    own = block.for_cluster(cluster)
+    in_force = own if rules is None else own.model_copy(update={"rules": rules})
+    membership = apply_changes(state.membership(), changes)
     broker_groups, cohorts = split_broker_groups(state.cohorts)
     judged = []
-    for cohort in _wanted_cohorts(cohorts, query.namespace):
+    for cohort in _wanted_cohorts(cohorts, namespace):
         # Rules of the command line replace the namespace's own flag, too.
-        strict, size = cohort.strict if query.rules is None else None, query.ensemble_size or cohort.ensemble_size
+        strict, size = cohort.strict if rules is None else None, ensemble_size or cohort.ensemble_size
         asked = msgspec.structs.replace(cohort, strict=strict, ensemble_size=size)
         judged.append(judge_placement(asked, membership, in_force, broker_groups=broker_groups))
     if as_json:
-        typer.echo(json.dumps([_as_json(query.cluster, j, n, policies) for j in judged for n in j.namespaces]))
+        typer.echo(json.dumps([_as_json(cluster, j, n, policies) for j in judged for n in j.namespaces]))
         return
     console = SafeConsole()
-    if query.namespace is None:
-        console.print(overview(query.cluster, judged))
+    if namespace is None:
+        console.print(overview(cluster, judged))
     else:
         console.print(bookie_table(judged[0], membership, in_force))
     names = [name for j in judged for name in j.namespaces]
-    brokers = broker_lines(names[0], policies) if query.namespace is not None else policy_lines(names, policies)
+    brokers = broker_lines(names[0], policies) if namespace is not None else policy_lines(names, policies)
     for line in (*summary(judged, membership), *brokers):
         console.print(line)
 
@@ -274,56 +271,3 @@ def _as_json(
         if policies is None
         else [own.model_dump(mode="json") for own in policies_for(namespace, policies)],
     }
-
-
-# The command `headgate promise`: sends a namespace's promise to the running loop and waits for its decision.
-
-
-@dataclass(frozen=True)
-class PromiseRequest:
-    """The options of the command."""
-
-    cluster: str
-    namespace: str
-    promise: RuleSet | None
-    """None for the promise in the settings."""
-    reason: str = ""
-    timeout_seconds: float = 60.0
-
-
-def send_promise(settings: Settings, request: PromiseRequest) -> Placement:
-    """Send the promise to the loop, and return the placement that the loop decides by it.
-
-    Raises:
-        UserError: the settings do not name the cluster, an option is too long, Kafka does not accept the promise, or
-            the loop does not decide in time.
-    """
-    settings.watched(request.cluster)
-    require_namespace(request.namespace)
-    try:
-        reading = NamespacePromise(
-            cluster=request.cluster,
-            namespace=request.namespace,
-            promise=request.promise,
-            actor=actor(),
-            reason=request.reason,
-        )
-    except ValidationError as error:
-        raise option_error(error) from None
-    block: IsolationSettings = settings.policies.isolation
-    wanted = request.promise or block.for_cluster(request.cluster).promise
-
-    def read_answer(decision: Decision, _: str) -> Placement | None:
-        if not isinstance(decision, Placement) or decision.namespace != request.namespace:
-            return None
-        return decision if decision.promise is wanted else None
-
-    seconds = request.timeout_seconds
-    answer = ask(settings, "isolation", reading, read_answer, what="the promise", timeout_seconds=seconds)
-    if answer is None:
-        raise UserError(
-            f"nothing was decided on {request.namespace} by this promise within {seconds:g} s: the query may not be "
-            "running, or the namespace has no bookie affinity. Kafka keeps the promise, and it takes effect when the "
-            "query reads it."
-        )
-    return answer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.policy_commands import placement
-from deploy.policy_commands.placement import PlacementQuery, show_placement
+from deploy.policy_commands.placement import show_placement
 from deploy.settings.application import Settings
 from policies.bookie_readings import (
     BookieAffinity,
@@ -78,7 +78,7 @@ SETTINGS = Settings.model_validate(
 
 def verdicts(capsys: pytest.CaptureFixture[str], **query: Any) -> dict[str, tuple[str, list[str]]]:
     """By namespace: the verdict, and the bookies it may place data on."""
-    show_placement(SETTINGS, PlacementQuery("c1", **query), as_json=True)
+    show_placement(SETTINGS, "c1", query.pop("namespace", None), **query, as_json=True)
     found = json.loads(capsys.readouterr().out)
     return {each["namespace"]: (each["verdict"], sorted(each["candidates"])) for each in found}
 
@@ -100,7 +100,7 @@ def test_what_is_no_namespace_is_refused_before_anything_is_read(
 ) -> None:
     monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
     with pytest.raises(UserError, match=f"--namespace: '{namespace}' is no namespace: write it as tenant/namespace"):
-        show_placement(SETTINGS, PlacementQuery("c1", namespace), as_json=False)
+        show_placement(SETTINGS, "c1", namespace, as_json=False)
 
 
 def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_another_ensemble_size_counts(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_person_sees_each_bookie_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    show_placement(SETTINGS, "c1", "t/red", as_json=False)
     shown = capsys.readouterr().out
     assert all(bookie in shown for group in GROUPS.values() for bookie in group)
     assert "isolated: t/red" in shown
@@ -134,7 +134,7 @@ def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
     assert isinstance(bookies, Bookies)
     loose = bookies.model_copy(update={"writable": (*bookies.writable, BookieRegistration(bookie="loose"))})
     collector.given[0] = loose
-    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    show_placement(SETTINGS, "c1", None, as_json=False)
     shown = capsys.readouterr().out
     assert "2 namespaces with affinity, 6 writable bookies" in shown
     assert "in no group: loose" in shown
@@ -157,14 +157,14 @@ def test_which_brokers_serve_a_namespace_is_shown_beside_its_bookies(
     capsys: pytest.CaptureFixture[str], collector: type[FakeCollector]
 ) -> None:
     with_brokers(collector, BROKERS)
-    show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+    show_placement(SETTINGS, "c1", None, as_json=True)
     found = {each["namespace"]: each["broker_policies"] for each in json.loads(capsys.readouterr().out)}
     assert {name: [p["name"] for p in policies] for name, policies in found.items()} == {
         "t/red": ["reds"], "t/both": ["late"],
     }  # fmt: skip
-    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    show_placement(SETTINGS, "c1", "t/red", as_json=False)
     assert "brokers: b1.*, then b2.* when fewer than 2 of them are there (policy reds of eu)" in _one_line(capsys)
-    show_placement(SETTINGS, PlacementQuery("c1"), as_json=False)
+    show_placement(SETTINGS, "c1", None, as_json=False)
     assert "brokers b9 (policy late of eu): t/both" in _one_line(capsys)
 
 
@@ -178,7 +178,7 @@ def test_where_no_policy_names_brokers_that_is_said(
     said: str,
 ) -> None:
     with_brokers(collector, policies)
-    show_placement(SETTINGS, PlacementQuery("c1", "t/red"), as_json=False)
+    show_placement(SETTINGS, "c1", "t/red", as_json=False)
     assert said in _one_line(capsys)
 
 
@@ -189,7 +189,7 @@ def _one_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: type[FakeCollector]) -> None:
     collector.given[1] = BookieRacks(cluster="c1", outcome=Outcome.TIMEOUT, detail="zk-1 hangs")
     with pytest.raises(UserError, match=r"clusters\.c1: cannot be read \(headgate\.bookie-racks\.v1: timeout, zk-1"):
-        show_placement(SETTINGS, PlacementQuery("c1"), as_json=True)
+        show_placement(SETTINGS, "c1", None, as_json=True)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: ty
 )
 def test_a_cluster_whose_bookies_are_not_watched_is_refused(cluster: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        show_placement(SETTINGS, PlacementQuery(cluster), as_json=True)
+        show_placement(SETTINGS, cluster, None, as_json=True)
 
 
 def test_without_local_policies_the_brokers_own_groups_count(
@@ -209,6 +209,6 @@ def test_without_local_policies_the_brokers_own_groups_count(
 ) -> None:
     absent = {**CLUSTER, "outcome": Outcome.ABSENT, "broker_groups": BrokerGroups(primary=("blue",))}
     collector.given = [*readings()[:-1], BookieAffinity(**absent)]
-    show_placement(SETTINGS, PlacementQuery("c1", "t/free"), as_json=True)
+    show_placement(SETTINGS, "c1", "t/free", as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["candidates"]) == ("isolated", ["b1", "b2"])
