@@ -44,7 +44,7 @@ SERVERS := $(AS_ROOT) $(BIN)/python -m pytest -n $(WITH_SERVERS) --dist loadfile
 SYSTEM := $(SERVERS) tests/system tests/streaming
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
-ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif tests/deploy/demo/test_ending.py $(addprefix tests/deploy/test_, \
+ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif tests/deploy/demo/test_run.py $(addprefix tests/deploy/test_, \
 	chart.py ci.py cli.py distributions.py make.py mistakes.py supply_chain.py systemd.py wheel.py) \
 	tests/deploy/commands/test_root.py tests/streaming/test_shipped.py tests/connectors/exporter/page/test_in_chromium.py)
 

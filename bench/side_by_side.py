@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 from bench.processes import cpu_seconds
 from bench.turns import Figures, table
-from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.settings.folders import default_cache_dir
@@ -35,6 +34,7 @@ from tests.system.fill import (
     MEGABYTE,
     TOPIC,
     FillCluster,
+    FillLoad,
     Recorder,
     await_or_death,
     fill_cluster,
@@ -110,7 +110,7 @@ def _contend(contender: Contender, rounds: int) -> Iterator[Figures]:
     done = 0
     while done < rounds:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
-            with Load(field.cluster.servers, TOPIC, LOAD) as load:
+            with FillLoad(field.cluster.servers, TOPIC, LOAD) as load:
                 while done < rounds and not field.cluster.dead():
                     done += 1
                     found = _round(field, load)
@@ -120,7 +120,7 @@ def _contend(contender: Contender, rounds: int) -> Iterator[Figures]:
                 print(line)
 
 
-def _round(field: Field, load: Load) -> Figures:
+def _round(field: Field, load: FillLoad) -> Figures:
     """Measure one fill; NaN for an event that did not happen."""
     cluster = field.cluster
     cluster.retain(-1)

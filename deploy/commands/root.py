@@ -123,14 +123,12 @@ def demo() -> None:
 
     Without a terminal it prints plain lines. The exit status is 0 if the demo ran to its end.
     """
-    from deploy.demo.servers import enter_private_mounts
+    from deploy.demo.volume import enter_private_mounts
 
     mounts = enter_private_mounts()  # before the imports below start threads
-    from deploy.demo.story import DemoFailedError
+    from deploy.demo.run import DemoFailedError, run_demo
 
     try:
-        from deploy.demo.run import run_demo
-
         raise typer.Exit(run_demo(mounts=mounts))
     except DemoFailedError as error:
         typer.echo(str(error), err=True)

@@ -1,96 +1,95 @@
 """Runs the demo: its servers, the whole loop as `headgate run` runs it, producers, and the story."""
 
+import json
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
-from prometheus_client import CollectorRegistry
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
 
-import connectors.kafka.log_dirs
-from connectors.collection import PollMetrics
+from connectors.actuation.actuator import Publish
 from connectors.component import Component
 from connectors.exporter.exporter import VERSION
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.log_dirs import LogDirsCollector
-from connectors.kafka.publisher import Publisher, observations_to
-from connectors.kafka.topic_admin import create_topics
+from connectors.kafka.quotas import FAILURES, QuotaClient
+from connectors.kafka.tail import Tail
 from deploy.console.logs import set_up_logging
 from deploy.console.terminal import Terminal, sentence_console
-from deploy.demo.load import AuditFollower, QuotaFollower
-from deploy.demo.servers import DemoVolume, Servers, running_servers, small_volume
+from deploy.demo.load import Load
 from deploy.demo.story import (
-    NEXT,
-    DemoFailedError,
-    DemoSizes,
-    Director,
+    HARD_BYTES,
+    LOAD_BYTES_PER_SECOND,
+    SOFT_BYTES,
+    TOTAL_BYTES,
+    DemoSample,
+    Phase,
     Screen,
-    Shutdown,
-    describe_volume,
-    temporary_folder,
+    Story,
 )
+from deploy.demo.volume import DemoVolume, small_volume
+from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.parts import Actuators, Connections, exporting
-from deploy.processes.running import new_registry, publishing, run_components, serving
-from deploy.query.components import SparkSessions, query_components
+from deploy.processes.signals import set_in_handler
+from deploy.processes.stack import run_whole
+from deploy.query.components import started_ahead
 from deploy.settings.application import Settings
 from deploy.settings.folders import default_cache_dir
-from policies.decisions import Decision
-from policies.observations import Reading
-from policies.registry import AUDIT, observed_topic
-from policies.throttle import LogDirs
+from policies.bookie_disks.readings import PublishApplication
+from policies.observations import ReportResult
+from policies.registry import AUDIT
+from policies.throttle.quota_entities import DEFAULT, Entity
 from policies.throttle.readings import QuotaApplication
-from policies.units import UserError
+from policies.units import UserError, human_bytes, human_seconds, without_settings
+from policies.wire import BadRecordError, EventReader
 
 CLUSTER = "demo"
+TOPIC = "orders"
 
-_MEGABYTE = 1_000_000
-SIZES = DemoSizes(total=200 * _MEGABYTE, soft=140 * _MEGABYTE, hard=80 * _MEGABYTE, load=8 * _MEGABYTE)
-
-_SPACE_BYTES = 350 * _MEGABYTE
+_SPACE_BYTES = 350_000_000
 """Free space that the demo needs, with a margin, if its volume is only a folder."""
+_EVERY_CLIENT = Entity(client_id=DEFAULT)
+_ANSWER_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.5
+_RATE_SAMPLES = 4
+"""Number of samples over which the produced rate is averaged."""
+_PATIENCE_SECONDS = 300.0
+"""Limit for the whole story, which takes a quarter of this on an idle machine of two cores."""
 
 
-class DemoSettings(Settings):
-    """Settings that ignore the environment, because variables there configure other clusters than the demo's."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings passes all of these
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the arguments of the constructor."""
-        return (init_settings,)
+class DemoFailedError(Exception):
+    """The story did not reach its end. The message says what happened instead, in a sentence or two."""
 
 
-def run_demo(*, mounts: bool) -> int:
-    """Run the demo and return the exit status.
+class Shutdown:
+    """Handles SIGINT, SIGTERM and SIGHUP (a closed terminal): the first ends the demo in order, a second at once."""
 
-    Args:
-        mounts: whether this process has a mount namespace of its own.
+    def __init__(self) -> None:
+        self.stop = Event()
+        self.in_order = False
+        """False until everything runs: until then a signal ends the process at once."""
+        self.status: int | None = None
+        """The exit status after a signal."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
 
-    Raises:
-        UserError: Java, jars or space are missing, or a server does not start.
-        DemoFailedError: the story did not reach its end.
-    """
-    screen = Screen(sentence_console(), SIZES)
-    plot = "a fill, a throttle, a stop and a recovery, on brokers of its own"
-    status = run_story(screen, plot, partial(_run_story, mounts=mounts, screen=screen))
-    if status == 0:
-        screen.tell(NEXT)
-    return status
+    def _on_signal(self, number: int, _frame: object) -> None:
+        is_first, self.status = self.status is None, 128 + number
+        if not (is_first and self.in_order):
+            raise SystemExit(self.status)
+        set_in_handler(self.stop)
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,25 @@ class Workplace:
     def settings(self, **given: Any) -> Settings:
         """Return settings of a loop whose data are here, and which nobody else needs to find."""
         given |= {"data_dir": self.folder / "data", "jars_dir": self.jars_dir, "http": {"port": 0}}
-        return DemoSettings(**given)
+        return Settings(**given)
+
+
+def run_demo(*, mounts: bool) -> int:
+    """Run the demo and return the exit status.
+
+    Args:
+        mounts: whether this process has a mount namespace of its own.
+
+    Raises:
+        UserError: Java, jars or space are missing, or a server does not start.
+        DemoFailedError: the story did not reach its end.
+    """
+    screen = Screen(sentence_console())
+    plot = "a fill, a throttle, a stop and a recovery, on brokers of its own"
+    status = run_story(screen, plot, partial(_run_story, mounts=mounts, screen=screen))
+    if status == 0:
+        screen.tell_next()
+    return status
 
 
 def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool]) -> int:
@@ -118,13 +135,17 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
     """
     find_java()
     terminal.step(f"headgate {VERSION}: {plot}")
-    shutdown = Shutdown()
-    with temporary_folder() as folder, (folder / "demo.log").open("w") as log:
+    shutdown, jars_dir = Shutdown(), Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
+    for name in os.environ.keys() - without_settings(os.environ):
+        del os.environ[name]  # variables there configure other clusters than the demo's
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as folder,
+        Path(folder, "demo.log").open("w") as log,
+    ):
         set_up_logging(to=log)
-        jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
         jars, _ = fetch_jars(("kafka", "spark"), jars_dir, terminal.step)
         try:
-            is_over = story(Workplace(folder, jars_dir, jars, shutdown))
+            is_over = story(Workplace(Path(folder), jars_dir, jars, shutdown))
         except DemoFailedError as error:
             kept = Path(tempfile.gettempdir()) / "headgate-demo.log"
             shutil.copyfile(log.name, kept)
@@ -136,127 +157,169 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
 def _run_story(place: Workplace, *, mounts: bool, screen: Screen) -> bool:
     """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
     with ExitStack() as stack:
-        volume = stack.enter_context(small_volume(place.folder / "disk", SIZES.total, mounts=mounts))
-        _require_space(volume)
-        screen.step(describe_volume(volume))
-        sessions = stack.enter_context(closing(SparkSessions(place.settings())))
-        servers = stack.enter_context(running_servers(place.folder, volume, place.jars))
-        servers.create_topic()
-        screen.step(f"a broker on that disk ready on {servers.watched.bootstrap_servers}")
-        screen.step(f"a broker for Headgate's own topics ready on {servers.loop.bootstrap_servers}")
-        settings = _settings(place, servers)
-        quota = QuotaFollower(servers.watched.bootstrap_servers)
-        director = Director(SIZES, servers, volume, lambda: quota.quota, screen)
-
-        def watch(registry: CollectorRegistry, publisher: Publisher) -> Sequence[Component]:
-            return (_collector(settings, registry, publisher, volume), Component("quota follower", quota.run))
-
-        follow = partial(AuditFollower, kind=QuotaApplication, on_sentence=screen.show_action)
-        return run_loop(settings, sessions, "throttle", director, screen, follow, watch, place.shutdown)
-
-
-class Plot(Protocol):
-    """Directs the load of a demo, and tells its story."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the story has ended."""
-
-    def start_producers(self) -> None:
-        """Start the load, once the loop is ready."""
-
-    def show_decision(self, decision: Decision, caught_up: bool) -> None:
-        """Take a new decision of the loop."""
-
-    def run(self, stop: Event, over: Callable[[], None]) -> None:
-        """Tell the story until its end or until `stop` is set; call `over` at the end."""
-
-
-def run_loop(
-    settings: Settings,
-    sessions: SparkSessions,
-    policy: str,
-    director: Plot,
-    terminal: Terminal,
-    follow: Callable[[KafkaConnection, str], AuditFollower],
-    watch: Callable[[CollectorRegistry, Publisher], Sequence[Component]],
-    shutdown: Shutdown,
-) -> bool:
-    """Run the loop of one policy until the story ends or a signal comes; return whether the story has ended.
-
-    `follow` makes the follower of the actuator's reports, `watch` the collector and what else the story needs.
-    """
-
-    def is_alone(*_cluster: str) -> bool:
-        return True  # no other process decides or acts in the demo
-
-    with ExitStack() as stack:
-        create_topics(settings.loop_kafka(), settings.topics)
-        terminal.step("starting the loop: collector, Spark query, actuator")
-        registry = new_registry()
-        publisher = stack.enter_context(publishing(settings, registry))
-        publish = publisher.publish
-        connections = stack.enter_context(Connections(settings))
-        audit = follow(settings.loop_kafka(), settings.topics.topic(AUDIT))
-        export = exporting(settings, registry, director.show_decision)
-        actuators = Actuators(settings, registry, publisher, connections)
-        components = [
-            Component("demo", lambda stop: director.run(stop, shutdown.stop.set)),
-            *watch(registry, publisher),
-            *query_components(settings, registry, sessions, publisher, is_alone),
-            *actuators.components_of(policy, frozenset({CLUSTER}), registry, publish, publish, is_alone),
-            *export.components,
-            Component("audit follower", audit.run),
-        ]
-        server = stack.enter_context(serving(settings, registry, components, export.site))
-        terminal.step(f"while it runs, the status page is at {settings.http.url(server.port)}/")
-        shutdown.in_order = True
-        run_components(components, shutdown.stop, on_ready=director.start_producers)
+        volume = stack.enter_context(small_volume(place.folder / "disk", TOTAL_BYTES, mounts=mounts))
+        screen.step(_describe(volume))
+        sessions = stack.enter_context(started_ahead(place.settings()))
+        watched, loop = stack.enter_context(_running_brokers(place, volume))
+        screen.step(f"a broker on that disk ready on {watched.bootstrap_servers}")
+        screen.step(f"a broker for Headgate's own topics ready on {loop.bootstrap_servers}")
+        settings = _settings(place, watched, loop)
+        director = Director(watched, volume, screen, place.shutdown.stop)
+        more = (Component("demo", director.run), following_reports(settings, QuotaApplication, screen.show_action))
+        through = {} if volume.is_disk else {"through": partial(_counting_space, volume)}
+        place.shutdown.in_order = True
+        run_whole(settings, screen, sessions, place.shutdown.stop, lambda _: more, **through)
         return director.is_over
 
 
-def _settings(place: Workplace, servers: Servers) -> Settings:
-    """The settings of a loop that watches the one broker and sets quotas, as a user would write them, but faster."""
-    entity = {"client_id": "default", "base": SIZES.load}
-    watched = {"bootstrap_servers": servers.watched.bootstrap_servers, "poll_interval": "500ms", "timeout": "500ms"}
-    limits = {
-        "soft": {"available_bytes_below": SIZES.soft},
-        "hard": {"available_bytes_below": SIZES.hard},
-        "min_hold": "5s",
-    }
-    return place.settings(
-        kafka={"bootstrap_servers": servers.loop.bootstrap_servers},
-        clusters={CLUSTER: {"kafka": watched, "quotas": {"entities": [entity]}}},
-        policies={"throttle": limits},
+def _describe(volume: DemoVolume) -> str:
+    """Describe the disk that fills up; raise UserError if there is no space for a folder that stands for it."""
+    size = human_bytes(volume.total_bytes)
+    if volume.is_disk:
+        return f"a disk of {size} in memory (tmpfs), mounted for this process alone"
+    if shutil.disk_usage(volume.folder).free < _SPACE_BYTES:
+        raise UserError(
+            f"{volume.folder.parent.parent} has less than {human_bytes(_SPACE_BYTES)} free, which the demo needs: "
+            "set TMPDIR to another folder"
+        )
+    return (
+        f"this system does not allow mounting a disk, so a folder stands for one of {size}: free space is its size "
+        "minus the size of its files. Only the demo's own limits keep it from growing."
     )
 
 
-def _collector(settings: Settings, registry: CollectorRegistry, publisher: Publisher, volume: DemoVolume) -> Component:
-    """The collector; if the volume is only a folder, its readings have the size and free space that the demo counts."""
-    topic = settings.topics.topic(observed_topic(LogDirs))
-    publish = observations_to(publisher.publish, topic, connectors.kafka.log_dirs.SOURCE)
-    if not volume.is_disk:
-        publish = _with_counted_space(publish, volume)
-    collector = LogDirsCollector(CLUSTER, settings.clusters[CLUSTER].kafka, publish, PollMetrics(registry))
-    return Component("collector", collector.run)
+@contextmanager
+def _running_brokers(place: Workplace, volume: DemoVolume) -> Iterator[tuple[EmbeddedKafka, EmbeddedKafka]]:
+    """Start the broker on the volume and the loop's own at the same time; kill them at the end: no data is kept."""
+    prompt = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 100}
+    on_volume, in_folder = {1: [volume.folder]}, place.folder
+    watched = EmbeddedKafka(
+        in_folder / "watched", place.jars, log_dirs=on_volume, heap_mebibytes=160, server_properties=prompt
+    )
+    both = watched, EmbeddedKafka(in_folder / "loop", place.jars, heap_mebibytes=192)
+    try:
+        with ThreadPoolExecutor(len(both)) as pool:
+            list(pool.map(EmbeddedKafka.start, both))
+        admin = _admin(watched)  # keep a reference: without one, its pending answers are lost
+        topic = NewTopic(TOPIC, 3, 1, config={"segment.bytes": str(1024 * 1024), "retention.ms": "-1"})
+        admin.create_topics([topic])[TOPIC].result(timeout=_ANSWER_SECONDS)
+        yield both
+    finally:
+        for kafka in both:
+            kafka.stop(grace_seconds=0)
 
 
-def _with_counted_space(publish: Callable[[Reading], None], volume: DemoVolume) -> Callable[[Reading], None]:
-    """Replace the size and free space of the disk that holds the folder by those of the volume."""
+def _admin(kafka: EmbeddedKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
 
-    def publish_counted(reading: Reading) -> None:
-        if isinstance(reading, LogDirs):
-            size = {"total_bytes": volume.total_bytes, "usable_bytes": volume.free_bytes()}
-            reading = reading.model_copy(update={"volumes": tuple(v.model_copy(update=size) for v in reading.volumes)})
-        publish(reading)
+
+def _settings(place: Workplace, watched: EmbeddedKafka, loop: EmbeddedKafka) -> Settings:
+    """The settings of a loop that watches the one broker and sets quotas, as a user would write them, but faster."""
+    kafka = {"bootstrap_servers": watched.bootstrap_servers, "poll_interval": "500ms", "timeout": "500ms"}
+    entity = {"client_id": "default", "base": LOAD_BYTES_PER_SECOND}
+    limits = {"soft": {"available_bytes_below": SOFT_BYTES}, "hard": {"available_bytes_below": HARD_BYTES}}
+    return place.settings(
+        kafka={"bootstrap_servers": loop.bootstrap_servers},
+        clusters={CLUSTER: {"kafka": kafka, "quotas": {"entities": [entity]}}},
+        policies={"throttle": {**limits, "min_hold": "5s"}},
+    )
+
+
+def _counting_space(volume: DemoVolume, publish: Publish) -> Publish:
+    """Replace in each reading the size and free space of the disk that holds the folder by those of the volume."""
+
+    def publish_counted(topic: str, key: str, value: bytes) -> None:
+        event = json.loads(value)
+        for read in event["data"].get("volumes", ()):
+            read |= {"total_bytes": volume.total_bytes, "usable_bytes": volume.free_bytes()}
+        publish(topic, key, json.dumps(event).encode())
 
     return publish_counted
 
 
-def _require_space(volume: DemoVolume) -> None:
-    found = os.statvfs(volume.folder)
-    if not volume.is_disk and found.f_bavail * found.f_frsize < _SPACE_BYTES:
-        raise UserError(
-            f"{volume.folder.parent.parent} has less than {_SPACE_BYTES // _MEGABYTE} MB free, which the demo needs: "
-            "set TMPDIR to another folder"
-        )
+def following_reports(
+    settings: Settings, kind: type[QuotaApplication | PublishApplication], tell: Callable[[str], None]
+) -> Component:
+    """Make the component that passes on an actuator's sentences about what it set, or failed to set."""
+    reader: EventReader[QuotaApplication | PublishApplication] = EventReader([kind])
+
+    def run(stop: Event) -> None:
+        with Tail(settings.loop_kafka(), {settings.topics.topic(AUDIT): None}, "headgate-demo") as tail:
+            while not stop.is_set():
+                for record in tail.poll(_SAMPLE_SECONDS):
+                    with suppress(BadRecordError):  # an event of another kind
+                        event = reader.read(record.value or b"").data
+                        if event.outcome is not ReportResult.UNCHANGED and event.explanation:
+                            tell(event.explanation)
+
+    return Component("audit follower", run)
+
+
+class Director:
+    """The demo's own component: samples everything, draws it, and frees space when the story asks for it.
+
+    Args:
+        watched: the broker that the producers write to.
+        over: to be set at the end of the story; set before if the demo is ended.
+    """
+
+    def __init__(self, watched: EmbeddedKafka, volume: DemoVolume, screen: Screen, over: Event) -> None:
+        self._watched = watched
+        self._volume = volume
+        self._screen = screen
+        self._over = over
+        self._story = Story()
+        self._quota: int | None = None
+        self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_SAMPLES + 1)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the story has come to its end."""
+        return self._story.phase is Phase.DONE
+
+    def run(self, stop: Event) -> None:
+        """Run until `stop` is set.
+
+        Raises:
+            DemoFailedError: the story does not reach its end.
+        """
+        if self._screen.await_ready(self._over):
+            self._tell()
+            self._over.set()
+        stop.wait()
+
+    def _tell(self) -> None:
+        servers = self._watched.bootstrap_servers
+        quotas = QuotaClient(KafkaConnection(bootstrap_servers=servers), 2.0)
+        self._screen.begin(Phase.FILL)
+        with closing(quotas), Load(servers, TOPIC, LOAD_BYTES_PER_SECOND) as load, self._screen:
+            began = time.monotonic()
+            while not (self.is_over or self._over.wait(_SAMPLE_SECONDS)):
+                self._advance(self._sample(load, quotas, time.monotonic() - began))
+
+    def _sample(self, load: Load, quotas: QuotaClient, at_seconds: float) -> DemoSample:
+        with suppress(*FAILURES):  # the broker is busy; the next sample follows soon
+            quotas.describe()
+            self._quota = quotas.rates([_EVERY_CLIENT])[_EVERY_CLIENT]
+        self._taken.append((at_seconds, load.acknowledged_bytes))
+        (since, before), (_, taken) = self._taken[0], self._taken[-1]
+        rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0
+        return DemoSample(at_seconds, self._volume.free_bytes(), self._screen.factor, self._quota, rate)
+
+    def _advance(self, sample: DemoSample) -> None:
+        self._screen.show_sample(sample)
+        if not self._watched.pids:
+            raise DemoFailedError("The broker ended before its producers did: the disk was full.")
+        if sample.at_seconds > _PATIENCE_SECONDS:
+            raise DemoFailedError(
+                f"After {human_seconds(sample.at_seconds)} the demo is still in its phase `{self._story.phase.title}`: "
+                "this machine may be too busy for three Java processes."
+            )
+        phase = self._story.advance(sample)
+        if phase is not None:
+            self._screen.begin(phase)
+        if phase is Phase.RECOVERY:  # do as an operator would: shorten the retention to a second
+            entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+            admin = _admin(self._watched)
+            admin.incremental_alter_configs([resource])[resource].result(timeout=_ANSWER_SECONDS)

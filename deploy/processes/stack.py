@@ -2,13 +2,14 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from connectors.actuation.actuator import Publish
 from connectors.component import Component, first_problem
 from connectors.exporter.exporter import VERSION
 from connectors.exporter.page.site import StatusSite
@@ -90,6 +91,7 @@ class Decider:
             of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
             units=lambda held: {"query": held} if held else {},
             open=self._open,
+            does="runs the query on the checkpoint",
         )
 
     @contextmanager
@@ -351,12 +353,29 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
 
 def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
     """Run until a signal, or until the process is to start anew."""
-    settings = renewal.settings
+    stop = stop_on_signals()
+    run_whole(renewal.settings, terminal, sessions, stop, lambda registry: [renewal.component(registry, stop)])
+
+
+def run_whole(
+    settings: Settings,
+    terminal: Terminal,
+    sessions: SparkSessions,
+    stop: threading.Event,
+    more: Callable[[CollectorRegistry], Iterable[Component]],
+    through: Callable[[Publish], Publish] = lambda publish: publish,
+) -> None:
+    """Run the whole loop until `stop` is set.
+
+    Args:
+        more: makes further components, which are stopped last.
+        through: what the collectors' readings pass on their way to Kafka.
+    """
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)
     log_differences(report)
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
-    registry, stop = new_registry(), stop_on_signals()
+    registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         components: list[Component] = []
         export = exporting(
@@ -365,11 +384,22 @@ def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
             terminal.decision,
             healthy=lambda: first_problem(component.healthy for component in components),
         )
+        # In the order in which they stop: collectors first, so that their last readings are decided.
+        works = (
+            Collectors(settings, registry, through(publisher.publish), connections).work(),
+            Decider(settings, report, registry, sessions, publisher, stop).work(),
+            Actuators(settings, registry, publisher, connections).work(),
+        )
+        metrics = PartitionMetrics(registry)
         components += [
-            *_shared_components(settings, report, registry, sessions, publisher, connections, stop),
+            *(
+                SharedComponents(settings.loop_kafka(), work, settings.shares, metrics).component()
+                for work in works
+                if work
+            ),
             *export.components,
             *notifier_components(settings, registry),
-            renewal.component(registry, stop),
+            *more(registry),
         ]
         watched = ", ".join(settings.clusters)
         with serving(settings, registry, components, export.site) as server:
@@ -381,24 +411,3 @@ def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
                 on_ready=terminal.ready,
                 on_stop=lambda: terminal.step("stopping; a running query first decides on the last readings"),
             )
-
-
-def _shared_components(
-    settings: Settings,
-    report: TopicReport,
-    registry: CollectorRegistry,
-    sessions: SparkSessions,
-    publisher: Publisher,
-    connections: Connections,
-    stop: threading.Event,
-) -> Iterator[Component]:
-    """The shared work in the order in which it stops: collectors first, so that their last readings are decided."""
-    works = (
-        Collectors(settings, registry, publisher.publish, connections).work(),
-        Decider(settings, report, registry, sessions, publisher, stop).work(),
-        Actuators(settings, registry, publisher, connections).work(),
-    )
-    metrics = PartitionMetrics(registry)
-    for work in works:
-        if work is not None:
-            yield SharedComponents(settings.loop_kafka(), work, settings.shares, metrics).component()

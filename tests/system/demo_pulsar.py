@@ -2,14 +2,14 @@
 
 import sys
 
-from deploy.demo.servers import enter_private_mounts
+from deploy.demo.volume import enter_private_mounts
 from policies.units import UserError
 
 
 def main() -> int:
     """Run the demo; return the exit status."""
     mounts = enter_private_mounts()
-    from deploy.demo.story import DemoFailedError
+    from deploy.demo.run import DemoFailedError
     from tests.system.pulsar_demo import run_pulsar_demo
 
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -32,6 +32,31 @@ ANY_CLIENT = Entity(client_id=DEFAULT)
 
 _SEGMENT_BYTES = 2 * MEBIBYTE
 _SAMPLE_SECONDS = 0.1
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""Discarded at the end of a load."""
+
+
+class FillLoad(Load):
+    """A load that also remembers what the brokers told its producers."""
+
+    def __init__(self, servers: str, topic: str, bytes_per_second: float) -> None:
+        self.last_offset: dict[int, int] = {}
+        self.failed = 0
+        self.throttled: list[tuple[float, float]] = []
+        """Throttle events of the brokers: when (monotonic), and for how many seconds."""
+        super().__init__(servers, topic, bytes_per_second, {"throttle_cb": self._on_throttle})
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        super()._on_delivery(error, message)
+        if error is not None:
+            self.failed += error.code() not in _PURGED
+            return
+        partition, offset = message.partition() or 0, message.offset() or 0
+        self.last_offset[partition] = max(offset, self.last_offset.get(partition, -1))
+
+    def _on_throttle(self, event: Any) -> None:
+        if event.throttle_time > 0:
+            self.throttled.append((time.monotonic(), event.throttle_time))
 
 
 class FillCluster:

@@ -1,27 +1,17 @@
 """`make demo-pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 
-from prometheus_client import CollectorRegistry
-
-import connectors.bookie_disks.collector
-from connectors.bookie_disks.collector import BookieDisksCollector
-from connectors.bookie_disks.registration import WatchedBookieDisks
-from connectors.collection import PollMetrics
 from connectors.component import Component
-from connectors.kafka.publisher import Publisher, observations_to
-from deploy.console.terminal import Terminal
-from deploy.demo.load import AuditFollower
-from deploy.demo.run import Workplace, run_loop, run_story
-from deploy.demo.servers import small_volume
+from deploy.demo.run import Workplace, following_reports, run_story
+from deploy.demo.story import LoopTerminal
+from deploy.demo.volume import small_volume
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.query.components import SparkSessions
+from deploy.processes.stack import run_whole
+from deploy.query.components import started_ahead
 from deploy.settings.application import Settings
-from policies.bookie_disks import BookieDisks
 from policies.bookie_disks.readings import PublishApplication
-from policies.registry import observed_topic
 from policies.units import UserError, human_bytes
 from tests.system.pulsar_demo_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
 from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
@@ -49,7 +39,7 @@ def run_pulsar_demo(*, mounts: bool) -> int:
     """
     if not mounts:
         raise UserError("The demo of Pulsar needs small disks, and this system does not allow mounting any: be root.")
-    terminal = Terminal()
+    terminal = LoopTerminal()
     plot = "bookies that fill up, slowed publishing and a recovery, on servers of its own"
     status = run_story(terminal, plot, partial(_run_story, terminal=terminal))
     if status == 0:
@@ -57,7 +47,7 @@ def run_pulsar_demo(*, mounts: bool) -> int:
     return status
 
 
-def _run_story(place: Workplace, *, terminal: Terminal) -> bool:
+def _run_story(place: Workplace, *, terminal: LoopTerminal) -> bool:
     """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
     cache_dir = place.jars_dir.parent
     if not pulsar_folder(cache_dir).exists():
@@ -75,12 +65,14 @@ def _run_story(place: Workplace, *, terminal: Terminal) -> bool:
         servers = stack.enter_context(running_pulsar(place.folder, pulsar_jars, [disk.folder for disk in disks]))
         terminal.step(f"ZooKeeper, {_BOOKIES} bookies and a Pulsar broker ready on {servers.admin_url}")
         gateway = stack.enter_context(pulsar_clients(pulsar_jars))
-        director = PulsarDirector(servers, gateway, disks, terminal)
+        stop = place.shutdown.stop
+        director = PulsarDirector(servers, gateway, disks, terminal, stop)
         settings = _make_settings(place, kafka, servers)
-        follow = partial(AuditFollower, kind=PublishApplication, on_sentence=terminal.step)
-        watch = partial(_collectors, settings)
-        sessions = stack.enter_context(closing(SparkSessions(settings)))
-        return run_loop(settings, sessions, "bookie_disks", director, terminal, follow, watch, place.shutdown)
+        more = (Component("demo", director.run), following_reports(settings, PublishApplication, terminal.step))
+        sessions = stack.enter_context(started_ahead(settings))
+        place.shutdown.in_order = True
+        run_whole(settings, terminal, sessions, stop, lambda _: more)
+        return director.is_over
 
 
 def _make_settings(place: Workplace, kafka: EmbeddedKafka, servers: PulsarServers) -> Settings:
@@ -96,13 +88,3 @@ def _make_settings(place: Workplace, kafka: EmbeddedKafka, servers: PulsarServer
         clusters={CLUSTER: cluster},
         policies={"bookie_disks": {"ensemble": ENSEMBLE, "min_hold": "5s", **_LIMITS}},
     )
-
-
-def _collectors(settings: Settings, registry: CollectorRegistry, publisher: Publisher) -> Sequence[Component]:
-    topic = settings.topics.topic(observed_topic(BookieDisks))
-    publish = observations_to(publisher.publish, topic, connectors.bookie_disks.collector.SOURCE)
-    cluster = settings.clusters[CLUSTER]
-    watched, pulsar = cluster.setting(WatchedBookieDisks), cluster.pulsar
-    assert watched is not None and pulsar is not None  # noqa: PT018 - both are set above
-    collector = BookieDisksCollector(CLUSTER, watched, pulsar, publish, PollMetrics(registry))
-    return (Component("collector", collector.run),)

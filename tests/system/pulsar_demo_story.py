@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from py4j.java_gateway import JavaGateway
 
-from deploy.console.terminal import Terminal
-from deploy.demo.servers import DemoVolume
-from deploy.demo.story import DemoFailedError, LoopWatcher
-from policies.bookie_disks import BookieThrottle
+from deploy.demo.run import DemoFailedError
+from deploy.demo.story import LoopTerminal
+from deploy.demo.volume import DemoVolume
 from policies.units import human_bytes, human_seconds
 from tests.system.pulsar_demo_servers import NAMESPACE, PulsarServers
 from tests.system.pulsar_load import PulsarLoad
@@ -31,13 +30,19 @@ _PRINT_SECONDS = 5.0
 _PATIENCE_SECONDS = 300.0
 
 
-class PulsarDirector(LoopWatcher):
-    """Runs the producers, and frees space when the story asks for it."""
+class PulsarDirector:
+    """Runs the producers, and frees space when the story asks for it; sets `over` at its end."""
 
     def __init__(
-        self, servers: PulsarServers, gateway: JavaGateway, disks: Sequence[DemoVolume], terminal: Terminal
+        self,
+        servers: PulsarServers,
+        gateway: JavaGateway,
+        disks: Sequence[DemoVolume],
+        terminal: LoopTerminal,
+        over: threading.Event,
     ) -> None:
-        super().__init__(terminal, BookieThrottle)
+        self._terminal = terminal
+        self._over = over
         self._servers = servers
         self._gateway = gateway
         self._disks = disks
@@ -47,17 +52,16 @@ class PulsarDirector(LoopWatcher):
         self.is_over = False
         """Whether the story has come to its end."""
 
-    def run(self, stop: threading.Event, over: Callable[[], None]) -> None:
-        """Tell the story until its end or until `stop` is set; call `over` at the end.
+    def run(self, stop: threading.Event) -> None:
+        """Tell the story until its end or until it is ended; then wait for `stop`.
 
         Raises:
             DemoFailedError: the story does not reach its end.
         """
-        if not self.await_start(stop):
-            return
-        self._deadline = time.monotonic() + _PATIENCE_SECONDS
-        self.is_over = all(self._tell(stop))
-        over()
+        if self._terminal.await_ready(self._over):
+            self._deadline = time.monotonic() + _PATIENCE_SECONDS
+            self.is_over = all(self._tell(self._over))
+            self._over.set()
         stop.wait()
 
     def _tell(self, stop: threading.Event) -> Iterator[bool]:
@@ -70,13 +74,13 @@ class PulsarDirector(LoopWatcher):
             f"fill: on `tuesday` it goes on with {rate}; from {SOFT_USED:.2f} used on, Headgate slows it down"
         )
         with self._load("tuesday") as load:
-            yield self._await(stop, load, lambda: self._factor < _IS_SLOW)
+            yield self._await(stop, load, lambda: self._terminal.factor < _IS_SLOW)
             self._terminal.step("slowed: the less space is left, the slower the producer")
             ends_at = time.monotonic() + _SLOWED_SECONDS
             yield self._await(stop, load, lambda: time.monotonic() >= ends_at)
             self._terminal.step("recovery: an operator deletes the topic `monday`, which frees space")
             self._servers.delete_topic("monday")
-            yield self._await(stop, load, lambda: self._factor == 1.0 and self._is_back(load))
+            yield self._await(stop, load, lambda: self._terminal.factor == 1.0 and self._is_back(load))
         self._terminal.step(
             f"done: {rate} again, and no publish rate is set. The fullest disk was at {self._most_used:.2f}; at "
             f"{_SUSPENDED_USED:.2f} these bookies suspend compaction"
@@ -115,4 +119,4 @@ class PulsarDirector(LoopWatcher):
             self._print_at = time.monotonic() + _PRINT_SECONDS
             used = ", ".join(f"{share:.2f}" for share in shares)
             published = f"{human_bytes(round(bytes_per_second))}/s published"
-            self._terminal.step(f"used: {used}; factor {self._factor:.2f}; {published}")
+            self._terminal.step(f"used: {used}; factor {self._terminal.factor:.2f}; {published}")

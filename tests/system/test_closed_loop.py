@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from deploy.demo.load import Load
 from policies.throttle.alerts import BELOW_HARD, WITHOUT_EFFECT
 from policies.units import UserError
 from tests.system.disks import Intruder, why_not_mountable
@@ -22,6 +21,7 @@ from tests.system.fill import (
     MEGABYTE,
     TOPIC,
     FillCluster,
+    FillLoad,
     Recorder,
     fill_cluster,
     headgate_settings,
@@ -126,7 +126,7 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
         if case.quota_before:
             set_quota(cluster.servers, case.quota_before)
         with closed_loop(case, cluster, loop_kafka, tmp_path, free_port) as (decided, alerts):
-            with Load(cluster.servers, TOPIC, LOAD) as load, Recorder(cluster, load) as recorder:
+            with FillLoad(cluster.servers, TOPIC, LOAD) as load, Recorder(cluster, load) as recorder:
                 _await_the_stop(case, load, recorder, decided)
                 _assert_nothing_is_lost(case, cluster, load)
                 if case is HARD_ONLY:
@@ -148,12 +148,12 @@ def test_no_disk_ever_fills_nothing_acknowledged_is_lost_and_producers_come_back
             _assert_no_oscillation(decided)
 
 
-def _await_the_stop(case: Case, load: Load, recorder: Recorder, decided: Topic) -> None:
+def _await_the_stop(case: Case, load: FillLoad, recorder: Recorder, decided: Topic) -> None:
     """Until producers have been at or near a stand-still for a while, although they want to write on."""
     eventually("the factor falls", lambda: any(d["factor"] <= case.lowest for d in decided.data()))
     eventually("the quota follows", lambda: _slowed(case, recorder))
     eventually("producers are told to wait", lambda: bool(load.throttled))
-    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * load.bytes_per_second)
+    eventually("they all but stand still", lambda: recorder.rate(2) < 0.1 * LOAD)
     threading.Event().wait(REST_SECONDS)  # nothing is awaited but that the disks go on not to fill
 
 
@@ -211,7 +211,7 @@ def _slowed(case: Case, recorder: Recorder) -> bool:
     return quota is not None and quota < (case.quota_before or LOAD)
 
 
-def _assert_nothing_is_lost(case: Case, cluster: FillCluster, load: Load) -> None:
+def _assert_nothing_is_lost(case: Case, cluster: FillCluster, load: FillLoad) -> None:
     """What is acknowledged is in the log. Records may follow at the floor's rate while this looks."""
     acknowledged, last = dict(load.acknowledged), dict(load.last_offset)
     offsets = cluster.offsets()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from deploy.console.terminal import SafeConsole
-from deploy.demo.story import DemoSample, DemoSizes, Phase, Screen, Story
+from deploy.demo.story import DemoSample, Phase, Screen, Story
 from tests.cases import for_each
 
 LOAD = 8_000_000
@@ -18,13 +18,13 @@ def sample(at: float, factor: float = 1.0, quota: int | None = None, produced: f
 
 
 def phases_after(*samples: DemoSample) -> list[Phase]:
-    story = Story(LOAD)
+    story = Story()
     return [phase for each in samples if (phase := story.advance(each)) is not None]
 
 
 FILLED = [sample(0), sample(10, 0.9, 7_000_000)]
 STOPPED = [*FILLED, sample(20, 0.0, 500_000)]
-FREED = [*STOPPED, sample(30, 0.0, 65_536, produced=0)]
+FREED = [*STOPPED, sample(27, 0.0, 65_536, produced=0), sample(30, 0.0, 65_536, produced=0)]
 BACK = [*FREED, sample(40), sample(45.1)]
 
 
@@ -44,7 +44,10 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     [
         ([sample(0), sample(10, 0.9)], []),
         ([*FILLED, sample(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
-        ([*STOPPED, sample(24, 0.0, 65_536, produced=0)], [Phase.THROTTLE, Phase.STOP]),
+        (
+            [*STOPPED, sample(24, 0.0, 65_536, produced=0), sample(26.9, 0.0, 65_536, produced=0)],
+            [Phase.THROTTLE, Phase.STOP],
+        ),
         ([*STOPPED, sample(60, 0.0, 65_536, produced=0.2 * LOAD)], [Phase.THROTTLE, Phase.STOP]),
         ([*FREED, sample(40), sample(42.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
         ([*FREED, sample(40), sample(42, produced=0), sample(44)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
@@ -68,16 +71,15 @@ def test_a_phase_lasts_until_its_end_is_seen(samples: list[DemoSample], stays: l
 
 # --- What the demo shows: charts as wide as the terminal, sentences wrapped by words, plain lines elsewhere
 
-SIZES = DemoSizes(total=280_000_000, soft=200_000_000, hard=80_000_000, load=8_000_000)
 SENTENCE = "producer_byte_rate of client-id=<default> on demo was set by the quota actuator to 7.3 MB/s a broker"
 
 
 def played(console: Console, looks: int = 12) -> Screen:
-    screen = Screen(console, SIZES)
+    screen = Screen(console)
     screen.begin(Phase.FILL)
     with screen:
         for number in range(looks):
-            free = 280_000_000 - number * 1_500_000
+            free = 200_000_000 - number * 1_000_000
             screen.show_sample(DemoSample(number / 2, free, 0.5, 7_300_000, 8_000_000.0))
             if number == looks // 2:
                 screen.show_action(SENTENCE)
@@ -107,14 +109,14 @@ def test_a_bar_for_each_number_with_its_limits_fills_the_width() -> None:
     free, factor, produced = (
         next(line for line in lines if line.startswith(name)) for name in ("free", "factor", "prod")
     )
-    assert "limits 200 MB, 80.0 MB" in free
+    assert "limits 140 MB, 80.0 MB" in free
     assert factor.count("━") * 2 == pytest.approx(produced.count("━"), abs=2), "half of the usual rate"
     assert "quota 7.3 MB/s" in produced
 
 
 def test_without_a_terminal_there_are_lines_with_numbers_now_and_then_and_no_chart() -> None:
     text = shown(80, terminal=False, looks=150)
-    assert "     0 s  280 MB free, factor 0.50, quota 7.3 MB/s, 8.0 MB/s produced\n" in text
+    assert "     0 s  200 MB free, factor 0.50, quota 7.3 MB/s, 8.0 MB/s produced\n" in text
     assert len(re.findall("MB free, factor", text)) == 15
     assert f"quota applied  {SENTENCE}\n" in text
     assert "━" not in text
@@ -123,5 +125,5 @@ def test_without_a_terminal_there_are_lines_with_numbers_now_and_then_and_no_cha
 def test_a_terminal_that_can_only_print_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     text = shown(80)
-    assert "280 MB free, factor 0.50" in text
+    assert "200 MB free, factor 0.50" in text
     assert "━" not in text

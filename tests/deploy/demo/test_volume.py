@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from deploy.demo.servers import DemoVolume, small_volume, used_bytes
+from deploy.demo.volume import DemoVolume, small_volume, used_bytes
 
 MEBIBYTE = 1024 * 1024
 
 IN_PRIVATE = """
 import os, sys
 from pathlib import Path
-from deploy.demo.servers import enter_private_mounts, small_volume
+from deploy.demo.volume import enter_private_mounts, small_volume
 user = os.geteuid()
 if not enter_private_mounts():
     sys.exit(77)

@@ -1,27 +1,19 @@
-"""The demo's servers: the watched broker on the small volume, and a broker for the loop's own topics."""
+"""The small volume that the demo fills: a tmpfs where the system allows one, else a folder whose files are counted.
+
+The tmpfs is mounted in a mount namespace that only this process and its children see. Linux allows that to root and, on
+most machines, to everybody in a user namespace. Nothing has to be unmounted: the mounts end with the last process.
+Standard library only, because namespaces must be entered before any thread is started.
+"""
 
 import ctypes
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.cimpl import NewTopic
-
-from deploy.embedded.kafka import EmbeddedKafka
-
-# The small volume that the demo fills: a tmpfs where the system allows one, else a folder whose size is counted.
-#
-# The tmpfs is mounted in a mount namespace that only this process and its children see. Linux allows that to root
-# and, on most machines, to everybody in a user namespace. Nothing has to be unmounted: the mounts end with the last
-# process. Standard library only, because namespaces must be entered before any thread is started.
 
 # Linux: include/uapi/linux/sched.h, mount.h
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
@@ -132,65 +124,3 @@ def _raise_on_error(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-TOPIC = "orders"
-
-_PARTITIONS = 3
-_SEGMENT_BYTES = 1024 * 1024
-_ANSWER_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Servers:
-    """The two running Kafka clusters."""
-
-    watched: EmbeddedKafka
-    loop: EmbeddedKafka
-
-    def create_topic(self) -> None:
-        """Create the producers' topic; its records are not deleted yet."""
-        config = {"segment.bytes": str(_SEGMENT_BYTES), "retention.ms": "-1"}
-        admin = self._admin()  # keep a reference: without one, its pending answers are lost
-        admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 1, config=config)])[TOPIC].result(timeout=_ANSWER_SECONDS)
-
-    def free_space(self) -> None:
-        """Do as an operator would: shorten the retention to a second."""
-        entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-        admin = self._admin()
-        admin.incremental_alter_configs([resource])[resource].result(timeout=_ANSWER_SECONDS)
-
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.watched.bootstrap_servers, "log_level": 0})
-
-
-@contextmanager
-def running_servers(folder: Path, volume: DemoVolume, jars: Sequence[Path]) -> Iterator[Servers]:
-    """Start both at the same time; kill them at the end, because none of their data is kept.
-
-    Raises:
-        UserError: a broker does not start; the message says why.
-    """
-    servers = Servers(
-        EmbeddedKafka(
-            folder / "watched",
-            jars,
-            log_dirs={1: [volume.folder]},
-            heap_mebibytes=160,
-            server_properties={"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 100},
-        ),
-        EmbeddedKafka(folder / "loop", jars, heap_mebibytes=192),
-    )
-    both = (servers.watched, servers.loop)
-    try:
-        _run_together([kafka.start for kafka in both])
-        yield servers
-    finally:
-        _run_together([partial(kafka.stop, grace_seconds=0) for kafka in both])
-
-
-def _run_together(calls: Sequence[Callable[[], None]]) -> None:
-    with ThreadPoolExecutor(len(calls)) as pool:
-        for done in [pool.submit(call) for call in calls]:
-            done.result()
