@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from connectors.exporter.loop_view import LoopView
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.isolation.groups import MalformedRacksError, parse_racks
+from connectors.isolation.groups import parse_racks
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
@@ -24,7 +24,8 @@ from connectors.pulsar.settings import PulsarAdmin
 from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
-from connectors.zookeeper.server_admin import AdminServer, StatusError
+from connectors.zookeeper.server_admin import AdminServer
+from connectors.zookeeper.session import StatusError
 from deploy.commands.check import effective_settings, settings_warnings, text_warnings
 from deploy.settings.file import read_file, settings_of
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
@@ -161,7 +162,7 @@ def _settings(document: bytes) -> None:
 def _znode(document: bytes) -> None:
     owner_member(document)
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
-        with suppress(ValueError, MalformedRacksError):
+        with suppress(ValueError):
             parse(document)
     for kind in (ClusterDocument, DirectiveDocument, AtEpoch):
         with suppress(UnreadableJsonError):

@@ -12,14 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
-import httpx
 import msgspec
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
-    KazooException,
     NoAuthError,
     NoNodeError,
     OperationTimeoutError,
@@ -31,12 +29,12 @@ from kazoo.protocol.states import ZnodeStat
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import AdminError, describe_pulsar_error, was_not_done
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, describe_pulsar_error, was_not_done
 from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
-from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
+from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.bookie_readings import BookieRegistration, RackInfo
-from policies.units import UserError, from_millis
+from policies.units import from_millis
 
 # The groups of a cluster's bookies: the interface to their stores, and edits of Pulsar's znode `/bookies`.
 #
@@ -86,49 +84,42 @@ class RackStore(Protocol):
         """Close the connection; the next `read_groups` opens a new one."""
 
 
-class MalformedRacksError(Exception):
-    """The znode's content is not as Pulsar writes it. The message gives the place without quoting the content."""
+Racks = Mapping[str, Mapping[str, _Info | None]]
+"""The parsed content of the znode: the fields of each bookie, by group and bookie."""
 
 
-@dataclass(frozen=True, slots=True)
-class Racks:
-    """The parsed content of the znode."""
+def add_member(racks: Racks, bookie: str, group: str, rack: str) -> bytes:
+    """Return the content with one more bookie; no entry is changed, moved or left out.
 
-    groups: Mapping[str, Mapping[str, _Info | None]]
-    """The fields of each bookie, by group and bookie."""
-
-    def with_member(self, bookie: str, group: str, rack: str) -> bytes:
-        """Return the content with one more bookie; no entry is changed, moved or left out.
-
-        Raises:
-            ValueError: the bookie is in a group already, and must not be moved.
-        """
-        if find_group(self.groups, bookie) is not None:
-            raise ValueError(f"{bookie} is in a group already")
-        info = RackInfo(rack=rack, hostname=parse_host(bookie))
-        # Pulsar leaves absent fields out, too.
-        member = {bookie: info.model_dump(exclude_none=True)}
-        return msgspec.json.encode({**self.groups, group: {**self.groups.get(group, {}), **member}})
+    Raises:
+        ValueError: the bookie is in a group already, and must not be moved.
+    """
+    if find_group(racks, bookie) is not None:
+        raise ValueError(f"{bookie} is in a group already")
+    info = RackInfo(rack=rack, hostname=parse_host(bookie))
+    # Pulsar leaves absent fields out, too.
+    member = {bookie: info.model_dump(exclude_none=True)}
+    return msgspec.json.encode({**racks, group: {**racks.get(group, {}), **member}})
 
 
 def parse_racks(content: bytes) -> Racks:
     """Parse the znode's content; empty content means no groups.
 
     Raises:
-        MalformedRacksError: it is not JSON, has an unknown shape, or contains a name twice. Writing it back could lose
-            data.
+        ValueError: it is not as Pulsar writes it: no JSON, an unknown shape, or a name twice. Writing it back could
+            lose data. The message gives the place without quoting the content.
     """
     if not content.strip():
-        return Racks({})
+        return {}
     try:
         groups = _DECODER.decode(content)
         # Decoders keep the last of two equal names. Numbers are not parsed here: some are too long for Python.
         json.loads(content, object_pairs_hook=_refuse_repeated_names, parse_int=str, parse_float=str)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise MalformedRacksError(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
     except RecursionError:
-        raise MalformedRacksError("it is nested too deeply") from None
-    return Racks(groups)
+        raise ValueError("it is nested too deeply") from None
+    return groups
 
 
 def find_group(groups: Mapping[str, Mapping[str, object]], bookie: str) -> str | None:
@@ -152,8 +143,6 @@ def _refuse_repeated_names(pairs: Sequence[tuple[str, object]]) -> None:
 # ZooKeeper is stronger and should be preferred. The REST API adds a bookie to a group unconditionally and removes it
 # from any other. So an assignment that another client makes between our read and our write is undone, and that cannot
 # be detected afterwards. The groups are read directly before and after, which makes this improbable, not impossible.
-
-_REST_FAILURES = (AdminError, httpx.RequestError, UserError)
 
 
 class AdminRacks:
@@ -184,7 +173,7 @@ class AdminRacks:
             writable = frozenset(self._bookies.writable())
             registration = BookieRegistration(bookie=bookie) if bookie in writable else None
             groups = self._admin.racks()
-        except _REST_FAILURES as error:
+        except PULSAR_READ_ERRORS.expected as error:
             raise ActionError(describe_pulsar_error(error)) from None
         return RacksSnapshot(groups, registration, writable, self._clock(), partial(self._write, bookie))
 
@@ -195,13 +184,13 @@ class AdminRacks:
     def _write(self, bookie: str, group: str, rack: str) -> datetime:
         try:
             self._admin.set_rack(bookie, group, rack, parse_host(bookie))
-        except _REST_FAILURES as error:
+        except PULSAR_READ_ERRORS.expected as error:
             kind = ActionError if was_not_done(error) else UnknownOutcomeError
             raise kind(describe_pulsar_error(error)) from None
         at = self._clock()
         try:
             groups = self._admin.racks()
-        except _REST_FAILURES as error:
+        except PULSAR_READ_ERRORS.expected as error:
             raise UnknownOutcomeError(describe_pulsar_error(error)) from None
         if find_group(groups, bookie) != group:
             raise ConflictError("others changed its group each time")
@@ -212,7 +201,6 @@ MAX_RACKS_BYTES = 1024 * 1024 - 1024
 """ZooKeeper accepts requests of just under 1 MiB; the difference is room for the request around the content."""
 
 _NO_ANSWER = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError, KazooTimeoutError)
-_ZOOKEEPER_FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 
 class ZooKeeperRacks:
@@ -252,15 +240,15 @@ class ZooKeeperRacks:
         except NoNodeError:
             remedy = "give any bookie a rack with `pulsar-admin bookies set-bookie-rack`, which makes it"
             raise ActionError(f"there is no znode {self._path}: {remedy}") from None
-        except _ZOOKEEPER_FAILURES as error:
+        except ZOOKEEPER_FAILURES as error:
             self.close()
             raise ActionError(describe_zookeeper_error(error)) from None
         try:
             racks = parse_racks(content)
-        except MalformedRacksError as error:
+        except ValueError as error:
             raise ActionError(f"the znode {self._path} is not as Pulsar writes it: {error}") from None
         return RacksSnapshot(
-            groups=racks.groups,
+            groups=racks,
             # The child `readonly` is no registration: no session owns it.
             registration=parse_registration(bookie, registration)
             if registration is not None and registration.ephemeralOwner
@@ -303,7 +291,7 @@ class ZooKeeperRacks:
             return found, [], None
 
     def _write(self, racks: Racks, version: int, bookie: str, group: str, rack: str) -> datetime:
-        content = racks.with_member(bookie, group, rack)
+        content = add_member(racks, bookie, group, rack)
         if len(content) > MAX_RACKS_BYTES:
             raise ActionError(f"{self._path} would have {len(content)} bytes, more than a znode may have")
         try:
@@ -317,6 +305,6 @@ class ZooKeeperRacks:
         except _NO_ANSWER as error:
             self.close()
             raise UnknownOutcomeError(describe_zookeeper_error(error)) from None
-        except _ZOOKEEPER_FAILURES as error:
+        except ZOOKEEPER_FAILURES as error:
             self.close()
             raise ActionError(describe_zookeeper_error(error)) from None

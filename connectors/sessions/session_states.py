@@ -22,17 +22,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from connectors.collection import DETAIL_LENGTH, most_telling
-from connectors.zookeeper.server_admin import (
-    Connection,
-    KeepPath,
-    ServerRole,
-    SessionTable,
-    StatusError,
-    StatusSource,
-    describe_server_error,
-    outcome_of,
-    session_name,
-)
+from connectors.zookeeper.server_admin import AdminServer, Connection, KeepPath, ServerRole, SessionTable, session_name
+from connectors.zookeeper.session import StatusError, describe_zookeeper_error, outcome_of
 from policies.observations import Outcome
 from policies.sessions.readings import MAX_NAME, MAX_TIMEOUT_MS, SessionState, ZkSession
 
@@ -225,7 +216,7 @@ class Ensemble:
     """
 
     def __init__(
-        self, sources: Mapping[str, StatusSource], timeout_seconds: float, clock: Callable[[], float] = time.monotonic
+        self, sources: Mapping[str, AdminServer], timeout_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.unread: dict[str, BaseException] = {}
         """The servers with a missing answer in the last snapshot, and the reason."""
@@ -268,7 +259,7 @@ class Ensemble:
         )
         return EnsembleSnapshot(began_at, self._clock(), table, _group_connections(answers), complete=not self.unread)
 
-    def _ask_all(self, sources: Mapping[str, StatusSource], ask: Callable[[StatusSource], Found]) -> dict[str, Found]:
+    def _ask_all(self, sources: Mapping[str, AdminServer], ask: Callable[[AdminServer], Found]) -> dict[str, Found]:
         """Return the answers by server; servers without one are added to `unread`."""
         asked: dict[str, Future[Found]] = {}
         for server, source in sources.items():
@@ -294,11 +285,11 @@ class Ensemble:
                 Outcome.ERROR, f"no server leads: are all of them in `servers`? {others}"[:DETAIL_LENGTH]
             )
         outcome = most_telling([outcome_of(error) for error in self.unread.values()])
-        details = [describe_server_error(server, error) for server, error in self.unread.items()]
+        details = [f"{server}: {describe_zookeeper_error(error)}" for server, error in self.unread.items()]
         return StatusError(outcome, "; ".join([*details, *([others] if others else [])])[:DETAIL_LENGTH])
 
 
-def _read_table(source: StatusSource, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
+def _read_table(source: AdminServer, keep: KeepPath) -> tuple[ServerRole, SessionTable | None]:
     role = source.role()
     return role, source.sessions(keep) if role.lists_all_sessions else None
 

@@ -10,8 +10,8 @@ import structlog
 from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
 from connectors.sessions.registration import WatchedSessions
 from connectors.sessions.session_states import Ensemble, MemberTracker
-from connectors.zookeeper.server_admin import AdminServer, StatusError, StatusSource, outcome_of
-from connectors.zookeeper.session import describe_zookeeper_error
+from connectors.zookeeper.server_admin import AdminServer
+from connectors.zookeeper.session import StatusError, describe_zookeeper_error, outcome_of
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
@@ -27,7 +27,7 @@ _TROUBLED = (SessionState.DISCONNECTED, SessionState.EXPIRED)
 _log = structlog.get_logger(__name__)
 
 
-def status_sources(settings: WatchedSessions, connection: ZooKeeperConnection) -> dict[str, StatusSource]:
+def status_sources(settings: WatchedSessions, connection: ZooKeeperConnection) -> dict[str, AdminServer]:
     """Return the status source of each server."""
     seconds = settings.timeout.total_seconds()
     hosts = [server.rpartition(":")[0] for server in settings.servers or connection.hosts()]

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, RolledBackError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
 from kazoo.security import OPEN_ACL_UNSAFE, Permissions, make_digest_acl_credential
 from pydantic import BeforeValidator, TypeAdapter
 from pydantic_core import from_json
@@ -18,20 +17,13 @@ from pydantic_core import from_json
 from connectors.collection import parse_document
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.zookeeper.server_admin import session_name
-from connectors.zookeeper.session import (
-    NotConnectedError,
-    Reader,
-    UnreadError,
-    ZooKeeperSession,
-    describe_zookeeper_error,
-)
+from connectors.zookeeper.session import ZOOKEEPER_FAILURES, Reader, ZooKeeperSession, describe_zookeeper_error
 from policies.bookie_readings import BookieRacks, BookieRegistration, Bookies, RackInfo
 from policies.observations import Outcome
 from policies.sessions.readings import MAX_NAME
 from policies.units import UserError, from_millis
 
 _DID_NOT_FIT = (BadVersionError, NodeExistsError, NoNodeError)
-_FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 
 _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
@@ -170,7 +162,7 @@ class JsonZnodes:
         """Return the id of the present session."""
         try:
             return int(self._session.client().client_id[0])
-        except _FAILURES as error:
+        except ZOOKEEPER_FAILURES as error:
             raise self._make_error(error) from None
 
     def _request(self, request: Callable[[Any], Any]) -> Any:
@@ -178,7 +170,7 @@ class JsonZnodes:
             return request(self._session.client()).get(timeout=self._session.connection.timeout_seconds)
         except NoNodeError:
             raise
-        except _FAILURES as error:
+        except ZOOKEEPER_FAILURES as error:
             raise self._make_error(error) from None
 
     def _make_error(self, error: BaseException) -> ZnodeError:

@@ -5,7 +5,7 @@ ZooKeeper 3.5 and later have the commands `server_stats`, `dump` and `connection
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import OversizedAnswerError, bounded_client
 from connectors.http.tls import Tls, ssl_context_for
-from connectors.zookeeper import session
+from connectors.zookeeper.session import StatusError
 from policies.observations import Outcome
 
 # A ZooKeeper server's report of itself and its sessions.
@@ -31,21 +31,12 @@ KeepPath = Callable[[str], bool]
 """Returns whether an ephemeral node is of interest; other nodes are not kept in memory."""
 
 
-class StatusError(Exception):
-    """A server gave no usable answer."""
-
-    def __init__(self, outcome: Outcome, detail: str) -> None:
-        super().__init__(detail)
-        self.outcome = outcome
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRole:
+class ServerRole(msgspec.Struct, frozen=True):
     """A server's role in its ensemble."""
 
-    mode: str
+    mode: str = msgspec.field(name="server_state")
     """The server's own word: `leader`, `follower`, `observer`, `standalone`, `read-only`."""
-    zxid: int = 0
+    zxid: int = msgspec.field(name="last_processed_zxid", default=0)
     """The server's last transaction. If two servers claim to lead, the higher one is right."""
 
     @property
@@ -65,34 +56,13 @@ class SessionTable:
     """The whole paths of the requested nodes that each session owns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """A client that is connected to a server."""
 
-    session: int
-    timeout_ms: int
-    received: int
+    session: int = msgspec.field(name="session_id", default=0)
+    timeout_ms: int = msgspec.field(name="session_timeout", default=0)
+    received: int = msgspec.field(name="packets_received", default=0)
     """Number of packets from the client over this connection, pings included."""
-
-
-class StatusSource(Protocol):
-    """One way to query one server. Each method raises StatusError or OSError if there is no usable answer in time."""
-
-    def role(self) -> ServerRole:
-        """Return the server's role."""
-        ...
-
-    def sessions(self, keep: KeepPath) -> SessionTable:
-        """Return all sessions; call it only if the server's role lists them."""
-        ...
-
-    def connections(self) -> tuple[Connection, ...]:
-        """Return the clients that are connected to this server with a session."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection; the next query opens it again."""
-        ...
 
 
 def session_id(number: int) -> int:
@@ -105,34 +75,14 @@ def session_name(number: int) -> str:
     return f"0x{session_id(number):x}"
 
 
-def not_serving() -> StatusError:
-    """Make the error for a server that runs without a quorum."""
-    return StatusError(Outcome.UNREACHABLE, "runs, but serves nobody: it has no quorum")
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """Return the outcome for an error of a query."""
-    return error.outcome if isinstance(error, StatusError) else session.outcome_of(error)
-
-
-def describe_server_error(server: str, error: BaseException) -> str:
-    """Return the server and its error in one short line."""
-    return f"{server}: {session.describe_zookeeper_error(error)}"
-
-
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Structs instead of pydantic models, which would list every error of a long answer in another shape."""
 
     error: str | None = None
 
 
-class _Stats(msgspec.Struct, frozen=True, kw_only=True):
-    server_state: str
-    last_processed_zxid: int = 0
-
-
 class _ServerStats(_Answer, frozen=True, kw_only=True):
-    server_stats: _Stats
+    server_stats: ServerRole
 
 
 class _Dump(_Answer, frozen=True, kw_only=True):
@@ -140,22 +90,16 @@ class _Dump(_Answer, frozen=True, kw_only=True):
     session_id_to_ephemeral_paths: dict[int, tuple[str, ...]]
 
 
-class _Connected(msgspec.Struct, frozen=True, kw_only=True):
-    session_id: int = 0
-    session_timeout: int = 0
-    packets_received: int = 0
-
-
 class _Connections(_Answer, frozen=True, kw_only=True):
-    connections: tuple[_Connected, ...]
-    secure_connections: tuple[_Connected, ...] = ()
+    connections: tuple[Connection, ...]
+    secure_connections: tuple[Connection, ...] = ()
 
 
 _Some = TypeVar("_Some", bound=_Answer)
 
 
 class AdminServer:
-    """Queries one server by HTTP.
+    """Queries one server by HTTP. Each query raises StatusError or OSError if there is no usable answer in time.
 
     `url` is the address of its admin server, such as ``http://zk-1.example.org:8080``.
     """
@@ -171,11 +115,10 @@ class AdminServer:
 
     def role(self) -> ServerRole:
         """Return the server's role, from `server_stats`."""
-        stats = self._ask("server_stats", _ServerStats).server_stats
-        return ServerRole(stats.server_state, stats.last_processed_zxid)
+        return self._ask("server_stats", _ServerStats).server_stats
 
     def sessions(self, keep: KeepPath) -> SessionTable:
-        """Return all sessions, from `dump`."""
+        """Return all sessions, from `dump`; call it only if the server's role lists them."""
         dump = self._ask("dump", _Dump)
         expiring = dump.expiry_time_to_session_ids.items()
         expiries_ms = {session_id(each): expiry_ms for expiry_ms, ids in expiring for each in ids}
@@ -187,12 +130,10 @@ class AdminServer:
         return SessionTable(expiries_ms, {session: paths for session, paths in kept.items() if paths})
 
     def connections(self) -> tuple[Connection, ...]:
-        """Return the connected clients, from `connections`."""
+        """Return the clients that are connected with a session, from `connections`."""
         answer = self._ask("connections", _Connections)
-        each = (*answer.connections, *answer.secure_connections)
-        return tuple(
-            Connection(session_id(c.session_id), c.session_timeout, c.packets_received) for c in each if c.session_id
-        )
+        found = (each for each in (*answer.connections, *answer.secure_connections) if each.session)
+        return tuple(msgspec.structs.replace(each, session=session_id(each.session)) for each in found)
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -241,4 +182,6 @@ def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
             return read_json(answer, kind)
     except UnreadableJsonError:
         raise StatusError(Outcome.ERROR, f"its answer to {command} is not that of a ZooKeeper 3.5 or later") from None
-    raise not_serving() if error == NOT_SERVING else StatusError(Outcome.ERROR, f"{command}: {error}")
+    if error == NOT_SERVING:
+        raise StatusError(Outcome.UNREACHABLE, "runs, but serves nobody: it has no quorum")
+    raise StatusError(Outcome.ERROR, f"{command}: {error}")

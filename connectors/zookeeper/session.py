@@ -54,6 +54,14 @@ class NotConnectedError(Exception):
         self.obstacles = dict(obstacles)
 
 
+class StatusError(Exception):
+    """A server's admin server gave no usable answer."""
+
+    def __init__(self, outcome: Outcome, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+
+
 # The first match counts, so a subclass stands before its base. None: the error's own text is better.
 _MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
     (exceptions.NoAuthError, Outcome.UNAUTHORIZED, "its ACL does not let us read it"),
@@ -74,6 +82,8 @@ _MEANINGS: tuple[tuple[type[BaseException], Outcome, str | None], ...] = (
 def outcome_of(error: BaseException) -> Outcome:
     """Return the outcome for an error."""
     match error:
+        case StatusError():
+            return error.outcome
         case UnreadError():
             return outcome_of(error.cause)
         case NotConnectedError():
@@ -103,6 +113,8 @@ def _text(error: BaseException) -> str:
 
 ZOOKEEPER_READ_ERRORS = ReadErrors((UnreadError, NotConnectedError, UserError), outcome_of, describe_zookeeper_error)
 """The errors of reading a tree."""
+ZOOKEEPER_FAILURES = (*ZOOKEEPER_READ_ERRORS.expected, KazooException, KazooTimeoutError, OSError)
+"""The errors of single requests, such as writes."""
 
 
 # A kazoo handler with threads: TLS as everywhere in Headgate, and the reason for a missing connection.

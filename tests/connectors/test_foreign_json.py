@@ -9,7 +9,8 @@ import pytest
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.pulsar.probes import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
-from connectors.zookeeper.server_admin import AdminServer, StatusError
+from connectors.zookeeper.server_admin import AdminServer
+from connectors.zookeeper.session import StatusError
 from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 

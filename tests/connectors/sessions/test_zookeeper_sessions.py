@@ -21,9 +21,8 @@ from connectors.zookeeper.server_admin import (
     KeepPath,
     ServerRole,
     SessionTable,
-    StatusError,
-    StatusSource,
 )
+from connectors.zookeeper.session import StatusError
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
@@ -35,7 +34,7 @@ EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
 
 
 @dataclass
-class Server:
+class Server(AdminServer):
     """One server that says what it is told to say."""
 
     mode: str = "standalone"
@@ -176,7 +175,7 @@ class TestEnsemble:
         ids=["no leader", "down", "leader down", "not allowed"],
     )
     def test_without_a_leaders_table_the_most_telling_failure_is_told(
-        self, ensembles: list[Ensemble], servers: dict[str, StatusSource], outcome: Outcome, says: str
+        self, ensembles: list[Ensemble], servers: dict[str, AdminServer], outcome: Outcome, says: str
     ) -> None:
         ensembles.append(Ensemble(servers, 1.0))
         with pytest.raises(StatusError) as caught:

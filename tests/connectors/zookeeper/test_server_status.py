@@ -15,10 +15,9 @@ from connectors.zookeeper.server_admin import (
     Connection,
     ServerRole,
     SessionTable,
-    StatusError,
-    outcome_of,
     session_name,
 )
+from connectors.zookeeper.session import StatusError, outcome_of
 from policies.observations import Outcome
 
 CAPTURED = Path(__file__).parent / "captured"

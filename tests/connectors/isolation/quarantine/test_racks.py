@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.isolation.groups import MalformedRacksError, find_group, parse_host, parse_racks
+from connectors.isolation.groups import add_member, find_group, parse_host, parse_racks
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
 from tests.cases import for_each
 
@@ -17,7 +17,7 @@ OURS = '"headgate-quarantine":{"bk11:3181":{"rack":"/headgate-quarantine","hostn
 
 def added(content: str | bytes, bookie: str = "bk11:3181") -> str:
     raw = content if isinstance(content, bytes) else content.encode()
-    return parse_racks(raw).with_member(bookie, QUARANTINE_GROUP, QUARANTINE_RACK).decode()
+    return add_member(parse_racks(raw), bookie, QUARANTINE_GROUP, QUARANTINE_RACK).decode()
 
 
 @for_each(
@@ -92,26 +92,25 @@ def test_the_host_is_named_where_the_id_holds_one(bookie: str, host: str | None)
     ],
 )
 def test_what_is_not_understood_is_refused(content: bytes) -> None:
-    with pytest.raises(MalformedRacksError):
+    with pytest.raises(ValueError, match=r"."):
         parse_racks(content)
 
 
 def test_the_refusal_quotes_nothing_of_the_content() -> None:
-    with pytest.raises(MalformedRacksError) as refused:
+    with pytest.raises(ValueError, match=r"^((?!swordfish).)*$"):
         parse_racks(b'{"a":{"b":"swordfish"}}')
-    assert "swordfish" not in str(refused.value)
 
 
 @pytest.mark.parametrize("info", ['{"rack":"/r"}', "{}", "null"])
 def test_a_bookie_in_a_group_is_never_added(info: str) -> None:
     racks = parse_racks(b'{"a":{},"b":{"bk11:3181":' + info.encode() + b"}}")
-    assert find_group(racks.groups, "bk11:3181") == "b"
+    assert find_group(racks, "bk11:3181") == "b"
     with pytest.raises(ValueError, match="in a group already"):
-        racks.with_member("bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK)
+        add_member(racks, "bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK)
 
 
 def test_ids_are_compared_as_registered() -> None:
-    assert find_group(parse_racks(b'{"a":{"BK11:3181":{}}}').groups, "bk11:3181") is None
+    assert find_group(parse_racks(b'{"a":{"BK11:3181":{}}}'), "bk11:3181") is None
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from([QUARANTINE_GROUP, "bk11:3181"])
@@ -129,9 +128,9 @@ GROUPS = st.dictionaries(
 def test_the_edit_changes_nothing_but_the_one_added_entry(groups: Any, escaped: bool, indent: int | None) -> None:
     content = json.dumps(groups, ensure_ascii=escaped, indent=indent).encode()
     racks = parse_racks(content)
-    if find_group(racks.groups, "bk11:3181") is not None:
+    if find_group(racks, "bk11:3181") is not None:
         return
-    after = json.loads(racks.with_member("bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK))
+    after = json.loads(add_member(racks, "bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK))
     assert after[QUARANTINE_GROUP].popitem() == ("bk11:3181", ENTRY)
     if QUARANTINE_GROUP not in groups:
         assert list(after)[-1] == QUARANTINE_GROUP
@@ -144,8 +143,8 @@ def test_the_edit_changes_nothing_but_the_one_added_entry(groups: Any, escaped: 
 def test_whatever_the_content_it_is_understood_or_refused(content: bytes) -> None:
     try:
         racks = parse_racks(content)
-    except MalformedRacksError:
+    except ValueError:
         return
-    if find_group(racks.groups, "new:1") is None:
-        grown = parse_racks(racks.with_member("new:1", "g", "/g"))
-        assert find_group(grown.groups, "new:1") == "g"
+    if find_group(racks, "new:1") is None:
+        grown = parse_racks(add_member(racks, "new:1", "g", "/g"))
+        assert find_group(grown, "new:1") == "g"
