@@ -15,8 +15,8 @@ from connectors.isolation.groups import RacksSnapshot, RackStore, find_group
 from policies.bookie_readings import BookieAffinity, BookieRegistration
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import BookieQuarantine, QuarantineVerdict
-from policies.isolation.judge import find_starved_now
 from policies.isolation.placement import BookieMembership
+from policies.isolation.quarantine import find_starved_now
 from policies.isolation.readings import BookieQuarantined, QuarantineOutcome
 
 # The conditions that must hold at the moment a bookie is put into quarantine.

@@ -6,8 +6,7 @@ from heapq import nsmallest
 
 from policies.alerts import Condition, Gathered
 from policies.decisions import Severity
-from policies.isolation.facts import IsolationFacts
-from policies.isolation.judge import IsolationJudgement
+from policies.isolation.judge import IsolationFacts, PlacementJudgement
 from policies.isolation.messages import MOST_SINGLY, list_names
 from policies.isolation.state import QuarantineOrder
 from policies.policy import AlertKind
@@ -152,7 +151,8 @@ class IsolationAlertContext:
     """The inputs of all conditions."""
 
     facts: IsolationFacts
-    judgement: IsolationJudgement
+    placements: Sequence[PlacementJudgement]
+    """The verdicts on namespaces with an affinity."""
     orders: Sequence[QuarantineOrder]
     """The orders in force after this step."""
     started_ms: int

@@ -32,8 +32,7 @@ from policies.isolation.alert_kinds import (
     IsolationAlertContext,
 )
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementVerdict
-from policies.isolation.facts import IsolationFacts
-from policies.isolation.judge import PlacementJudgement
+from policies.isolation.judge import IsolationFacts, PlacementJudgement
 from policies.isolation.messages import (
     NAMED_LIMIT,
     explain_placement,
@@ -53,38 +52,10 @@ OVERDUE_MS = 60_000
 _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 
 
-def bookie_conditions(context: IsolationAlertContext) -> Iterator[Condition | Gathered[Any]]:
-    """Return all conditions about bookies that hold now; the readings of registrations and groups must be fresh."""
+def _report_no_groups(context: IsolationAlertContext) -> Condition:
+    """Report that the cluster puts no bookie into a group; critical while namespaces ask for groups."""
     facts = context.facts
-    if facts.known.racks_status.read_ms == NEVER or facts.membership.has_groups:
-        yield context.gather(UNASSIGNED, _check_unassigned(context))
-        yield context.gather(IDLE, _check_idle(context))
-    elif facts.known.bookies:
-        asking = (judged for judged in context.judgement.placements if judged.affinity.is_isolating)
-        yield _report_no_groups(context, [name for judged in asking for name in judged.namespaces])
-    yield context.gather(MISSING, _check_missing(context))
-    yield context.gather(JOINED, _check_joined(context))
-    if facts.settings.mode is Mode.ACTIVE:
-        yield context.gather(OVERDUE, _check_overdue(context))
-
-
-def bookies_due_ms(context: IsolationAlertContext) -> Iterator[int]:
-    """When (milliseconds since the epoch) one of these may begin or end without a reading; some may be past."""
-    settings = context.facts.settings
-    grace_ms, missing_after_ms = millis_of(settings.grace), millis_of(settings.member_missing_after)
-    for bookie in context.facts.notable:
-        if bookie.assigned is False:
-            yield bookie.since_ms + grace_ms
-        elif bookie.assigned and (missing_ms := _missing_since(context.facts, bookie)) is not None:
-            yield missing_ms + missing_after_ms
-        if bookie.joined_in_place_ms is not None:
-            yield bookie.joined_in_place_ms + missing_after_ms
-    yield from (since_ms + OVERDUE_MS for _, since_ms in _find_pending(context))
-
-
-def _report_no_groups(context: IsolationAlertContext, names: list[str]) -> Condition:
-    """Report that the cluster puts no bookie into a group; critical while the namespaces `names` ask for groups."""
-    facts = context.facts
+    names = [name for judged in context.placements if judged.affinity.is_isolating for name in judged.namespaces]
     free = (
         f"brokers exclude no bookie, and {counted_with(len(facts.membership.writable), 'bookie', 'is', 'are')} writable"
     )
@@ -128,7 +99,7 @@ def _find_exposed(context: IsolationAlertContext) -> tuple[Severity, str, dict[s
 
     The rules do not distinguish bookies in no group, so the answer is the same for each of them.
     """
-    isolating = (j for j in context.judgement.placements if j.affinity.is_isolating)
+    isolating = (j for j in context.placements if j.affinity.is_isolating)
     exposed = [j for j in isolating if j.placed.takes_unassigned and j.placed.feasible]
     count = sum(len(j.namespaces) for j in exposed)
     if not count:
@@ -197,12 +168,12 @@ def _missing_since(facts: IsolationFacts, bookie: BookieState) -> int | None:
     return bookie.since_ms if bookie.presence is Presence.OFFLINE else facts.missing.get(bookie.bookie)
 
 
-def check_starved(context: IsolationAlertContext) -> Iterator[Condition]:
+def _check_starved(context: IsolationAlertContext) -> Iterator[Condition]:
     """Quarantined bookies with which a namespace could place its data: as many as the namespace lacks."""
     membership = context.facts.membership
     quarantined = sorted(membership.quarantined() & membership.writable - membership.assigned())
     starved: dict[str, str] = {}
-    for judged in context.judgement.placements:
+    for judged in context.placements:
         missing = judged.ensemble_size - judged.placed.count
         if judged.placed.takes_unassigned and 0 < missing <= len(quarantined):
             starved = dict.fromkeys(quarantined[:missing], judged.namespaces[0]) | starved
@@ -259,14 +230,23 @@ _READINGS: Mapping[str, _ReadingKind] = {
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition | Gathered[Any]]:
-    """All conditions that hold now."""
+    """All conditions that hold now; those about bookies rest on fresh readings of registrations and groups."""
+    facts = context.facts
     yield from _check_readings(context)
     yield from _check_doubts(context)
-    if context.facts.has_fresh_registrations:
-        yield from bookie_conditions(context)
-    if context.facts.is_fresh:
+    if facts.has_fresh_registrations:
+        if facts.known.racks_status.read_ms == NEVER or facts.membership.has_groups:
+            yield context.gather(UNASSIGNED, _check_unassigned(context))
+            yield context.gather(IDLE, _check_idle(context))
+        elif facts.known.bookies:
+            yield _report_no_groups(context)
+        yield context.gather(MISSING, _check_missing(context))
+        yield context.gather(JOINED, _check_joined(context))
+        if facts.settings.mode is Mode.ACTIVE:
+            yield context.gather(OVERDUE, _check_overdue(context))
+    if facts.is_fresh:
         yield from _check_namespaces(context)
-        yield context.gather(STARVES, check_starved(context))
+        yield context.gather(STARVES, _check_starved(context))
 
 
 def keep_unknown(facts: IsolationFacts, entry: AlertEntry) -> Condition | None:
@@ -277,15 +257,21 @@ def keep_unknown(facts: IsolationFacts, entry: AlertEntry) -> Condition | None:
 
 
 def due_ms(context: IsolationAlertContext) -> Iterator[int]:
-    """When (milliseconds since the epoch) a condition may begin to hold without a reading; some may be past."""
-    validity_ms = millis_of(context.facts.settings.validity)
+    """When (milliseconds since the epoch) a condition may begin or end without a reading; some may be past."""
+    facts, settings = context.facts, context.facts.settings
+    validity_ms, missing_after_ms = millis_of(settings.validity), millis_of(settings.member_missing_after)
     yield context.started_ms + validity_ms
-    statuses = context.facts.known.statuses.values()
-    yield from (status.read_ms + validity_ms for status in statuses if status.read_ms != NEVER)
-    lasting_ms = _lasting_ms(context.facts)
-    each = (doubt for doubts in context.facts.known.doubts.values() for doubt in doubts)
-    yield from {doubt.since_ms + lasting_ms for doubt in each if doubt.is_contradicted}
-    yield from bookies_due_ms(context)
+    yield from (status.read_ms + validity_ms for status in facts.known.statuses.values() if status.read_ms != NEVER)
+    each = (doubt for doubts in facts.known.doubts.values() for doubt in doubts)
+    yield from {doubt.since_ms + _lasting_ms(facts) for doubt in each if doubt.is_contradicted}
+    for bookie in facts.notable:
+        if bookie.assigned is False:
+            yield bookie.since_ms + millis_of(settings.grace)
+        elif bookie.assigned and (missing_ms := _missing_since(facts, bookie)) is not None:
+            yield missing_ms + missing_after_ms
+        if bookie.joined_in_place_ms is not None:
+            yield bookie.joined_in_place_ms + missing_after_ms
+    yield from (since_ms + OVERDUE_MS for _, since_ms in _find_pending(context))
 
 
 def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
@@ -371,7 +357,7 @@ def _describe_doubts(kind: str, doubts: Sequence[Doubt]) -> str:
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Gathered[Any]]:
     cluster = context.facts.cluster
     by_alert: dict[str, list[tuple[str, PlacementJudgement]]] = {}
-    for judged in context.judgement.placements:
+    for judged in context.placements:
         for alert in _find_alerts(judged):
             by_alert.setdefault(alert, []).extend((namespace, judged) for namespace in judged.namespaces)
     for alert, namespaces in by_alert.items():

@@ -1,31 +1,117 @@
-"""Judges facts: where each namespace's data may lie, and which unassigned bookies must be quarantined.
-
-Pure: a verdict is a function of the facts and of the quarantine orders in force. Nothing is published here.
-"""
+"""Joins the read models of a cluster as of now, and judges where each namespace's data may lie. Pure."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from msgspec.structs import replace
 
-from policies.bookie_readings import BookieAffinity
-from policies.isolation.decisions import PlacementReason, PlacementVerdict, QuarantineReason, QuarantineVerdict
-from policies.isolation.facts import IsolationFacts
-from policies.isolation.fold import collect_alike
+from policies.confirmation import Doubt, find_missing
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
+from policies.isolation.decisions import PlacementReason, PlacementVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, first_names, place
-from policies.isolation.settings import IsolationSettings, Quarantine, RuleSet, Unaffine
+from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.isolation.state import (
     UNKNOWN_ENSEMBLE,
+    BookieClusterState,
     BookieState,
     Cohort,
     GivenPromise,
     Presence,
-    QuarantineOrder,
+    ReadingStatus,
     split_broker_groups,
 )
-from policies.units import ClosedEnum, millis_of
+from policies.units import millis_of, to_millis
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationFacts:
+    """Everything a verdict on one cluster rests on."""
+
+    cluster: str
+    now: datetime
+    now_ms: int
+    settings: IsolationSettings
+    known: BookieClusterState
+    membership: BookieMembership
+    """The believed bookies and groups."""
+    quarantined: frozenset[str]
+    """The bookies in the quarantine group, also those in another group, too."""
+    missing: Mapping[str, int]
+    """The registered bookies that the last reading lacks, each with the time of the first reading without it."""
+    doubted: Mapping[str, Doubt]
+    """The bookies that readings of registrations disagree about, or that a single one showed."""
+    is_settled: bool
+    """Whether all readings are valid, nothing is doubted but new bookies, members of groups, and namespaces, and no
+    member of a group and no affinity has left within `settle`."""
+    notable: tuple[BookieState, ...]
+    """The bookies that are not simply writable members of a group: few in a healthy cluster."""
+    portless: Mapping[str, str]
+    """The registered bookies whose host a group lists without the port, so that the entry fits no bookie."""
+    stale: dict[str, ReadingStatus]
+    """The kinds of readings without a valid good one, by name."""
+    evidence: tuple[str, ...]
+    """The ids of the good readings behind these facts, newest first."""
+
+    def may_order(self, bookie: str) -> bool:
+        """Whether a quarantine of this bookie rests on nothing doubted. A new one counts when it was read twice."""
+        own = self.doubted.get(bookie)
+        return self.is_settled and (own is None or own.may_be_acted_on(self.known.bookies_status.read_ms))
+
+    @property
+    def has_fresh_registrations(self) -> bool:
+        """Whether the readings of bookies and groups are valid."""
+        return "bookies" not in self.stale and "racks" not in self.stale
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all readings are valid. Without the namespaces, the effect of a quarantine is unknown."""
+        return not self.stale
+
+
+def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings: IsolationSettings) -> IsolationFacts:
+    """Join the read models of a cluster as of now."""
+    now_ms, validity_ms = to_millis(now), millis_of(settings.validity)
+    stale = {name: status for name, status in known.statuses.items() if now_ms - status.read_ms >= validity_ms}
+    membership = known.membership()
+    newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
+    missing = find_missing(known.bookies_doubts)
+    notable = tuple(
+        b
+        for b in known.bookies
+        if not (b.assigned and b.takes_data and b.joined_in_place_ms is None) or b.bookie in missing
+    )
+    return IsolationFacts(
+        cluster=cluster,
+        now=now,
+        now_ms=now_ms,
+        settings=settings,
+        known=known,
+        membership=membership,
+        quarantined=membership.quarantined(),
+        missing=missing,
+        doubted={doubt.name: doubt for doubt in known.bookies_doubts},
+        is_settled=not stale
+        and now_ms >= known.changed_ms + millis_of(settings.settle)
+        and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_doubts)
+        and all(doubt.is_new and not doubt.is_contradicted for doubt in (*known.racks_doubts, *known.affinity_doubts)),
+        notable=notable,
+        portless=_find_portless(notable),
+        stale=stale,
+        evidence=unique_ids(*(status.read_id for status in newest))[:EVIDENCE_LIMIT],
+    )
+
+
+def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
+    """Return the rack entry without port by bookie: `bk0` for `bk0:3181`, if no bookie `bk0` ever registered."""
+    entries = {b.bookie for b in notable if b.assigned and b.never_joined and ":" not in b.bookie}
+    if not entries:
+        return {}
+    split = ((b.bookie, *b.bookie.rpartition(":")) for b in notable if b.presence is not Presence.OFFLINE)
+    return {bookie: host for bookie, host, _, port in split if host in entries and port.isdecimal()}
+
 
 # Judges how well each namespace is isolated: compares the bookies its brokers may use with the promised ones.
 
@@ -89,28 +175,18 @@ class PlacementJudgement:
     def fingerprint(self) -> str:
         """32 hexadecimal digits that change when anything changes in the placements of these namespaces.
 
-        It begins with the core.
+        The first `CORE_LENGTH` do not depend on the bookies' names and the headroom.
         """
-        parts = b"/".join(part.digest for part in (*self.placed.parts, _SEPARATOR, *self.promised.parts))
-        content = f"{self.core} {self.placed.headroom} ".encode()
-        return self.core + hashlib.blake2b(content + parts, digest_size=8).hexdigest()
-
-    @cached_property
-    def core(self) -> str:
-        """16 hexadecimal digits that do not depend on the bookies' names and the headroom."""
-        placed = self.placed
-        # Checkpoints hold the digest, so the names of enums are written out here. A renamed class changes nothing.
-        values = (
-            _write_member("PlacementVerdict", self.verdict),
-            _write_member("PlacementReason", self.reason),
-            _write_member("Rules", self.rules),
-            _write_member("Rules", self.promise),
-            str(self.ensemble_size),
-            _write_member("Tier", placed.tier),
+        core = "/".join(
+            str(each)
+            for each in (
+                *(self.verdict, self.reason, self.rules, self.promise, self.ensemble_size, self.placed.tier),
+                *(self.placed.feasible, self.promised.feasible, self.asked_strict, self.is_ensemble_assumed),
+            )
         )
-        text = f"({', '.join(values)}) {placed.feasible} {self.promised.feasible} {self.asked_strict}"
-        text += " assumed" if self.is_ensemble_assumed else ""
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        parts = b"/".join(part.digest for part in (*self.placed.parts, _SEPARATOR, *self.promised.parts))
+        whole = f"{core} {self.placed.headroom} ".encode() + parts
+        return "".join(hashlib.blake2b(each, digest_size=8).hexdigest() for each in (core.encode(), whole))
 
 
 def _first_of(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
@@ -120,26 +196,29 @@ def _first_of(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
     return first_names(sorted(name for part in parts for name in part.first))
 
 
-def _write_member(kind: str, member: ClosedEnum) -> str:
-    return f"<{kind}.{member.name}: {member.value!r}>"
+_WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
 
 
 def judge_placements(
-    cohorts: Iterable[Cohort],
     membership: BookieMembership,
+    cohorts: tuple[Cohort, ...],
+    promises: Sequence[GivenPromise],
     settings: IsolationSettings,
-    promises: Mapping[str, RuleSet] | None = None,
-    broker_groups: AffinityGroups = NO_GROUPS,
 ) -> tuple[PlacementJudgement, ...]:
-    """Return the verdict on each cohort, in the order given; several if its namespaces have different promises."""
+    """Return the verdict on namespaces without affinity, then on each cohort, in order.
+
+    There are several on one cohort if its namespaces have different promises.
+    """
+    broker_groups, cohorts = split_broker_groups(cohorts)
+    given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
     found: list[PlacementJudgement] = []
-    for cohort in cohorts:
-        if not promises or promises.keys().isdisjoint(cohort.namespaces):
+    for cohort in (_WITHOUT_AFFINITY, *cohorts):
+        if given.keys().isdisjoint(cohort.namespaces):
             found.append(judge_placement(cohort, membership, settings, None, broker_groups))
             continue
         by_promise: dict[RuleSet | None, list[str]] = {}
         for name in cohort.namespaces:
-            by_promise.setdefault(promises.get(name), []).append(name)
+            by_promise.setdefault(given.get(name), []).append(name)
         for promise, names in by_promise.items():
             part = replace(cohort, namespaces=tuple(names))
             found.append(judge_placement(part, membership, settings, promise, broker_groups))
@@ -204,246 +283,3 @@ def _compare(placed: Placed, promised: Placed) -> tuple[PlacementVerdict, Placem
     if placed.reason is PlacementReason.PRIMARY_SHORT:
         return PlacementVerdict.SPILLS_TO_SECONDARY, placed.reason
     return PlacementVerdict.ISOLATED, placed.reason
-
-
-# Judges which unassigned bookies must be quarantined, and which quarantine orders end.
-#
-# Three guards prevent mass mistakes. The cluster must have groups; `max_quarantined` bounds the bookies in
-# quarantine; no bookie is taken that a namespace needs to reach its ensemble. A need counts while it is unmet, too: a
-# namespace that has lost one more bookie for the time of a restart needs the rest more than before. Bookies are
-# judged one after the other, each as if the orders on the earlier ones were carried out already.
-#
-# Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. No
-# member of a group may have left within that time, and no group or affinity. A bookie that came within that time counts
-# as absent: a namespace that needed another one before still does. Nothing is ordered while a reading is doubted.
-
-_LAST = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineJudgement:
-    """The verdict on one unassigned bookie."""
-
-    bookie: BookieState
-    verdict: QuarantineVerdict
-    reason: QuarantineReason
-    starved: str = ""
-    """The namespaces that could not place data without it, if that is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The bookies in no group, and how many of them namespaces need to reach their ensembles.
-
-    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
-    """
-
-    unassigned: frozenset[str]
-    needed: Sequence[tuple[int, str]]
-    """Each greater than those before it, with its namespace. The first namespace that a quarantine starves needs more
-    than all before it, so only those are listed. The namespace is empty if the cluster has no groups: the first one
-    would constrain every namespace, so every bookie is needed."""
-
-    @classmethod
-    def collect(
-        cls, placements: Sequence[PlacementJudgement], membership: BookieMembership, *, has_groups: bool
-    ) -> "Needs":
-        """Collect the needs of all placements."""
-        needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
-        for judged in placements:
-            count = judged.placed.needed_unassigned(judged.ensemble_size)
-            if count > (needed[-1][0] if needed else 0):
-                needed.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
-        return cls(membership.unassigned.members, needed)
-
-    def find_starved(self, taken: Set[str]) -> str | None:
-        """Return the namespace that needs more bookies than are left without `taken`; None if there is none."""
-        left = len(self.unassigned - taken)
-        return next((namespace for count, namespace in self.needed if count > left), None)
-
-
-def judge_ends(
-    orders: Sequence[QuarantineOrder], facts: IsolationFacts
-) -> tuple[tuple[QuarantineOrder, QuarantineReason], ...]:
-    """Return the orders that end now, and why.
-
-    An order on many bookies ends when none of them is left, which `emit` finds out from the verdicts.
-    """
-    known = {b.bookie: b for b in facts.known.bookies} if orders else {}
-    ended = ((order, _judge_end(order, known.get(order.bookie), facts)) for order in orders if order.bookie)
-    return tuple((order, reason) for order, reason in ended if reason is not None)
-
-
-def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
-    if facts.settings.quarantine is Quarantine.OFF:
-        return QuarantineReason.SWITCHED_OFF
-    if not facts.has_fresh_registrations:
-        return None
-    is_put_there = order.verdict is QuarantineVerdict.WITHHOLD and order.bookie in facts.quarantined
-    if bookie is not None and (bookie.assigned or is_put_there):
-        return QuarantineReason.ASSIGNED
-    return QuarantineReason.GONE if bookie is None or bookie.presence is Presence.OFFLINE else None
-
-
-def judge_quarantines(
-    remaining: Mapping[str, QuarantineOrder], facts: IsolationFacts, needed: Needs, settled: Needs
-) -> Iterator[QuarantineJudgement]:
-    """Judge every writable bookie that has been unassigned for the grace; none while a reading is stale.
-
-    They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
-    newcomer does not take their place.
-
-    Args:
-        remaining: the orders that remain in force, by bookie.
-        needed: the present needs.
-        settled: the needs without the bookies that came within `settle`.
-    """
-    if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
-        return
-    ordered = {b: order for b, order in remaining.items() if order.verdict is QuarantineVerdict.QUARANTINE}
-    away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
-    # An order is not repeated while its bookie is read-only, so it expires, and then keeps no place.
-    valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
-    taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
-    oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
-    due = [
-        b
-        for b in facts.notable
-        if b.assigned is False
-        and b.takes_data
-        and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
-    ]
-    if not due:
-        return
-    guard = _Guard(facts, needed, settled, frozenset(ordered))
-    is_waiting = any(_find_absent(facts))
-    zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
-    joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
-    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, zxids[b.bookie], joined_ms[b.bookie], b.bookie)):
-        name = bookie.bookie
-        if name in facts.quarantined:
-            if name in ordered:
-                yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
-            continue
-        forbidden, starved = guard.check(name, taken)
-        if forbidden is not None:
-            yield QuarantineJudgement(bookie, QuarantineVerdict.WITHHOLD, forbidden, starved)
-        elif not is_waiting and facts.may_order(name):
-            taken |= {name}
-            yield QuarantineJudgement(bookie, QuarantineVerdict.QUARANTINE, QuarantineReason.UNASSIGNED)
-
-
-@dataclass(frozen=True, slots=True)
-class _Guard:
-    """Forbids the quarantine of bookies that must stay, and of more than the settings allow."""
-
-    facts: IsolationFacts
-    needed: Needs
-    settled: Needs
-    ordered: frozenset[str]
-
-    def check(self, bookie: str, taken: frozenset[str]) -> tuple[QuarantineReason | None, str]:
-        """Return the reason to withhold a quarantine, or None; and the namespaces that it would starve.
-
-        Args:
-            taken: the bookies that are in quarantine or on their way there.
-        """
-        starved = self.needed.find_starved(taken | {bookie})
-        if starved is None and bookie not in self.ordered:
-            starved = self.settled.find_starved(taken | {bookie})
-        if starved == "":
-            return QuarantineReason.NO_GROUPS, ""
-        if bookie in self.facts.portless:
-            return QuarantineReason.RACK_ENTRY, ""
-        if len(taken) >= self.facts.settings.max_quarantined:
-            return QuarantineReason.MAX_QUARANTINED, ""
-        return (QuarantineReason.WOULD_BE_INFEASIBLE, starved) if starved else (None, "")
-
-
-def _find_recent(facts: IsolationFacts) -> frozenset[str]:
-    """Return the writable bookies that came, or became writable, within `settle` and after the first readings."""
-    if facts.settings.quarantine is Quarantine.OFF:
-        return frozenset()
-    oldest_ms = max(facts.known.complete_ms or 0, facts.now_ms - millis_of(facts.settings.settle))
-    return frozenset(b.bookie for b in facts.known.bookies if b.takes_data and b.since_ms > oldest_ms)
-
-
-def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
-    """Yield the members of groups that may come back: their cookie exists, and they left within the last `settle`."""
-    oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
-    for bookie in facts.notable:
-        is_away = bookie.presence is Presence.OFFLINE and bookie.has_cookie
-        if bookie.assigned and is_away and bookie.since_ms > oldest_ms:
-            yield bookie
-
-
-def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
-    """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
-    if facts.settings.quarantine is not Quarantine.OFF:
-        recent = _find_recent(facts)
-        changes = (b.since_ms for b in facts.known.bookies if b.bookie in recent) if recent else ()
-        absences = (b.since_ms for b in _find_absent(facts))
-        settle_ms = millis_of(facts.settings.settle)
-        yield from (ms + settle_ms for ms in {facts.known.changed_ms, *changes, *absences})
-
-
-_WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())
-
-
-@dataclass(frozen=True, slots=True)
-class IsolationJudgement:
-    """All verdicts on one cluster."""
-
-    placements: tuple[PlacementJudgement, ...]
-    """The verdicts on namespaces with an affinity."""
-    without_affinity: PlacementJudgement
-    ended: tuple[tuple[QuarantineOrder, QuarantineReason], ...]
-    """The quarantine orders that end now, and why."""
-    remaining: dict[str, QuarantineOrder]
-    """The orders that remain, by bookie; an order on many bookies has the empty name."""
-    quarantines: tuple[QuarantineJudgement, ...]
-    """The verdicts on unassigned bookies."""
-
-
-def find_starved_now(
-    bookie: str, membership: BookieMembership, affinity: BookieAffinity, settings: IsolationSettings
-) -> str | None:
-    """Return the namespace that could not place data with one bookie in no group less; None if there is none.
-
-    The cluster must have a group.
-    """
-    placements = _judge_namespaces(membership, collect_alike(affinity, ()), (), settings)
-    return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
-
-
-def _judge_namespaces(
-    membership: BookieMembership,
-    cohorts: tuple[Cohort, ...],
-    promises: Sequence[GivenPromise],
-    settings: IsolationSettings,
-) -> tuple[PlacementJudgement, ...]:
-    broker_groups, cohorts = split_broker_groups(cohorts)
-    given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
-    return judge_placements((_WITHOUT_AFFINITY, *cohorts), membership, settings, given, broker_groups)
-
-
-def judge_isolation(
-    facts: IsolationFacts, orders: Sequence[QuarantineOrder], settings: IsolationSettings
-) -> IsolationJudgement:
-    """Return the verdicts on one cluster.
-
-    Args:
-        orders: the quarantine orders in force before this step.
-    """
-    judged = _judge_namespaces(facts.membership, facts.known.cohorts, facts.known.promises, settings)
-    ended = judge_ends(orders, facts)
-    ended_bookies = {order.bookie for order, _ in ended}
-    remaining = {order.bookie: order for order in orders if order.bookie not in ended_bookies}
-    has_groups = facts.membership.has_groups
-    needed = settled = Needs.collect(judged, facts.membership, has_groups=has_groups)
-    if recent := _find_recent(facts):
-        membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
-        before = _judge_namespaces(membership, facts.known.cohorts, facts.known.promises, settings)
-        settled = Needs.collect(before, membership, has_groups=has_groups)
-    quarantines = tuple(judge_quarantines(remaining, facts, needed, settled))
-    return IsolationJudgement(judged[1:], judged[0], ended, remaining, quarantines)

@@ -3,21 +3,27 @@
 It decides nothing while a reading that it needs is stale. Rules: docs/design/isolation.md.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
+from itertools import accumulate, compress
+
+from msgspec import Struct
 
 from policies.alerts import Sender
 from policies.book import Step
+from policies.decisions import Decision, Issuer, Publication, RepeatSchedule
 from policies.isolation import NAME
 from policies.isolation.alert_kinds import IsolationAlertContext
 from policies.isolation.alerts import conditions, due_ms, keep_unknown
-from policies.isolation.emit import EmittedIsolation, emit, order_schedule, placement_schedule
-from policies.isolation.facts import join_facts
+from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
 from policies.isolation.fold import fold
-from policies.isolation.judge import judge_isolation, quarantine_due_ms
+from policies.isolation.judge import CORE_LENGTH, IsolationFacts, PlacementJudgement, join_facts, judge_placements
+from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_summary
+from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import IsolationState, keep_within_bounds
+from policies.isolation.state import IsolationState, PublishedPlacements, keep_within_bounds
 from policies.observations import Observation
 from policies.units import to_millis
 
@@ -38,32 +44,36 @@ class IsolationPolicy:
     def step(
         self, state: IsolationState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[IsolationState]:
-        """Fold, join facts, judge, emit and find alert conditions, each once."""
+        """Fold, join facts, judge, publish and find alert conditions, each once."""
         before = state or IsolationState(to_millis(now))
         kept, refused = keep_within_bounds(before.cluster, observations)
         known = fold(before.cluster, kept, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
-        judgement = judge_isolation(facts, before.orders, self._settings)
-        emitted = emit(judgement, facts, before, self._issuer)
-        context = IsolationAlertContext(facts, judgement, emitted.orders, before.started_ms)
-        after = IsolationState(
-            started_ms=before.started_ms,
-            cluster=known,
-            published=emitted.published,
-            orders=emitted.orders,
-            sequence=emitted.sequence,
+        judged = judge_placements(facts.membership, known.cohorts, known.promises, self._settings)
+        publication = Publication(facts.now_ms, before.sequence)
+        placements, published, has_more = _publish_placements(
+            judged, facts, before.published, self._issuer, publication
         )
+        orders, changed = update_orders(before.orders, facts, judged)
+        had_order = {order.bookie for order in before.orders}
+        quarantines = [
+            make_quarantine(order, facts, self._issuer, publication.next(is_first=order.bookie not in had_order))
+            for order in changed
+        ]
+        context = IsolationAlertContext(facts, judged[1:], orders, before.started_ms)
         return Step(
-            after,
+            IsolationState(before.started_ms, known, published, orders, publication.sequence),
             conditions=conditions(context),
-            due_ms=_due_ms(context, emitted),
+            due_ms=_due_ms(context, published, has_more=has_more),
             refused=refused,
-            decisions=emitted.decisions,
+            decisions=(*placements, *quarantines),
             stay=partial(keep_unknown, facts),
         )
 
 
-def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterator[int]:
+def _due_ms(
+    context: IsolationAlertContext, published: Sequence[PublishedPlacements], *, has_more: bool
+) -> Iterator[int]:
     """When (milliseconds since the epoch) a verdict may change without an observation."""
     facts = context.facts
     yield from due_ms(context)
@@ -71,8 +81,199 @@ def _due_ms(context: IsolationAlertContext, emitted: EmittedIsolation) -> Iterat
     pending = (order for order in context.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
-    if emitted.has_more:
+    if has_more:
         yield facts.now_ms + _NEXT_PLACEMENTS_MS
     if facts.is_fresh:
         schedule = placement_schedule(facts.settings)
-        yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in emitted.published)
+        yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in published)
+
+
+# Publishes placements that changed or are due to be repeated.
+#
+# A mass change is published as one summary; only the namespaces whose verdict changed get a decision each as well.
+
+MOST_STEP_BYTES = 16_000_000
+"""A step publishes placements of about this size, and the others follow in later steps: the names of bookies multiply
+by the namespaces that may use them."""
+_PLACEMENT_BYTES, _NAME_BYTES = 4000, 60
+"""The size of a placement and its audit entry without its bookies, and what each of those adds."""
+
+
+class _Compared(Struct, frozen=True, gc=False):
+    """A namespace's verdict, beside its last published placement."""
+
+    namespace: str
+    judged: PlacementJudgement
+    mark: str
+    """The fingerprint and mode to publish; empty for a namespace that left."""
+    last: PublishedPlacements | None
+    due_ms: int
+    """When the last one is due to be repeated."""
+
+    @property
+    def changed(self) -> bool:
+        return self.last is None or self.last.fingerprint != self.mark
+
+    @property
+    def core_changed(self) -> bool:
+        """Whether more changed than the bookies' names and the headroom; it has come or left."""
+        if self.last is None or not self.mark:
+            return True
+        (core, _, mode), (last_core, _, last_mode) = (m.partition("-") for m in (self.mark, self.last.fingerprint))
+        return (core[:CORE_LENGTH], mode) != (last_core[:CORE_LENGTH], last_mode)
+
+    @property
+    def size_bytes(self) -> int:
+        """About the size of its decision and its audit entry."""
+        names = len(self.judged.candidates) + len(self.judged.promised_candidates) + len(self.judged.leak)
+        return _PLACEMENT_BYTES + _NAME_BYTES * names
+
+
+def _publish_placements(
+    judged: Sequence[PlacementJudgement],
+    facts: IsolationFacts,
+    published: tuple[PublishedPlacements, ...],
+    issuer: Issuer,
+    publication: Publication,
+) -> tuple[tuple[Decision, ...], tuple[PublishedPlacements, ...], bool]:
+    """Return the decisions to publish, the placements in force after this step, and whether more wait for the next.
+
+    There is no decision if a reading is stale.
+
+    Args:
+        judged: first the verdict on namespaces without affinity.
+        published: the placements in force before.
+    """
+    if not facts.is_fresh:
+        return (), published, False
+    mode, now_ms, schedule = facts.settings.mode, facts.now_ms, placement_schedule(facts.settings)
+    marks = {name: f"{each.fingerprint}-{mode}" for each in judged for name in each.namespaces}
+    in_force = {name: last.fingerprint for last in published for name in last.namespaces}
+    is_due = any(now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
+    if marks == in_force and not is_due:
+        return (), published, False
+    compared = list(_compare(judged, marks, published, schedule))
+    changed = [each.namespace for each in compared if each.changed]
+    is_mass = len(changed) > MOST_SINGLY
+    is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
+    chosen = list(compress(compared, is_chosen))
+    sizes = accumulate(each.size_bytes for each in chosen)
+    room = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))  # at least one goes out in a step
+    chosen, later = chosen[:room], chosen[room:]
+    decisions: list[Decision] = []
+    if is_mass or len(chosen) > MOST_SINGLY:
+        decisions.append(_make_summary(judged, changed, facts, issuer, publication))
+    explained = {key: explain_placement(each) for key, each in {id(c.judged): c.judged for c in chosen}.items()}
+    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
+    names, late = ({each.namespace for each in part} for part in (chosen, later))
+    return tuple(decisions), _remember(compared, names, late, facts), bool(later)
+
+
+def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when placements are repeated: two repeats may be late before they expire."""
+    return RepeatSchedule(settings.validity, valid_for=3)
+
+
+def _compare(
+    judged: Sequence[PlacementJudgement],
+    marks: Mapping[str, str],
+    published: Iterable[PublishedPlacements],
+    schedule: RepeatSchedule,
+) -> Iterator[_Compared]:
+    """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
+    due = ((last, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published)
+    known = {name: (last, due_ms) for last, due_ms in due for name in last.namespaces}
+    for each in judged:
+        for name in each.namespaces:
+            yield _Compared(name, each, marks[name], *known.pop(name, (None, 0)))
+    for name, (last, repeat_ms) in sorted(known.items()):
+        yield _Compared(name, judged[0], "", last, repeat_ms)
+
+
+def _remember(
+    compared: Iterable[_Compared], chosen: Set[str], later: Set[str], facts: IsolationFacts
+) -> tuple[PublishedPlacements, ...]:
+    """Return the published placements after this step.
+
+    A namespace that only a summary covered keeps the time of its last own decision, so that decision is repeated when
+    it is due. One that is published later keeps its last decision, which shows that it is still to be published.
+    """
+    repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for each in compared:
+        mark, when = each.mark, (facts.now_ms, repeat_at_ms)
+        if each.last is not None and each.namespace not in chosen:
+            when = (each.last.published_ms, each.due_ms)
+        if each.namespace in later:
+            mark = each.last.fingerprint if each.last is not None else ""
+        if mark:
+            alike.setdefault((mark, *when), []).append(each.namespace)
+    return tuple(
+        PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
+        for mark, at_ms, repeat_at_ms in sorted(alike)
+    )
+
+
+def _make_placement(
+    compared: _Compared, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
+) -> Placement:
+    namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
+    subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)
+    return Placement(
+        **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
+        verdict=judged.verdict,
+        reason=judged.reason,
+        explanation=f"{namespace} {explained}.",
+        evidence=facts.evidence,
+        numbers={
+            "writable": judged.writable,
+            "primary": len(placed.primary),
+            "secondary": len(placed.secondary),
+            "unassigned": len(placed.unassigned),
+            "promised_tier": judged.promised.tier.value,
+            "promised_headroom": judged.promised.headroom,
+        },
+        namespace=namespace,
+        rules=judged.rules,
+        promise=judged.promise,
+        ensemble_size=judged.ensemble_size,
+        tier=placed.tier,
+        feasible=placed.feasible,
+        candidates=judged.candidates,
+        promised_candidates=judged.promised_candidates,
+        promised_feasible=judged.promised.feasible,
+        leak=judged.leak,
+        headroom=placed.headroom,
+        candidate_count=placed.count,
+        promised_candidate_count=judged.promised.count,
+        leak_count=judged.leak_count,
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
+    )
+
+
+def _make_summary(
+    judged: Sequence[PlacementJudgement],
+    changed: Sequence[str],
+    facts: IsolationFacts,
+    issuer: Issuer,
+    publication: Publication,
+) -> PlacementSummary:
+    counts: Counter[PlacementVerdict] = Counter()
+    for each in judged:
+        counts[each.verdict] += len(each.namespaces)
+    worst = min(judged[1:], key=lambda each: WORST_FIRST.index(each.verdict), default=judged[0])
+    first = tuple(sorted(changed)[:MOST_SINGLY])
+    by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
+    sequence = publication.next(is_first=True)
+    return PlacementSummary(
+        **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),
+        verdict=worst.verdict,
+        reason=worst.reason,
+        explanation=explain_summary(facts.cluster, by_verdict, first, len(changed)),
+        evidence=facts.evidence,
+        namespaces_by_verdict=by_verdict,
+        changed_count=len(changed),
+        changed=first,
+        writable_count=len(facts.membership.writable),
+        valid_until=placement_schedule(facts.settings).ends_at(facts.now),
+    )

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from policies.decisions import Decision
-from policies.isolation import emit
+from policies.isolation import policy
 from policies.isolation.decisions import BookieQuarantine, Placement, PlacementSummary
 from policies.wire import MAX_AUDIT_BYTES, MAX_DECISION_BYTES, audit_event, decision_event
 from tests.examples import combined
@@ -183,7 +183,7 @@ def test_no_record_is_too_large_for_its_topic_however_many_bookies_there_are(let
 def test_placements_of_many_namespaces_are_spread_over_steps_and_each_is_published_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(emit, "MOST_STEP_BYTES", 50_000)
+    monkeypatch.setattr(policy, "MOST_STEP_BYTES", 50_000)
     run = Run(LONG).see(*everything(0, BASE, GROUPS, MANY)).until(60)
     assert max(Counter(each.decided_at for each in run.placements()).values()) <= 12
     assert Counter(each.namespace for each in run.placements()) == dict.fromkeys(MANY, 1)

@@ -1,7 +1,25 @@
-"""Placements: what is published of namespaces, and when."""
+"""What is published of namespaces and quarantines, when, and under which number."""
 
+from itertools import pairwise
+
+from policies.decisions import Mode
+from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.observations import Outcome
-from tests.policies.isolation.scenario import GROUPS, LONG, Run, affinity, bookies, everything, racks
+from policies.units import to_millis
+from tests.policies.isolation.scenario import (
+    BASE,
+    GROUPS,
+    LONG,
+    NAMESPACES,
+    ON,
+    Run,
+    affinity,
+    at,
+    bookies,
+    everything,
+    joined,
+    racks,
+)
 
 
 def test_nothing_is_decided_before_all_three_were_read() -> None:
@@ -34,3 +52,146 @@ def test_nothing_new_is_decided_on_what_is_unread() -> None:
     assert len(run.placements()) == count
     run.see(bookies(330, "bk1 bk2"))
     assert run.placement("acme/c").verdict == "infeasible"
+
+
+def test_once_carried_out_the_verdict_stays_in_force() -> None:
+    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).until(600)
+    assert run.verdicts() == [(10, "bk11", "quarantine", "unassigned")]
+
+
+def test_taken_out_of_quarantine_without_another_group_it_is_decided_anew() -> None:
+    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
+    run.twice(610, lambda second: racks(second, GROUPS)).until(669)
+    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (620, "bk11", "quarantine")]
+    assert run.said("quarantine-overdue") == []
+
+
+def test_a_bookie_that_joins_again_is_decided_anew() -> None:
+    run = joined().until(60).see(bookies(70, f"{BASE} bk11#2"))
+    assert [(d.verdict, d.czxid, d.registered_at) for d in run.quarantines()] == [
+        ("quarantine", 11, at(0)),
+        ("quarantine", 2011, at(70)),
+    ]
+
+
+def test_a_bookie_that_joins_again_in_quarantine_is_decided_anew_too() -> None:
+    """Each registration is a join; the actuator finds it in quarantine and has nothing to do."""
+    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).see(bookies(70, f"{BASE} bk11#2"))
+    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (70, "bk11", "quarantine")]
+
+
+def test_what_was_withheld_ends_when_a_person_puts_it_into_quarantine() -> None:
+    run = joined(max_quarantined=0).see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).until(200)
+    assert run.verdicts()[1:] == [(20, "bk11", "lift", "assigned")]
+
+
+def test_a_bookie_that_comes_back_waits_for_its_grace_again() -> None:
+    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE))
+    run.twice(90, lambda second: bookies(second, f"{BASE} bk11#2")).until(200)
+    assert [v[:3] for v in run.verdicts()[1:]] == [(80, "bk11", "lift"), (100, "bk11", "quarantine")]
+
+
+def test_it_is_repeated_before_it_runs_out_until_it_is_carried_out() -> None:
+    run = joined(validity="100s")
+    for second in range(20, 200, 20):
+        run.see(*everything(second, f"{BASE} bk11", GROUPS, NAMESPACES))
+    assert [v[0] for v in run.verdicts()] == [10, 60, 110, 160]
+    said = run.quarantines()
+    assert all(later.decided_at < before.valid_until for before, later in pairwise(said))
+    assert [d.sequence == to_millis(d.decided_at) for d in said] == [True, False, False, False], "the first is the time"
+    run.see(racks(200, GROUPS | {QUARANTINE_GROUP: "bk11"})).see(bookies(205, f"{BASE} bk11")).until(280)
+    assert len(run.verdicts()) == 4
+
+
+def test_what_is_withheld_is_not_repeated() -> None:
+    run = joined(validity="100s", max_quarantined=0)
+    for second in range(20, 200, 20):
+        run.see(*everything(second, f"{BASE} bk11", GROUPS, NAMESPACES))
+    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "withhold")]
+
+
+def test_who_needs_what_is_withheld_is_named_as_it_is_now() -> None:
+    run = Run(ON, LONG, grace="0s").see(*everything(0, "bk1 bk6 bk7 bk11", GROUPS, {"acme/a": "default"}))
+    run.see(affinity(10, {"acme/b": "default"})).see(affinity(20, {"acme/b": "default", "acme/c": "shared"}))
+    assert [(v[0], v[2], v[3]) for v in run.verdicts()] == [
+        (0, "withhold", "would_be_infeasible"),
+        (20, "withhold", "would_be_infeasible"),
+    ], "that acme/a is gone, the only namespace, was confirmed by the second reading"
+    assert "without it acme/b could not place data" in run.quarantines()[-1].explanation
+
+
+def test_on_unread_data_it_is_not_repeated() -> None:
+    run = joined(validity="100s").until(1000)
+    assert [v[0] for v in run.verdicts()] == [10, 60]
+
+
+def test_a_placement_is_published_again_only_when_it_changes() -> None:
+    run = Run().see(*everything(0, "bk1 bk2 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
+    assert [p.namespace for p in run.placements()] == ["acme/a", "acme/b"]
+    run.see(*everything(10, "bk1 bk2 bk6", GROUPS, {"acme/b": "shared", "acme/a": "default"})).until(200)
+    assert len(run.placements()) == 2
+    run.see(bookies(201, "bk1 bk2 bk6 bk7"))
+    assert [p.namespace for p in run.placements()][2:] == ["acme/b"]
+    assert run.placement("acme/b").verdict == "isolated"
+
+
+def test_the_sequence_only_grows() -> None:
+    run = Run().see(*everything(0, "bk1 bk2 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
+    run.see(bookies(10, "bk1 bk6 bk7")).see(bookies(20, "bk1 bk2 bk6"))
+    sequences = [p.sequence for p in run.placements()]
+    assert sequences == sorted(set(sequences))
+    assert len({p.decision_id for p in run.placements()}) == len(sequences)
+
+
+def test_a_namespace_that_leaves_is_named_a_last_time_and_forgotten() -> None:
+    run = Run().see(*everything(0, "bk1 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
+    run.twice(10, lambda second: affinity(second, {"acme/b": "shared"}))
+    last = run.placement("acme/a")
+    assert (last.verdict, last.reason, last.decided_at) == ("unconstrained", "no_affinity", at(20))
+    run.see(bookies(30, "bk1 bk2"))
+    assert run.placement("acme/a") == last
+    assert ("placement-infeasible", "c1/acme/a") not in run.firing()
+
+
+def test_a_namespace_that_changes_its_groups_without_effect_is_not_news() -> None:
+    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
+    run.see(affinity(10, {"acme/a": "default/nowhere"}))
+    assert len(run.placements()) == 1
+
+
+def test_the_newest_reading_is_the_first_evidence() -> None:
+    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
+    run.twice(10, lambda second: bookies(second, "bk1"))
+    assert run.placement("acme/a").evidence == ("bookies@20", "racks@0", "affinity@0")
+
+
+def test_other_settings_are_published() -> None:
+    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
+    run.with_settings(mode="shadow").see(bookies(10, "bk1 bk2"))
+    assert run.placement("acme/a").mode is Mode.SHADOW
+    run.with_settings(mode="shadow", rules="strict").see(bookies(20, "bk1 bk2"))
+    assert run.placement("acme/a").rules == "strict"
+    assert len(run.placements()) == 3
+
+
+def test_placements_and_orders_never_run_out_while_readings_count_for_days() -> None:
+    settings = {"validity": "7d", "alert_repeat": "7d", "quarantine": "on", "grace": "0s"}
+    run = Run(**settings).see(*everything(0, f"{BASE} bk11", GROUPS, {"acme/a": "default"})).until(3 * 86_400)
+    for said in (run.placements("acme/a"), run.quarantines("bk11")):
+        ends = [each.expires_at or at(0) for each in said]
+        assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
+        assert ends[-1] > at(3 * 86_400)
+
+
+def test_nothing_in_force_runs_out_when_readings_are_to_count_for_longer() -> None:
+    block = {"quarantine": "on", "grace": "0s"}
+    run = Run(block, validity="60s", alert_repeat="1m").see(
+        *everything(0, f"{BASE} bk11", GROUPS, {"acme/a": "default"})
+    )
+    run.with_settings(block, validity="10m", alert_repeat="4h")
+    for second in range(30, 3600, 30):
+        run.see(*everything(second, f"{BASE} bk11", GROUPS, {"acme/a": "default"}))
+    overdue = [alert for alert in run.alerts if alert.alert == "unassigned-bookie"]
+    for said in (run.placements("acme/a"), run.quarantines("bk11"), overdue):
+        assert len(said) > 1
+        assert all(later.decided_at < (earlier.expires_at or at(0)) for earlier, later in pairwise(said))

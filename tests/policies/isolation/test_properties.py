@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from policies.bookie_readings import NamespaceAffinity
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
-from policies.isolation.facts import IsolationFacts, join_facts
-from policies.isolation.judge import judge_isolation
+from policies.isolation.judge import IsolationFacts, join_facts, judge_placements
 from policies.isolation.placement import BookieMembership, place
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.state import BookieClusterState, IsolationState
@@ -214,7 +213,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
             continue
         groups = dict(facts.membership.groups) | {"headgate-quarantine": facts.quarantined | coming}
         then = BookieMembership(facts.membership.writable, groups)
-        for j in judge_isolation(facts, (), run.settings).placements:
+        for j in judge_placements(facts.membership, facts.known.cohorts, facts.known.promises, run.settings)[1:]:
             after = place(j.rules, then, j.affinity, j.ensemble_size, run.settings.unaffine)
             assert after.feasible or not j.placed.feasible
 

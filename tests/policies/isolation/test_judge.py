@@ -1,14 +1,77 @@
-"""The verdict on each namespace."""
+"""The facts as of a moment, and how well each namespace is isolated."""
 
 from typing import Any
 
+import pytest
+
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
-from policies.isolation.judge import PlacementJudgement, judge_placement
+from policies.isolation.fold import fold
+from policies.isolation.judge import CORE_LENGTH, IsolationFacts, PlacementJudgement, join_facts, judge_placement
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import Cohort
+from policies.isolation.state import BookieClusterState, Cohort
+from policies.observations import Observation, Outcome
 from tests.cases import for_each
-from tests.policies.isolation.scenario import GROUPS, Run, everything, placement_of, to
+from tests.policies.isolation.scenario import (
+    CLUSTER,
+    GROUPS,
+    Run,
+    affinity,
+    at,
+    bookies,
+    everything,
+    isolation,
+    placement_of,
+    racks,
+    to,
+)
+
+SETTINGS = isolation(validity="60s")
+QUARANTINED = {"g": "bk1", "headgate-quarantine": "bk2"}
+
+
+def facts(seconds: float, *observations: Observation) -> IsolationFacts:
+    return join_facts(at(seconds), CLUSTER, fold(BookieClusterState(), observations, SETTINGS), SETTINGS)
+
+
+def read(bookies_at: float, racks_at: float, affinity_at: float) -> tuple[Observation, ...]:
+    return bookies(bookies_at, "bk1 bk2"), racks(racks_at, QUARANTINED), affinity(affinity_at, {})
+
+
+@for_each(
+    ("observations", "stale", "has_fresh_registrations"),
+    [
+        pytest.param(read(40, 40, 40), set(), True, id="all fresh"),
+        pytest.param(read(40, 40, 39.999), set(), True, id="just within validity"),
+        pytest.param(read(40, 40, 39), {"affinity"}, True, id="exactly validity old"),
+        pytest.param(read(39, 40, 40), {"bookies"}, False, id="registrations old"),
+        pytest.param(read(40, 39, 40), {"racks"}, False, id="groups old"),
+        pytest.param((), {"bookies", "racks", "affinity"}, False, id="never read"),
+        pytest.param((bookies(98, "", outcome=Outcome.ERROR),), {"bookies", "racks", "affinity"}, False, id="failed"),
+    ],
+)
+def test_a_reading_counts_for_its_validity(
+    observations: tuple[Observation, ...], stale: set[str], has_fresh_registrations: bool
+) -> None:
+    found = facts(99, *observations)
+    assert set(found.stale) == stale
+    assert (found.has_fresh_registrations, found.is_fresh) == (has_fresh_registrations, not stale)
+
+
+def test_a_bookie_in_the_quarantine_group_is_quarantined() -> None:
+    assert facts(10, *read(1, 2, 3)).quarantined == {"bk2"}
+
+
+@pytest.mark.parametrize(("known", "kept"), [("a", "ab"), ("", "")], ids=["half is new", "all is new"])
+def test_new_namespaces_count_at_once_unless_most_are_new(known: str, kept: str) -> None:
+    before = affinity(10, dict.fromkeys(known, "g"))
+    found = facts(30, bookies(10, "bk1"), racks(10, QUARANTINED), before, affinity(20, dict.fromkeys("ab", "g")))
+    assert "".join(name for cohort in found.known.cohorts for name in cohort.namespaces) == kept
+
+
+def test_the_newest_good_reading_is_the_first_evidence() -> None:
+    found = facts(10, *read(1, 3, 2), bookies(5, "", outcome=Outcome.TIMEOUT))
+    assert found.evidence == ("racks@3", "affinity@2", "bookies@1")
 
 
 @for_each(
@@ -94,19 +157,12 @@ def test_a_namespace_s_own_ensemble_wins() -> None:
     assert placement_of("bk1 bk2", "default").ensemble_size == 2
 
 
-def test_a_fingerprint_stays_the_same_whatever_classes_are_called() -> None:
-    """Checkpoints hold it: were it another after an upgrade, every namespace would be published again."""
-    membership = BookieMembership(frozenset({"a", "u"}), {"p": frozenset({"a", "b"})})
-    judged = judge_placement(Cohort(("p",), (), None, None, ("t/a",)), membership, IsolationSettings())
-    assert judged.fingerprint == "276b38ba22a740c207c3a8548f35522f"
-    assert judged.fingerprint.startswith(judged.core)
-
-
 def test_a_fingerprint_s_core_leaves_out_which_bookies_they_are_and_how_many_more_may_go() -> None:
     def judged(writable: str) -> PlacementJudgement:
         membership = BookieMembership(frozenset(writable), {"p": frozenset("abcd")})
         return judge_placement(Cohort(("p",), (), None, None, ("t/a",)), membership, IsolationSettings())
 
     three, two, one = judged("abc"), judged("ab"), judged("a")
-    assert three.core == two.core != one.core
+    cores = [each.fingerprint[:CORE_LENGTH] for each in (three, two, one)]
+    assert cores[0] == cores[1] != cores[2]
     assert len({three.fingerprint, two.fingerprint, judged("bc").fingerprint, one.fingerprint}) == 4

@@ -1,0 +1,308 @@
+"""Decides which unassigned bookies must be put into quarantine, and which quarantine orders end. Pure.
+
+Three guards prevent mass mistakes. The cluster must have groups; `max_quarantined` bounds the bookies in
+quarantine; no bookie is taken that a namespace needs to reach its ensemble. A need counts while it is unmet, too: a
+namespace that has lost one more bookie for the time of a restart needs the rest more than before. Bookies are
+judged one after the other, each as if the orders on the earlier ones were carried out already.
+
+Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. No
+member of a group may have left within that time, and no group or affinity. A bookie that came within that time counts
+as absent: a namespace that needed another one before still does. Nothing is ordered while a reading is doubted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from policies.bookie_readings import BookieAffinity
+from policies.decisions import Issuer, RepeatSchedule
+from policies.isolation.decisions import (
+    QUARANTINE_GROUP,
+    QUARANTINE_RACK,
+    BookieQuarantine,
+    QuarantineReason,
+    QuarantineVerdict,
+)
+from policies.isolation.fold import collect_alike
+from policies.isolation.judge import IsolationFacts, PlacementJudgement, judge_placements
+from policies.isolation.messages import MOST_SINGLY, explain_quarantine
+from policies.isolation.placement import BookieMembership
+from policies.isolation.settings import IsolationSettings, Quarantine
+from policies.isolation.state import BookieState, Presence, QuarantineOrder
+from policies.units import from_millis, millis_of
+
+MANY = "unassigned-bookies"
+"""Stands for a bookie's id in the subject of a decision about many bookies."""
+_LAST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The bookies in no group, and how many of them namespaces need to reach their ensembles.
+
+    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
+    """
+
+    unassigned: frozenset[str]
+    needed: Sequence[tuple[int, str]]
+    """Each greater than those before it, with its namespace. The first namespace that a quarantine starves needs more
+    than all before it, so only those are listed. The namespace is empty if the cluster has no groups: the first one
+    would constrain every namespace, so every bookie is needed."""
+
+    @classmethod
+    def collect(
+        cls, placements: Sequence[PlacementJudgement], membership: BookieMembership, *, has_groups: bool
+    ) -> "Needs":
+        """Collect the needs of all placements."""
+        needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
+        for judged in placements:
+            count = judged.placed.needed_unassigned(judged.ensemble_size)
+            if count > (needed[-1][0] if needed else 0):
+                needed.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
+        return cls(membership.unassigned.members, needed)
+
+    def find_starved(self, taken: Set[str]) -> str | None:
+        """Return the namespace that needs more bookies than are left without `taken`; None if there is none."""
+        left = len(self.unassigned - taken)
+        return next((namespace for count, namespace in self.needed if count > left), None)
+
+
+def find_starved_now(
+    bookie: str, membership: BookieMembership, affinity: BookieAffinity, settings: IsolationSettings
+) -> str | None:
+    """Return the namespace that could not place data with one bookie in no group less; None if there is none.
+
+    The cluster must have a group.
+    """
+    placements = judge_placements(membership, collect_alike(affinity, ()), (), settings)
+    return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
+
+
+def update_orders(
+    before: Sequence[QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> tuple[tuple[QuarantineOrder, ...], tuple[QuarantineOrder, ...]]:
+    """Return the quarantine orders in force after this step, by bookie, and those to publish: lifted ones first.
+
+    Withheld quarantines are published together if there are too many of them, or if the cluster has no groups at all. A
+    bookie that has an order of its own keeps it, so that no bookie is reported twice. An order on many bookies has the
+    empty name, and ends when none of them is left.
+    """
+    remaining: dict[str, QuarantineOrder] = {}
+    lifted: list[QuarantineOrder] = []
+    known = {b.bookie: b for b in facts.known.bookies} if before else {}
+    for order in before:
+        reason = _judge_end(order, known.get(order.bookie), facts) if order.bookie else None
+        if reason is None:
+            remaining[order.bookie] = order
+        else:
+            lifted.append(_lift(order, reason, facts))
+    judged = list(_judge_bookies(remaining, facts, placements))
+    withheld = [order for order in judged if order.verdict is QuarantineVerdict.WITHHOLD]
+    many = [order for order in withheld if order.bookie not in remaining]
+    if len(withheld) <= MOST_SINGLY and not any(order.reason is QuarantineReason.NO_GROUPS for order in many):
+        many = []
+    after = dict(remaining)
+    for order in judged:
+        if order not in many:
+            after[order.bookie] = _renew(remaining.get(order.bookie), order, facts)
+    is_off = facts.settings.quarantine is Quarantine.OFF
+    if many:
+        after[""] = _gather(remaining.get(""), many)
+    elif "" in after and (is_off or facts.is_settled):
+        reason = QuarantineReason.SWITCHED_OFF if is_off else QuarantineReason.FEWER
+        lifted.append(_lift(after.pop(""), reason, facts))
+    changed = [o for o in after.values() if o.published_ms == facts.now_ms and o != remaining.get(o.bookie)]
+    return tuple(after[bookie] for bookie in sorted(after)), (*lifted, *changed)
+
+
+def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
+    if facts.settings.quarantine is Quarantine.OFF:
+        return QuarantineReason.SWITCHED_OFF
+    if not facts.has_fresh_registrations:
+        return None
+    is_put_there = order.verdict is QuarantineVerdict.WITHHOLD and order.bookie in facts.quarantined
+    if bookie is not None and (bookie.assigned or is_put_there):
+        return QuarantineReason.ASSIGNED
+    return QuarantineReason.GONE if bookie is None or bookie.presence is Presence.OFFLINE else None
+
+
+def _judge_bookies(
+    remaining: Mapping[str, QuarantineOrder], facts: IsolationFacts, placements: Sequence[PlacementJudgement]
+) -> Iterator[QuarantineOrder]:
+    """Make the order on every writable bookie that has been unassigned for the grace; none while a reading is stale.
+
+    They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
+    newcomer does not take their place.
+    """
+    if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
+        return
+    ordered = {b: order for b, order in remaining.items() if order.verdict is QuarantineVerdict.QUARANTINE}
+    away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
+    # An order is not repeated while its bookie is read-only, so it expires, and then keeps no place.
+    valid_from_ms = facts.now_ms - millis_of(facts.settings.validity)
+    taken = facts.quarantined | {b for b in away if ordered[b].published_ms > valid_from_ms}
+    oldest_ms = facts.now_ms - millis_of(facts.settings.grace)
+    due = [
+        b
+        for b in facts.notable
+        if b.assigned is False
+        and b.takes_data
+        and (b.bookie in remaining or (b.since_ms <= oldest_ms and facts.may_order(b.bookie)))
+    ]
+    if not due:
+        return
+    needed = settled = Needs.collect(placements, facts.membership, has_groups=facts.membership.has_groups)
+    if recent := _find_recent(facts):
+        membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
+        without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
+        settled = Needs.collect(without, membership, has_groups=membership.has_groups)
+    is_waiting = any(_find_absent(facts))
+    zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
+    joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
+    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, zxids[b.bookie], joined_ms[b.bookie], b.bookie)):
+        name = bookie.bookie
+        if name in facts.quarantined:
+            if name in ordered:
+                yield _make_order(bookie, None, "", facts)
+            continue
+        starved = needed.find_starved(taken | {name})
+        if starved is None and name not in ordered:
+            starved = settled.find_starved(taken | {name})
+        forbidden = _find_guard(name, starved, taken, facts)
+        if forbidden is not None:
+            needs_it = forbidden is QuarantineReason.WOULD_BE_INFEASIBLE
+            yield _make_order(bookie, forbidden, (starved or "") if needs_it else "", facts)
+        elif not is_waiting and facts.may_order(name):
+            taken |= {name}
+            yield _make_order(bookie, None, "", facts)
+
+
+def _find_guard(
+    bookie: str, starved: str | None, taken: frozenset[str], facts: IsolationFacts
+) -> QuarantineReason | None:
+    """Return the reason to withhold a quarantine, or None.
+
+    Args:
+        starved: the namespace that it would starve; empty if the cluster has no groups.
+        taken: the bookies that are in quarantine or on their way there.
+    """
+    if starved == "":
+        return QuarantineReason.NO_GROUPS
+    if bookie in facts.portless:
+        return QuarantineReason.RACK_ENTRY
+    if len(taken) >= facts.settings.max_quarantined:
+        return QuarantineReason.MAX_QUARANTINED
+    return QuarantineReason.WOULD_BE_INFEASIBLE if starved else None
+
+
+def _find_recent(facts: IsolationFacts) -> frozenset[str]:
+    """Return the writable bookies that came, or became writable, within `settle` and after the first readings."""
+    if facts.settings.quarantine is Quarantine.OFF:
+        return frozenset()
+    oldest_ms = max(facts.known.complete_ms or 0, facts.now_ms - millis_of(facts.settings.settle))
+    return frozenset(b.bookie for b in facts.known.bookies if b.takes_data and b.since_ms > oldest_ms)
+
+
+def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
+    """Yield the members of groups that may come back: their cookie exists, and they left within the last `settle`."""
+    oldest_ms = facts.now_ms - millis_of(facts.settings.settle)
+    for bookie in facts.notable:
+        is_away = bookie.presence is Presence.OFFLINE and bookie.has_cookie
+        if bookie.assigned and is_away and bookie.since_ms > oldest_ms:
+            yield bookie
+
+
+def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
+    """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
+    if facts.settings.quarantine is not Quarantine.OFF:
+        recent = _find_recent(facts)
+        changes = (b.since_ms for b in facts.known.bookies if b.bookie in recent) if recent else ()
+        absences = (b.since_ms for b in _find_absent(facts))
+        settle_ms = millis_of(facts.settings.settle)
+        yield from (ms + settle_ms for ms in {facts.known.changed_ms, *changes, *absences})
+
+
+def _make_order(
+    bookie: BookieState, forbidden: QuarantineReason | None, starved: str, facts: IsolationFacts
+) -> QuarantineOrder:
+    return QuarantineOrder(
+        bookie=bookie.bookie,
+        session=bookie.session,
+        czxid=bookie.czxid,
+        registered_ms=bookie.since_ms if bookie.registered_ms is None else bookie.registered_ms,
+        verdict=QuarantineVerdict.QUARANTINE if forbidden is None else QuarantineVerdict.WITHHOLD,
+        reason=forbidden or QuarantineReason.UNASSIGNED,
+        mode=facts.settings.mode,
+        since_ms=facts.now_ms,
+        published_ms=facts.now_ms,
+        starved=starved,
+    )
+
+
+def _renew(before: QuarantineOrder | None, order: QuarantineOrder, facts: IsolationFacts) -> QuarantineOrder:
+    """Return the order on a bookie after this step, published now if it changed or would expire.
+
+    An order covers one registration, so a bookie that joins again gets a new order.
+    """
+    is_inside, schedule = order.bookie in facts.quarantined, order_schedule(facts.settings)
+    repeat_at_ms = schedule.due_ms(facts.now_ms)
+    if before is None or before.in_force != order.in_force or (before.carried_out and not is_inside):
+        return replace(order, repeat_at_ms=repeat_at_ms)
+    if is_inside:
+        return replace(before, carried_out=True)
+    is_due = facts.now_ms >= schedule.due_ms(before.published_ms, before.repeat_at_ms)
+    if before.is_pending(facts.quarantined) and is_due:
+        return replace(before, published_ms=facts.now_ms, repeat_at_ms=repeat_at_ms)
+    return before
+
+
+def _gather(before: QuarantineOrder | None, many: Sequence[QuarantineOrder]) -> QuarantineOrder:
+    """Return the order on many bookies, published if another guard withholds it or the number of bookies doubled."""
+    first, names = many[0], tuple(sorted(each.bookie for each in many)[:MOST_SINGLY])
+    order = replace(first, bookie="", session=None, czxid=None, bookies=names, count=len(many))
+    if before is None or before.in_force != order.in_force or order.count >= 2 * before.count:
+        return order
+    return replace(before, count=min(before.count, order.count))
+
+
+def _lift(order: QuarantineOrder, reason: QuarantineReason, facts: IsolationFacts) -> QuarantineOrder:
+    return replace(
+        order,
+        verdict=QuarantineVerdict.LIFT,
+        reason=reason,
+        mode=facts.settings.mode,
+        since_ms=facts.now_ms,
+        published_ms=facts.now_ms,
+    )
+
+
+def order_schedule(settings: IsolationSettings) -> RepeatSchedule:
+    """Return when an order that is not carried out is repeated: well before it expires."""
+    return RepeatSchedule(settings.validity / 2, valid_for=2)
+
+
+def make_quarantine(order: QuarantineOrder, facts: IsolationFacts, issuer: Issuer, sequence: int) -> BookieQuarantine:
+    """Make the decision of an order."""
+    subject = f"{facts.cluster}/{order.bookie or MANY}"
+    return BookieQuarantine(
+        **issuer.header(subject, sequence, facts.now, about=("quarantine", subject)),
+        verdict=order.verdict,
+        reason=order.reason,
+        explanation=explain_quarantine(order, facts.settings),
+        evidence=facts.evidence,
+        numbers={
+            "quarantined": sorted(facts.quarantined)[:MOST_SINGLY],
+            "quarantined_count": len(facts.quarantined),
+            "max_quarantined": facts.settings.max_quarantined,
+        },
+        bookie=order.bookie or order.bookies[0],
+        count=order.count,
+        bookies=order.bookies,
+        group=QUARANTINE_GROUP,
+        rack=QUARANTINE_RACK,
+        session=order.session,
+        czxid=order.czxid,
+        registered_at=from_millis(order.registered_ms),
+        valid_until=order_schedule(facts.settings).ends_at(facts.now),
+    )
