@@ -296,8 +296,8 @@ def _alert(
 ) -> Alert:
     """Build the record of an alert."""
     status = AlertStatus.RESOLVED if ended else AlertStatus.FIRING
-    # The summary of a resolved alert cannot use the last one, which describes the condition when it held.
-    summary = f"{entry.alert} of {entry.subject} is over" if ended else entry.summary
+    # The last summary describes the condition when it held. "Is over" would be wrong if an actuator only fell silent.
+    summary = f"{entry.alert} of {entry.subject} is no longer reported" if ended else entry.summary
     issuer, about = sender.issuer, (entry.alert, entry.subject)
     return Alert(
         **issuer.header(entry.subject, sequence, now, about=about),
@@ -322,8 +322,8 @@ def retire(alert: Alert, now: datetime) -> Alert:
 
     No policy is left to resolve it. The same alert gives the same id, whichever process resolves it, and however often.
     """
-    over = f"{alert.alert} of {alert.subject} is over: cluster {alert.cluster} is not in the settings any more"
-    summary = printable_line(over)
+    why = f"cluster {alert.cluster} is not in the settings any more"
+    summary = printable_line(f"{alert.alert} of {alert.subject} is no longer reported: {why}")
     status = {"status": AlertStatus.RESOLVED, "verdict": AlertStatus.RESOLVED.value}
     end = {"ended_at": now, "decided_at": now, "valid_until": None}
     texts = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}

@@ -21,7 +21,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.rest import AdminError
 from connectors.pulsar.settings import PulsarAdmin
-from connectors.switching.registry_content import AtEpoch, ClusterDocument, DirectiveDocument
+from connectors.switching.registry import AtEpoch, ClusterDocument, DirectiveDocument
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
 from connectors.zookeeper.server_admin import AdminServer

@@ -165,7 +165,7 @@ class LedgerCopier:
         if source.instance_id == target.instance_id:
             raise UserError(f"source and target are the same BookKeeper cluster ({source.instance_id}): name another.")
         self._jvm = jvm
-        self._journal = journal
+        self.journal = journal
         self._groups = CopyGroups(journal, self._tasks, replication.model_dump() if replication else {})
         self._timeout_seconds = timeout.total_seconds()
         self._bytes_per_second = 0
@@ -199,12 +199,12 @@ class LedgerCopier:
         """Delete our copy from the target and from the journal. Raises ValueError as `copy` does."""
         _check(ledger_id)
         try:
-            record = self._journal.find(ledger_id)
+            record = self.journal.find(ledger_id)
             if record is None:
                 return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no copy of it was ever journalled")
             result = self._delete(ledger_id, {"kind": "delete_own", **identify(record)})
             if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
-                self._journal.forget(record)
+                self.journal.forget(record)
         except ZnodeConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
         except ZnodeError as error:
@@ -215,7 +215,7 @@ class LedgerCopier:
         """Delete a ledger from the source if it was copied completely and is unchanged. Raises as `copy` does."""
         _check(ledger_id)
         try:
-            record = self._journal.find(ledger_id)
+            record = self.journal.find(ledger_id)
         except ZnodeConflictError as error:
             return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
         except ZnodeError as error:
@@ -249,7 +249,7 @@ class LedgerCopier:
         if new_id:
             return self._copy_under_new_id(ledger_id)
         if (
-            self._journal.came_from_target(ledger_id)
+            self.journal.came_from_target(ledger_id)
             and self._find_state(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
         ):
             detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
@@ -260,7 +260,7 @@ class LedgerCopier:
         except NewIdIntendedError as error:
             if self._exists(error.record):
                 raise
-            self._journal.forget(error.record)
+            self.journal.forget(error.record)
         return self._groups.copy(CopyTask(ledger_id))
 
     def _copy_under_new_id(self, ledger_id: int) -> CopyResult:
@@ -268,21 +268,21 @@ class LedgerCopier:
 
         An earlier intent for the ledger's own id counts only while our copy under that id exists.
         """
-        record = self._journal.find(ledger_id)
+        record = self.journal.find(ledger_id)
         if record is not None and record.target_id is None and not self._exists(record):
-            self._journal.forget(record)
+            self.journal.forget(record)
             record = None
         if record is None:
             answer = self._run(ledger_id, {"kind": "new_id"})
             if answer.new_id is None:
                 raise _NotPreparedError(answer)
-            record = self._journal.intend(ledger_id, answer.new_id)
+            record = self.journal.intend(ledger_id, answer.new_id)
         result = self._groups.copy(CopyTask(ledger_id, record))
         is_lost = result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None
         if not is_lost or record.copied is not None:  # a copied ledger that became foreign needs a person
             return result
         # Another client created a ledger under the new id first, so the next copy draws another id.
-        self._journal.forget(record)
+        self.journal.forget(record)
         detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
         return CopyResult(result.ledger_id, CopyOutcome.FAILED, source=result.source, detail=detail)
 

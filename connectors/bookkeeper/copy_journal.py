@@ -81,13 +81,12 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 class CopyJournal:
     """The copies from one cluster to another: one znode for each, in the folders of BookKeeper's long layout.
 
-    Safe to use from many threads. `source` and `target` are instance ids; the parent `path` is created if necessary.
+    Safe to use from many threads. `source` and `target` are instance ids.
     """
 
-    def __init__(self, session: ZooKeeperSession, path: str, *, source: str, target: str) -> None:
+    def __init__(self, session: ZooKeeperSession, *, source: str, target: str) -> None:
         self._session = session
         self._nodes = JsonZnodes(session, "the journal of copies")
-        self._path = path.rstrip("/")
         self._source = source
         self._target = target
         self._both_ways, self._only_way_until = False, 0.0
@@ -190,17 +189,17 @@ class CopyJournal:
 
     def is_empty(self) -> bool:
         """Whether the journal has no record for this target. Raises as `find` does."""
-        return not self._nodes.children(f"{self._path}/{self._target}")
+        return not self._nodes.children(f"{COPIES}/{self._target}")
 
     def _way_back(self) -> "CopyJournal":
-        return CopyJournal(self._session, self._path, source=self._target, target=self._source)
+        return CopyJournal(self._session, source=self._target, target=self._source)
 
     def _intent(self, target_id: int | None = None) -> _Note:
         token = secrets.token_hex(_TOKEN_BYTES)
         return _Note(source=self._source, target=self._target, token=token, target_id=target_id)
 
     def _node(self, ledger_id: int) -> str:
-        return f"{self._path}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
+        return f"{COPIES}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
 
     def _record(self, ledger_id: int, note: _Note, version: int = 0) -> CopyRecord:
         if (note.source, note.target) != (self._source, self._target):

@@ -18,12 +18,11 @@ from kazoo.handlers.threading import KazooTimeoutError
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
 from connectors.switching.registry import Registry
-from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import LedgerKind, Reference, with_ledger
-from policies.switching.readings import SwitchBroker
+from policies.switching.readings import SwitchBroker, SwitchRegistry
 from policies.units import UserError
 
 _REACTION_SECONDS = 0.1
@@ -75,7 +74,6 @@ class BrokerAgent:
         session: of the brokers' ZooKeeper; not closed here.
         report: called in the agent's thread with each `headgate.switch-broker.v1`, such as the result of
             `connectors.kafka.publisher.observations_to`.
-        root: the registry's znode.
         interval_seconds: between two reports. The registry is read as often, in case a watch was lost.
         clock: seconds since 1970: reports of a broker that starts again are numbered on from there.
     """
@@ -88,15 +86,14 @@ class BrokerAgent:
         clients: BookKeeperClients,
         report: Callable[[Reading], None],
         *,
-        root: str = REGISTRY_ROOT,
         interval_seconds: float = 3.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
-        self._registry = Registry(session, root)
+        self._registry = Registry(session, cluster)
         self._nodes = JsonZnodes(session)
-        self._watched = (f"{root}/directive", f"{root}/committed")
+        self._watched = (f"{REGISTRY_ROOT}/directive", f"{REGISTRY_ROOT}/committed")
         self._clients = clients
         self._report = report
         self._interval_seconds = interval_seconds
@@ -143,7 +140,7 @@ class BrokerAgent:
     def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
         self._changed.set()
 
-    def _follow(self, view: RegistryView) -> bool:
+    def _follow(self, view: SwitchRegistry) -> bool:
         """Open the registry's target. Returns False if the registry is older than the followed directive."""
         epoch, target = 0 if view.directive is None else view.directive.epoch, view.active()
         before = self._followed
@@ -166,7 +163,7 @@ class BrokerAgent:
         self._writing_to, self._followed = target, _Followed(epoch, target, failed=False)
         return True
 
-    def _close_unneeded(self, view: RegistryView) -> None:
+    def _close_unneeded(self, view: SwitchRegistry) -> None:
         """Close clients with a permit. One from before the last directive is void, because roles have changed."""
         directed = max(0 if view.directive is None else view.directive.epoch, view.committed_epoch)
         permits = self._registry.read_permits()

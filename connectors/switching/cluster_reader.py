@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from msgspec import structs
+from pydantic import ValidationError
 
 from connectors.bookkeeper.cluster import (
     FoundLedgers,
@@ -17,9 +18,9 @@ from connectors.bookkeeper.cluster import (
     read_cluster,
     read_ledgers,
 )
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
+from connectors.bookkeeper.copy_journal import CopiedLedger
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.switching.clusters import ClusterMetadata, ClusterSessions, make_inventory, time_limit
+from connectors.switching.clusters import ClusterMetadata, ClusterSessions, time_limit
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import (
     NotConnectedError,
@@ -30,7 +31,16 @@ from connectors.zookeeper.session import (
     outcome_of,
 )
 from policies.observations import Outcome, Reading
-from policies.switching.ledgers import ClusterSnapshot, Layout, Ledger, TargetPolicy, find_owner, with_ledger
+from policies.switching.ledgers import (
+    ClusterSnapshot,
+    Layout,
+    Ledger,
+    Reference,
+    StayingLedgers,
+    TargetPolicy,
+    find_owner,
+    with_ledger,
+)
 from policies.switching.precheck import (
     PrecheckRules,
     PrecheckSnapshot,
@@ -42,10 +52,14 @@ from policies.switching.precheck import (
 )
 from policies.switching.readings import (
     GeneratorReading,
+    LedgerReading,
     LowerCounter,
+    ReferenceReading,
+    StayingReading,
     SwitchBrokers,
     SwitchCluster,
     SwitchInventory,
+    SwitchInventoryPart,
     SwitchPrecheck,
 )
 from policies.units import UserError
@@ -55,6 +69,10 @@ from policies.units import UserError
 # It writes nothing and takes no id. Values that cannot be read stay unknown in the snapshot, which is not ready then.
 
 Value = TypeVar("Value")
+
+_READ_SECONDS = 10.0
+_INVENTORY_SECONDS = 600.0
+_UNREAD = (UnreadError, NotConnectedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,52 +85,53 @@ class SnapshotResult:
 
 
 def take_snapshot(
-    brokers: ZooKeeperSession,
-    source: ClusterMetadata,
-    target: ClusterMetadata,
+    sessions: ClusterSessions,
+    source: str,
+    target: str,
     bootstrap: str,
     rules: PrecheckRules,
-    leave_out: Collection[str] = (),
-    clusters: Collection[str] = (),
+    registered: Collection[str] = (),
 ) -> SnapshotResult:
     """Read the whole input of a precheck, within the validity of a reading.
 
     Args:
-        brokers: of the ZooKeeper with schema locators and cursors.
         source: the cluster that the brokers write to now.
         target: the cluster that they will write to.
         bootstrap: name of the cluster of the ledgers without attribution.
-        clusters: names of all BookKeeper clusters that references may be attributed to.
+        registered: names of clusters that references may be attributed to, beside those of the settings.
 
     Raises:
-        UserError: a file of a connection cannot be used, or a chroot or root does not exist.
+        UserError: a file of a connection cannot be used, or a cluster, chroot or root does not exist.
     """
-    reader = _SnapshotReader(time.monotonic() + rules.validity_ms / 1000, leave_out)
-    taken = reader.read(brokers, source, target, bootstrap, rules)
-    return replace(taken, snapshot=replace(taken.snapshot, clusters=frozenset(clusters)))
+    reader = _SnapshotReader(sessions, time_limit(rules.validity_ms / 1000))
+    seen = reader.read(sessions.find_metadata(source), sessions.find_metadata(target), bootstrap, rules)
+    seen = replace(seen, clusters=frozenset({*sessions.settings.clusters, *registered}))
+    return SnapshotResult(seen, tuple(dict.fromkeys(reader.problems)))
 
 
 class _SnapshotReader:
     """Reads the parts one after the other, and collects the problems."""
 
-    def __init__(self, until: float, leave_out: Collection[str]) -> None:
-        self._until = until
-        self._leave_out = leave_out
-        self._problems: list[str] = []
+    def __init__(self, sessions: ClusterSessions, left_seconds: Callable[[], float]) -> None:
+        self._sessions = sessions
+        self._left_seconds = left_seconds
+        self.problems: list[str] = []
 
     def read(
-        self,
-        brokers: ZooKeeperSession,
-        source: ClusterMetadata,
-        target: ClusterMetadata,
-        bootstrap: str,
-        rules: PrecheckRules,
-    ) -> SnapshotResult:
-        references_ms = _now_ms()
-        inventory = self._try_read(brokers, lambda reader: read_references(reader, self._leave_out))
-        source_seen, target_seen = self._read_cluster(source), self._read_cluster(target)
+        self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: PrecheckRules
+    ) -> PrecheckSnapshot:
+        references_ms, leave_out = _now_ms(), self._sessions.settings.leave_out
+        inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, leave_out))
         known = inventory or Inventory()
-        self._problems += known.problems
+        self.problems += known.problems
+        pair = [(cluster, self._read_cluster(cluster)) for cluster in (source, target)]
+        (_, source_seen), (_, target_seen) = pair
+
+        def find_holders(ledger_ids: Collection[int]) -> dict[str, Collection[int]]:
+            """Return which cluster has which ledgers. A cluster that cannot be read counts as having all."""
+            found = {each.name: self._read_ledgers(each, seen.layout, ledger_ids) for each, seen in pair}
+            return {name: ledger_ids if ledgers is None else ledgers.ids for name, ledgers in found.items()}
+
         seen = PrecheckSnapshot(
             source=source_seen,
             target=target_seen,
@@ -121,75 +140,52 @@ class _SnapshotReader:
             references_ms=references_ms,
             bootstrap=bootstrap,
             existing=None,
-            staying=known.staying(
-                bootstrap, lambda ids: self._find_holders((source, target), (source_seen, target_seen), ids)
-            ),
+            staying=known.staying(bootstrap, find_holders),
             left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
-        known_ids = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
-        if known_ids is not None:
-            existing, found = known_ids
-            facts = self._read_ledgers(source, source_seen.layout, wanted & existing.ids)
-            seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
-            seen = self._add_journal(brokers, seen, existing, found)
-            seen = self._add_deleted(brokers, seen, wanted - existing.ids)
-        return SnapshotResult(seen, tuple(dict.fromkeys(self._problems)))
-
-    def _find_holders(
-        self, clusters: Iterable[ClusterMetadata], seen: Iterable[ClusterSnapshot], ledger_ids: Collection[int]
-    ) -> dict[str, Collection[int]]:
-        """Return which cluster has which of these ledgers. A cluster that cannot be read counts as having all."""
-        found = {}
-        for cluster, snapshot in zip(clusters, seen, strict=True):
-            ledgers = self._read_ledgers(cluster, snapshot.layout, ledger_ids)
-            found[cluster.name] = ledger_ids if ledgers is None else ledgers.ids
-        return found
+        found = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
+        if found is None:
+            return seen
+        existing, ledgers = found
+        facts = self._read_ledgers(source, source_seen.layout, wanted & existing.ids)
+        seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
+        return self._add_journal(seen, existing, ledgers, wanted - existing.ids)
 
     def _add_journal(
-        self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, existing: TargetLedgers, found: FoundLedgers
+        self, seen: PrecheckSnapshot, existing: TargetLedgers, found: FoundLedgers, missing: Iterable[int]
     ) -> PrecheckSnapshot:
-        """Add which found ledgers are Headgate's own copies; none if the journal cannot be read."""
-        if not found.provenances or seen.source.instance_id is None or seen.target.instance_id is None:
-            return seen
-        journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
-        try:
-            ledgers, proved = confirm_provenance(found, journal)
-        except ZnodeError as error:
-            self._problems.append(f"{brokers.name}: {error}")
-            return seen
-        facts = {ledger_id: _add_digest(ledger, proved.get(ledger_id)) for ledger_id, ledger in ledgers.items()}
-        sources = {i: _add_digest(ledger, proved.get(i), ledger.created_ms) for i, ledger in seen.source_facts.items()}
-        return replace(seen, existing=replace(existing, facts=facts), source_facts=sources)
+        """Add which found ledgers are Headgate's own copies, and which missing ones the target once had.
 
-    def _add_deleted(
-        self, brokers: ZooKeeperSession, seen: PrecheckSnapshot, missing: Iterable[int]
-    ) -> PrecheckSnapshot:
-        """Add which missing ledgers the target once had, because the policy may have lost its checkpoint."""
-        if seen.source.instance_id is None or seen.target.instance_id is None:
+        The policy may have lost its checkpoint, so only the journal shows either.
+        """
+        journal = self._sessions.open_journal(seen.source, seen.target)
+        if journal is None:
             return seen
-        journal = CopyJournal(brokers, COPIES, source=seen.source.instance_id, target=seen.target.instance_id)
         try:
+            if found.provenances:
+                ledgers, proved = confirm_provenance(found, journal)
+                facts = {each: _add_digest(ledger, proved.get(each)) for each, ledger in ledgers.items()}
+                sources = {i: _add_digest(old, proved.get(i), old.created_ms) for i, old in seen.source_facts.items()}
+                seen = replace(seen, existing=replace(existing, facts=facts), source_facts=sources)
             return replace(seen, deleted=deleted_from_target(journal, missing))
         except ZnodeError as error:
-            self._problems.append(f"{brokers.name}: {error}")
+            self.problems.append(f"{self._sessions.brokers.name}: {error}")
             return seen
 
     def _read_cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
+        name, session, ledgers_root = cluster
         read_ms = _now_ms()
-        found = self._try_read(
-            cluster.session, lambda reader: read_cluster(reader, cluster.name, cluster.ledgers_root, read_ms)
-        )
+        found = self._try_read(session, lambda reader: read_cluster(reader, name, ledgers_root, read_ms))
         return found or ClusterSnapshot(
-            name=cluster.name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
+            name=name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
         )
 
     def _find_existing(
-        self, target: ClusterMetadata, layout: Layout | None, wanted: Iterable[int], policy: TargetPolicy
+        self, target: ClusterMetadata, layout: Layout | None, wanted: frozenset[int], policy: TargetPolicy
     ) -> tuple[TargetLedgers, FoundLedgers] | None:
         """Find the target's ledgers. If they are listed, only the wanted ones are read."""
-        read_ms, wanted = _now_ms(), frozenset(wanted)
-        listed = ListedLedgers(frozenset(), is_complete=False)
+        read_ms, listed = _now_ms(), ListedLedgers(frozenset(), is_complete=False)
         if layout is None:
             return None
         if policy is TargetPolicy.DEDICATED:
@@ -219,15 +215,15 @@ class _SnapshotReader:
         found = self._try_read(
             cluster.session, lambda reader: read_ledgers(reader, cluster.ledgers_root, layout, ledger_ids)
         )
-        self._problems += found.problems if found is not None else ()
+        self.problems += found.problems if found is not None else ()
         return found
 
     def _try_read(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
         """Return the result; None after a failure, which is added to the problems."""
         try:
-            return read(session.reader(lambda: self._until - time.monotonic()))
-        except (UnreadError, NotConnectedError) as error:
-            self._problems.append(f"{session.name}: {describe_zookeeper_error(error)}")
+            return read(session.reader(self._left_seconds))
+        except _UNREAD as error:
+            self.problems.append(f"{session.name}: {describe_zookeeper_error(error)}")
             return None
 
 
@@ -241,12 +237,6 @@ def _add_digest(ledger: Ledger, proved: CopiedLedger | None, created_ms: int | N
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-_READ_SECONDS = 10.0
-_INVENTORY_SECONDS = 600.0
-
-_UNREAD = (UnreadError, NotConnectedError)
 
 
 class ClusterReader:
@@ -274,7 +264,7 @@ class ClusterReader:
 
     def clusters(self) -> Iterator[SwitchCluster]:
         """Read all BookKeeper clusters of the settings."""
-        for name in self._sessions.names:
+        for name in self._sessions.settings.clusters:
             began = time.monotonic()
             try:
                 seen = self._sessions.read_cluster(name)
@@ -287,18 +277,10 @@ class ClusterReader:
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck of a switch."""
         try:
-            taken = take_snapshot(
-                self._sessions.brokers,
-                self._sessions.find_metadata(source),
-                self._sessions.find_metadata(target),
-                bootstrap,
-                self._rules,
-                self._sessions.leave_out,
-                self._sessions.names,
-            )
+            taken = take_snapshot(self._sessions, source, target, bootstrap, self._rules)
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_describe_failure(error))
-        return to_reading(precheck(taken.snapshot, self._rules, time.time_ns() // 1_000_000), self._cluster)
+        return to_reading(precheck(taken.snapshot, self._rules, _now_ms()), self._cluster)
 
     def inventory(
         self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 1_200_000, moved_too: bool = False
@@ -310,7 +292,7 @@ class ClusterReader:
 
         If the inventory cannot be read completely, yields only a manifest with the reason.
         """
-        name, began = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}", time.monotonic()
+        name, began = f"{_now_ms()}-{secrets.token_hex(4)}", time.monotonic()
         try:
             found = self._read_references()
             references, staying = found.references, found.staying(bootstrap, self._find_holders)
@@ -327,49 +309,42 @@ class ClusterReader:
     def _read_references(self) -> Inventory:
         reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
         reader.read(reader.client.sync_async, "/")
-        found = read_references(reader, self._sessions.leave_out)
+        found = read_references(reader, self._sessions.settings.leave_out)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         return found
 
     def _find_holders(self, ledger_ids: Collection[int]) -> dict[str, set[int]]:
-        return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in self._sessions.names}
+        clusters = self._sessions.settings.clusters
+        return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in clusters}
 
     def _find_existing(self, wanted: Collection[int], source: str, target: str) -> dict[int, Ledger]:
         found = self._sessions.find_ledgers(target, wanted)
         if found.problems:
             raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
-        ids = [self._read_instance_id(name) for name in (source, target)]
-        journal = CopyJournal(self._sessions.brokers, COPIES, source=ids[0], target=ids[1])
+        pair = [self._sessions.read_cluster(name) for name in (source, target)]
+        journal = self._sessions.open_journal(*pair)
+        if journal is None:
+            unknown = next(each.name for each in pair if each.instance_id is None)
+            raise ValueError(f"the INSTANCEID of {unknown} cannot be read")
         return confirm_provenance(found, journal)[0]
-
-    def _read_instance_id(self, name: str) -> str:
-        instance_id = self._sessions.read_cluster(name).instance_id
-        if instance_id is None:
-            raise ValueError(f"the INSTANCEID of {name} cannot be read")
-        return instance_id
 
 
 def _make_reading(cluster: str, seen: ClusterSnapshot, lower: Mapping[int | None, int], took_ms: int) -> SwitchCluster:
+    known = {name: getattr(seen, name) for name in ("name", "instance_id", "root", "layout")}
+    generator = seen.generator
     return SwitchCluster(
         cluster=cluster,
         outcome=Outcome.OK,
-        name=seen.name,
-        instance_id=seen.instance_id,
-        root=seen.root,
-        layout=seen.layout,
-        generator=None
-        if seen.generator is None
-        else GeneratorReading(
-            hob=seen.generator.hob, cversion=seen.generator.cversion, num_children=seen.generator.num_children
-        ),
+        **known,
+        generator=None if generator is None else GeneratorReading(**structs.asdict(generator)),
         lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
         took_ms=took_ms,
     )
 
 
 def _describe_failure(error: Exception) -> dict[str, object]:
-    if isinstance(error, UnreadError | NotConnectedError):
+    if isinstance(error, _UNREAD):
         return {"outcome": outcome_of(error), "detail": describe_zookeeper_error(error)}
     return {"outcome": Outcome.ERROR, "detail": str(error)}
 
@@ -377,3 +352,107 @@ def _describe_failure(error: Exception) -> dict[str, object]:
 def _elapsed_ms(began: float) -> int:
     """Return the elapsed time, rounded up: a reading may count as older than it is, but never as newer."""
     return int(1000 * (time.monotonic() - began)) + 1
+
+
+# The records of an inventory: its parts, each well below the record size limit, and the manifest that completes it.
+#
+# The size of a part as JSON limits it, because topic names, subscription names and metadata can have any length.
+
+MAX_PART_REFERENCES = 1_000
+"""Limit of the references in a part."""
+MAX_PART_BYTES = 256 * 1024
+"""A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
+
+_Part = tuple[list[ReferenceReading], list[LedgerReading]]
+
+
+def make_inventory(
+    cluster: str,
+    inventory: str,
+    references: Iterable[Reference],
+    existing: Mapping[int, Ledger],
+    target: str,
+    took_ms: int,
+    *,
+    staying: Iterable[StayingLedgers] = (),
+    left_out: Iterable[str] = (),
+    valid_ms: int = 1_200_000,
+    moved_too: bool = False,
+) -> Iterator[Reading]:
+    """Yield the parts of an inventory, and its manifest last. The iterables are read while the parts are consumed.
+
+    Args:
+        inventory: a unique name.
+        existing: the ledgers found in the target, by id; each is in one part, with its first reference.
+        target: the cluster in which each referenced ledger was looked up; empty: none.
+        staying: counts of other znodes that name ledgers.
+        left_out: znodes that were not read, by the settings.
+        valid_ms: how long it permits what deletes or forgets.
+        moved_too: ledgers of references in the target were looked up, too.
+
+    Raises:
+        UserError: a reference does not fit a record, such as one to a negative id.
+    """
+    number = count = 0
+    for names, ledgers in _split_parts(references, existing):
+        yield SwitchInventoryPart(
+            cluster=cluster,
+            outcome=Outcome.OK,
+            inventory=inventory,
+            part=number,
+            references=tuple(names),
+            existing=tuple(ledgers),
+        )
+        number += 1
+        count += len(names)
+    yield SwitchInventory(
+        cluster=cluster,
+        outcome=Outcome.OK,
+        inventory=inventory,
+        parts=number,
+        references=count,
+        target=target,
+        took_ms=took_ms,
+        staying=tuple(StayingReading(**structs.asdict(each)) for each in staying),
+        left_out=tuple(left_out),
+        valid_ms=valid_ms,
+        moved_too=moved_too,
+    )
+
+
+def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_Part]:
+    """Yield at least one part. A ledger that no reference names stands in one of the last parts."""
+    left, size_bytes = dict(existing), 0
+    part: _Part = ([], [])
+
+    def pairs() -> Iterator[tuple[Reference | None, Ledger | None]]:
+        for reference in references:
+            yield reference, left.pop(reference.ledger_id, None)
+        for ledger in left.values():
+            yield None, ledger
+
+    for reference, ledger in pairs():
+        names = [] if reference is None else [_make_reference_reading(reference)]
+        ledgers = [] if ledger is None else [make_ledger_reading(ledger)]
+        part[0].extend(names)
+        part[1].extend(ledgers)
+        size_bytes += sum(len(each.model_dump_json().encode()) for each in (*names, *ledgers))
+        if size_bytes >= MAX_PART_BYTES or len(part[0]) >= MAX_PART_REFERENCES:
+            yield part
+            part, size_bytes = ([], []), 0
+    yield part
+
+
+def make_ledger_reading(ledger: Ledger) -> LedgerReading:
+    """Return a ledger for a record, as `LedgerReading.to_ledger` reads it."""
+    return LedgerReading(**(structs.asdict(ledger) | {"custom_metadata": dict(ledger.custom_metadata)}))
+
+
+def _make_reference_reading(reference: Reference) -> ReferenceReading:
+    try:
+        return ReferenceReading(**structs.asdict(reference))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise UserError(
+            f"{reference.path}: cannot be part of an inventory ({first['loc'][0]}: {first['msg']}); mend this znode"
+        ) from None

@@ -1,55 +1,138 @@
 """The switching policy's I/O: the executor carries out orders between the clusters of `bookkeeper`."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 
+from connectors.actuation.actuator import Follower, LoopTopics, read_data
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
+from connectors.kafka.publisher import observations_to
+from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext, ProbeContext
+from connectors.switching.broker_agent import ReferenceZnodes
+from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.executor import SwitchExecutor, WatchedSwitch
+from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
+from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
+from connectors.switching.publisher import SOURCE, GatheredAnswers, ObservationPublisher
+from connectors.switching.reconciler import Dependencies, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
+from connectors.switching.registry import Registry
 from connectors.zookeeper.probes import read_probe, write_probes
 from connectors.zookeeper.session import ZooKeeperSession
+from policies.decisions import Fence
 from policies.registry import observed_topic
-from policies.switching.decisions import SwitchDecision
+from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import SwitchLedger
-from policies.switching.settings import SwitchingSettings
+from policies.units import from_millis, millis_of
+from policies.wire import EventReader
+
+
+class SwitchExecutor(Follower):
+    """Follows the switching decisions, and passes those of each cluster to its reconciler.
+
+    Args:
+        opened: what is closed at the end.
+    """
+
+    def __init__(self, topics: LoopTopics, reconcilers: Mapping[str, SwitchReconciler], opened: ExitStack) -> None:
+        super().__init__("switch executor", "headgate-switch", topics, reconcilers)
+        self._reconcilers = reconcilers
+        self._opened = opened
+        self._reader = EventReader((SwitchDecision, SwitchRecord))
+        self._fence: Fence[tuple[str, str]] = Fence()
+        """By kind of decision and subject."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Carry switches out until `stop` is set.
+
+        Raises:
+            UserError: files of the connection or of the BookKeeper client cannot be used.
+        """
+        with self._opened:
+            super().run(stop)
+
+    def _recall(self, record: Record) -> None:
+        # Old orders have an older lease and are dropped; the state of a switch is needed.
+        self._receive(record)
+
+    def _receive(self, record: Record) -> None:
+        received = read_data(self._reader, record)
+        if isinstance(received, SwitchDecision | SwitchRecord) and received.cluster in self._reconcilers:
+            key = (received.event_type, received.subject)
+            if self._fence.passes(key, received, from_millis(record.appended_ms)):
+                self._reconcilers[received.cluster].receive(received)
 
 
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     """Yield the actuator of the clusters that the settings let it act on."""
-    watched = list(_list_watched(context))
+    blocks = {name: cluster.setting(SwitchExecution) for name, cluster in context.clusters.items()}
+    watched = {name: block for name, block in blocks.items() if block is not None}
     if not watched:
         return
-    heap_mebibytes = max(each.settings.heap_mebibytes for each in watched)
-    executor = SwitchExecutor(
-        context.loop_topics(SwitchDecision),
-        context.topic(observed_topic(SwitchLedger)),
-        watched,
-        context.publish,
-        context.publish_answer,
-        lambda: _make_jvm(context, heap_mebibytes),
-        context.registry,
-    )
+    opened, metrics = ExitStack(), SwitchExecutorMetrics(context.registry)
+    jvm = _share_jvm(context, opened, max(block.heap_mebibytes for block in watched.values()))
+    reconcilers = {
+        name: _make_reconciler(context, name, block, opened, jvm, metrics) for name, block in watched.items()
+    }
+    executor = SwitchExecutor(context.loop_topics(SwitchDecision), reconcilers, opened)
     yield Component("switch executor", executor.run, None, executor.caught_up)
 
 
-def _list_watched(context: ActuatorContext) -> Iterator[WatchedSwitch]:
-    switching: SwitchingSettings = context.settings
-    for name, cluster in context.clusters.items():
-        execution, bookkeeper = cluster.setting(SwitchExecution), cluster.setting(BookKeeperClusters)
-        if execution is not None and bookkeeper is not None and cluster.zookeeper is not None:
-            own = switching.for_cluster(name)
-            sessions = ClusterSessions(name, cluster.zookeeper, bookkeeper)
-            yield WatchedSwitch(name, execution, sessions, own.rules, own.copy_concurrency, own.retries)
+def _share_jvm(context: ActuatorContext, opened: ExitStack, heap_mebibytes: int) -> Callable[[], BookKeeperJvm]:
+    """Return a function that returns the JVM of all clusters, which the first copy makes: its jars may be fetched."""
+    lock, made = threading.Lock(), list[BookKeeperJvm]()
+
+    def share() -> BookKeeperJvm:
+        with lock:
+            if not made:
+                jars, run_dir = (*context.jars("bookkeeper"), *support_jars()), context.data_dir() / "bookkeeper-client"
+                made.append(BookKeeperJvm(context.java(), jars, run_dir, heap_mebibytes=heap_mebibytes))
+                opened.callback(made[0].close)
+            return made[0]
+
+    return share
 
 
-def _make_jvm(context: ActuatorContext, heap_mebibytes: int) -> BookKeeperJvm:
-    jars = (*context.jars("bookkeeper"), *support_jars())
-    return BookKeeperJvm(context.java(), jars, context.data_dir() / "bookkeeper-client", heap_mebibytes=heap_mebibytes)
+def _make_reconciler(
+    context: ActuatorContext,
+    cluster: str,
+    settings: SwitchExecution,
+    opened: ExitStack,
+    jvm: Callable[[], BookKeeperJvm],
+    metrics: SwitchExecutorMetrics,
+) -> SwitchReconciler:
+    sources, own = context.clusters[cluster], context.settings.for_cluster(cluster)
+    bookkeeper = sources.setting(BookKeeperClusters)
+    assert bookkeeper is not None  # noqa: S101 - the block `switching` needs both
+    assert sources.zookeeper is not None  # noqa: S101
+    sessions = opened.enter_context(ClusterSessions(cluster, sources.zookeeper, bookkeeper))
+    observed, registry = context.topic(observed_topic(SwitchLedger)), Registry(sessions.brokers, cluster)
+    publish = observations_to(context.publish, observed, SOURCE)
+    reader = ClusterReader(cluster, sessions, settings.brokers_path, own.rules)
+    valid_ms = 2 * millis_of(settings.inventory_interval)
+    copiers = LedgerCopiers(sessions, settings, jvm, own.copy_concurrency)
+    dependencies = Dependencies(
+        lease=ZooKeeperLease(sessions.brokers),
+        observations=ObservationPublisher(cluster, registry, reader, publish, bookkeeper.bootstrap, valid_ms),
+        registry=registry,
+        ledger_orders=LedgerOrders(sessions, copiers, ReferenceZnodes(sessions.brokers), sessions.find_owner),
+        publish=publish,
+        answers=GatheredAnswers(partial(context.publish_answer, observed)),
+        metrics=metrics,
+    )
+    return SwitchReconciler(
+        cluster,
+        dependencies,
+        poll_interval=settings.poll_interval,
+        inventory_interval=settings.inventory_interval,
+        concurrency=own.copy_concurrency,
+        retries=own.retries,
+    )
 
 
 def list_probes(context: ProbeContext) -> Iterator[Probe]:

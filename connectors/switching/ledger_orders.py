@@ -8,7 +8,6 @@ reconciler tries again until the order is done.
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 
 import structlog
 from msgspec import structs
@@ -16,18 +15,17 @@ from msgspec import structs
 from connectors.bookkeeper.cluster import NOT_OURS
 from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
 from connectors.bookkeeper.copy_journal import (
-    COPIES,
     POLICY_OUTCOMES,
     CopyJournal,
     CopyOutcome,
-    CopyResult,
     DeleteOutcome,
     DeleteResult,
 )
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
-from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
-from connectors.switching.clusters import ClusterSessions, make_ledger_reading
+from connectors.switching.broker_agent import AttributionOutcome, ReferenceZnodes
+from connectors.switching.cluster_reader import make_ledger_reading
+from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
@@ -38,14 +36,6 @@ from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.units import UserError
 
 # The ledger copiers of one broker cluster: one for each pair of source and target BookKeeper cluster.
-
-
-@dataclass(frozen=True)
-class JournaledCopier:
-    """A copier from one BookKeeper cluster to another, and the journal of its copies."""
-
-    copier: LedgerCopier
-    journal: CopyJournal
 
 
 class LedgerCopiers:
@@ -60,11 +50,11 @@ class LedgerCopiers:
         self._concurrency = concurrency
         self._lock = threading.Lock()
         self._bytes_per_second = 0
-        self._copiers: dict[tuple[str, str], JournaledCopier] = {}
+        self._copiers: dict[tuple[str, str], LedgerCopier] = {}
         self._password = b""
         """The password of these copiers."""
 
-    def get(self, source: str, target: str) -> JournaledCopier:
+    def get(self, source: str, target: str) -> LedgerCopier:
         """Return the copier from one cluster to another. After the password has changed, it is another one.
 
         Raises:
@@ -85,29 +75,28 @@ class LedgerCopiers:
         with self._lock:
             self._bytes_per_second = bytes_per_second
             for each in self._copiers.values():
-                each.copier.limit(bytes_per_second)
+                each.limit(bytes_per_second)
 
     def close(self) -> None:
         """Close all copiers."""
         with self._lock:
             copiers, self._copiers = self._copiers, {}
         for each in copiers.values():
-            each.copier.close()
+            each.close()
 
-    def _make(self, source: str, target: str) -> JournaledCopier:
+    def _make(self, source: str, target: str) -> LedgerCopier:
         one, other = self._describe_cluster(source), self._describe_cluster(target)
-        journal = CopyJournal(self._sessions.brokers, COPIES, source=one.instance_id, target=other.instance_id)
         copier = LedgerCopier(
             self._jvm(),
             one,
             other,
-            journal,
+            CopyJournal(self._sessions.brokers, source=one.instance_id, target=other.instance_id),
             replication=self._settings.replication,
             concurrency=self._concurrency,
             timeout=self._settings.copy_timeout,
         )
         copier.limit(self._bytes_per_second)
-        return JournaledCopier(copier, journal)
+        return copier
 
     def _describe_cluster(self, name: str) -> LedgerCluster:
         metadata, seen = self._sessions.find_metadata(name), self._sessions.read_cluster(name)
@@ -137,6 +126,10 @@ _WRITERS = 64
 _log = structlog.get_logger(__name__)
 
 
+class NotPossibleError(Exception):
+    """An order cannot be carried out now; the message has the reason."""
+
+
 class LedgerOrder:
     """An order about a ledger, with its required fields.
 
@@ -152,25 +145,12 @@ class LedgerOrder:
         self.source: str = decision.source
         self.target: str = decision.target
         self.is_allowed = is_allowed
-
-    @property
-    def ledger_id(self) -> int:
+        self.ledger_id = self.ledger.ledger_id
         """The id of the source's ledger."""
-        return self.ledger.ledger_id
-
-    @property
-    def target_id(self) -> int:
+        self.target_id = self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
         """The id of its copy."""
-        return self.ledger_id if self.ledger.target_id is None else self.ledger.target_id
-
-    @property
-    def is_shared(self) -> bool:
+        self.is_shared = bool(decision.args.get("shared"))
         """Whether another kind of reference names the ledger, so that its copy is never deleted to be made again."""
-        return bool(self.decision.args.get("shared"))
-
-    def allowed_owners(self, moved: str) -> frozenset[str | None]:
-        """Return the attributions of a reference that may be changed; None stands for no attribution."""
-        return frozenset({moved, None} if self.decision.expects.get("legacy") == "or_none" else {moved})
 
     def result(self, result: LedgerOutcome, detail: str = "", **more: object) -> SwitchLedger:
         """Make the result of the order."""
@@ -218,7 +198,7 @@ class LedgerOrders:
     def make_ready(self, source: str, target: str) -> None:
         """Start the copier between two clusters. A failure is only logged here: the first copy reports it."""
         try:
-            self._copiers.get(source, target).copier.make_ready()
+            self._copiers.get(source, target).make_ready()
         except (UnreadError, NotConnectedError, UserError, JvmDiedError, JavaError) as error:
             _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
@@ -233,7 +213,7 @@ class LedgerOrders:
             return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
             return order.result(LedgerOutcome.FAILED, describe_zookeeper_error(error))
-        except (ZnodeError, UserError, ValueError) as error:
+        except (NotPossibleError, ZnodeError, UserError, ValueError) as error:
             return order.result(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
@@ -252,127 +232,111 @@ class LedgerOrders:
     def _copy(self, order: LedgerOrder) -> SwitchLedger:
         new_id = order.ledger.remap
         if new_id and order.ledger.kind is LedgerKind.CURSOR:
-            return order.result(
-                LedgerOutcome.FAILED, "a cursor is never copied under a new id: its owner makes the new ledger"
-            )
-        result = self._journaled_copier(order).copier.copy(order.ledger_id, new_id=new_id)
+            raise NotPossibleError("a cursor is never copied under a new id: its owner makes the new ledger")
+        result = self._copier(order).copy(order.ledger_id, new_id=new_id)
         if result.outcome in _NOT_WHOLE and not order.is_shared:
-            return self._delete_to_copy_again(order, f"our copy is not whole ({result.outcome.value})")
+            self._delete_to_copy_again(order, why := f"our copy is not whole ({result.outcome.value})")
+            raise NotPossibleError(f"{why}: it is deleted and made again")
         if result.outcome is CopyOutcome.SOURCE_OPEN:
-            return order.result(LedgerOutcome.FAILED, f"the ledger is still written to; {result.detail}".strip())
-        if result.outcome is CopyOutcome.FOREIGN_CONFLICT and result.target is None and not new_id:
-            result = self._add_target(order, result)
-        return order.result(POLICY_OUTCOMES[result.outcome], result.detail, **_report_ledgers(result))
+            raise NotPossibleError(f"the ledger is still written to; {result.detail}".strip())
+        target = result.target
+        if result.outcome is CopyOutcome.FOREIGN_CONFLICT and target is None and not new_id:
+            # The id is journalled for another source, so the target's ledger is no copy of this one.
+            found = self._find_ledger(order.target, order.ledger_id)
+            target = None if found is None else structs.replace(found, provenance=NOT_OURS)
+        return order.result(
+            POLICY_OUTCOMES[result.outcome],
+            result.detail,
+            source=make_ledger_reading(result.source) if result.source else None,
+            target=make_ledger_reading(target) if target else None,
+        )
 
-    def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> SwitchLedger:
-        """Delete our copy, so that the next try makes it again."""
+    def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> None:
+        """Delete our copy, so that the next copy is made again. Raises NotPossibleError if it stays."""
         if not order.is_allowed():
-            return order.result(LedgerOutcome.FAILED, f"{why}, and the order is recalled")
+            raise NotPossibleError(f"{why}, and the order is recalled")
         deleted = self._delete_own(order)
-        then = "it is deleted and made again" if deleted.result is LedgerOutcome.COPY_DELETED else deleted.detail
-        return order.result(LedgerOutcome.FAILED, f"{why}: {then}")
-
-    def _add_target(self, order: LedgerOrder, result: CopyResult) -> CopyResult:
-        """Add the target's ledger. Its id is journalled for another source, so it is no copy of this ledger."""
-        found = self._find_ledger(order.target, order.ledger_id)
-        return result if found is None else replace(result, target=structs.replace(found, provenance=NOT_OURS))
+        if deleted.result is not LedgerOutcome.COPY_DELETED:
+            raise NotPossibleError(f"{why}: {deleted.detail}")
 
     def _delete_own(self, order: LedgerOrder) -> SwitchLedger:
         # The policy may not know the new id of a copy; then no reference has that id either.
         if any(order.target in self._read_owners(order, each) for each in {order.ledger_id, order.target_id}):
-            return order.result(
-                LedgerOutcome.FAILED, f"a reference attributes it to {order.target}: the copy is in use"
-            )
-        result = self._journaled_copier(order).copier.delete_own(order.ledger_id)
+            raise NotPossibleError(f"a reference attributes it to {order.target}: the copy is in use")
+        result = self._copier(order).delete_own(order.ledger_id)
         if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
             result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier attempt has deleted it
-        return order.result(_parse_deletion(result, LedgerOutcome.COPY_DELETED), result.detail)
+        return _report_deletion(order, result, LedgerOutcome.COPY_DELETED)
 
     # --- attributing
 
     def _promote(self, order: LedgerOrder) -> SwitchLedger:
         if order.ledger.remap and order.ledger.target_id is None:
-            return order.result(LedgerOutcome.FAILED, "the order does not say which id its copy has")
-        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
-            # The broker keeps the cursors of loaded topics in memory: it would overwrite our change, or fail on it.
-            return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
+            raise NotPossibleError("the order does not say which id its copy has")
+        self._require_unloaded(order)
         # After an earlier promotion its copy is in use, whatever happened to the source.
         if self._has_advanced(order) and self._read_owners(order, order.target_id) != {order.target}:
             return self._copy_cursor_again(order)
-        done = self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
-        return self._report_attribution(order, done, LedgerOutcome.PROMOTED)
+        return self._attribute(order, (order.source, order.ledger_id), (order.target, order.target_id))
 
     def _copy_cursor_again(self, order: LedgerOrder) -> SwitchLedger:
         """Copy a cursor's ledger that is not the one that was copied; the next try promotes it."""
         why = "the cursor moved on since it was copied"
         if order.is_shared:
             return order.result(LedgerOutcome.ADVANCED, f"{why}, and a schema needs the copy")
-        deleted = self._delete_to_copy_again(order, why)
+        self._delete_to_copy_again(order, why)
         if not order.is_allowed():
-            return deleted
+            raise NotPossibleError(f"{why}, and the order is recalled")
         copied = self._copy(order)
         is_ours = copied.target is not None and copied.target.provenance != NOT_OURS
         if is_ours and copied.result in (LedgerOutcome.COPIED, LedgerOutcome.EXISTS):
             return order.result(LedgerOutcome.ADVANCED, f"{why}: it is copied again")
-        return order.result(LedgerOutcome.FAILED, f"{why}, and cannot be copied again: {copied.detail or ''}")
+        raise NotPossibleError(f"{why}, and cannot be copied again: {copied.detail or ''}")
 
     def _has_advanced(self, order: LedgerOrder) -> bool:
         """Whether a cursor's ledger is not the one that was copied; other ledgers are closed and never change."""
         if order.ledger.kind is not LedgerKind.CURSOR:
             return False
-        record = self._journaled_copier(order).journal.find(order.ledger_id)
-        copied = record.copied if record else None
-        found = self._find_ledger(order.source, order.ledger_id)
-        if copied is None:
-            return True
-        if found is None:
-            return False
-        return (copied.length_bytes, copied.last_entry_id, copied.created_ms) != (
-            found.length_bytes,
-            found.last_entry_id,
-            found.created_ms,
+        record = self._copier(order).journal.find(order.ledger_id)
+        copied, found = record.copied if record else None, self._find_ledger(order.source, order.ledger_id)
+        if copied is None or found is None:
+            return copied is None
+        return any(
+            getattr(copied, name) != getattr(found, name) for name in ("length_bytes", "last_entry_id", "created_ms")
         )
 
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
-        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
-            return order.result(LedgerOutcome.FAILED, f"{member} has its topic loaded: unload it")
+        self._require_unloaded(order)
         is_promoted = order.target in self._read_owners(order, order.target_id)
         if is_promoted and order.ledger_id not in self._ledgers.find_ledgers(order.source, [order.ledger_id]).ids:
-            return order.result(
-                LedgerOutcome.FAILED, f"{order.source} no longer has this ledger: the copy stays in use"
-            )
-        done = self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
-        return self._report_attribution(order, done, LedgerOutcome.REVERTED)
+            raise NotPossibleError(f"{order.source} no longer has this ledger: the copy stays in use")
+        return self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
 
-    def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> Attribution:
+    def _require_unloaded(self, order: LedgerOrder) -> None:
+        """Check that no broker keeps the cursor in memory: it would overwrite our change, or fail on it."""
+        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
+            raise NotPossibleError(f"{member} has its topic loaded: unload it")
+
+    def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> SwitchLedger:
         """Move the attribution from one (cluster, ledger id) to another."""
         ledger, (owner, ledger_id), (new_owner, new_id) = order.ledger, moved, to
+        owners = {owner, None} if order.decision.expects.get("legacy") == "or_none" else {owner}
         with ExitStack() as stack:
             # One locator names many ledgers, and our own orders about them must not conflict with each other.
             for number in sorted({hash(path) % _WRITERS for path in ledger.paths}):
                 stack.enter_context(self._writers[number])
-            return self._references.attribute(
-                ledger.paths, ledger.kind, ledger_id, order.allowed_owners(owner), new_owner, new_id=new_id
-            )
+            done = self._references.attribute(ledger.paths, ledger.kind, ledger_id, owners, new_owner, new_id=new_id)
+        # A ledger without references needs no attribution.
+        if done.outcome in (AttributionOutcome.DONE, AttributionOutcome.GONE):
+            outcome = LedgerOutcome.PROMOTED if new_owner == order.target else LedgerOutcome.REVERTED
+            return order.result(outcome, done.detail, changed=done.changed)
+        outcome = LedgerOutcome(done.outcome.value)
+        return order.result(outcome, done.detail, new_id=done.new_id, attribution=done.attribution)
 
     def _refuse_rollover(self, order: LedgerOrder) -> SwitchLedger:
         """A cursor under a new id needs its owner, and no released Pulsar can be asked to roll a cursor over."""
         member = self._find_owner(order.ledger.paths[0]) or "its next owner"
-        return order.result(LedgerOutcome.FAILED, f"{member} must roll the cursor over: load and unload its topic")
-
-    @staticmethod
-    def _report_attribution(order: LedgerOrder, done: Attribution, result: LedgerOutcome) -> SwitchLedger:
-        match done.outcome:
-            case AttributionOutcome.DONE | AttributionOutcome.GONE:
-                # A ledger without references needs no attribution.
-                return order.result(result, done.detail, changed=done.changed)
-            case AttributionOutcome.ROLLED_OVER:
-                return order.result(
-                    LedgerOutcome.ROLLED_OVER, done.detail, new_id=done.new_id, attribution=done.attribution
-                )
-            case AttributionOutcome.CONFLICT:
-                return order.result(LedgerOutcome.CONFLICT, done.detail)
-        return order.result(LedgerOutcome.FAILED, done.detail)
+        raise NotPossibleError(f"{member} must roll the cursor over: load and unload its topic")
 
     # --- deleting
 
@@ -380,9 +344,8 @@ class LedgerOrders:
         others = self._read_owners(order, order.ledger_id) - {order.target}
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
-            return order.result(LedgerOutcome.FAILED, f"a reference still attributes it to {named}")
-        result = self._journaled_copier(order).copier.delete_old(order.ledger_id)
-        return order.result(_parse_deletion(result, LedgerOutcome.DELETED), result.detail)
+            raise NotPossibleError(f"a reference still attributes it to {named}")
+        return _report_deletion(order, self._copier(order).delete_old(order.ledger_id), LedgerOutcome.DELETED)
 
     def _read_owners(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
         return self._references.read_owners(order.ledger.paths, order.ledger.kind, ledger_id)
@@ -396,16 +359,10 @@ class LedgerOrders:
         """Return a ledger by its metadata; None if it does not exist, or they cannot be parsed."""
         return self._ledgers.find_ledgers(name, [ledger_id]).facts.get(ledger_id)
 
-    def _journaled_copier(self, order: LedgerOrder) -> JournaledCopier:
+    def _copier(self, order: LedgerOrder) -> LedgerCopier:
         return self._copiers.get(order.source, order.target)
 
 
-def _report_ledgers(result: CopyResult) -> dict[str, object]:
-    return {
-        "source": make_ledger_reading(result.source) if result.source else None,
-        "target": make_ledger_reading(result.target) if result.target else None,
-    }
-
-
-def _parse_deletion(result: DeleteResult, done: LedgerOutcome) -> LedgerOutcome:
-    return done if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT) else LedgerOutcome.FAILED
+def _report_deletion(order: LedgerOrder, result: DeleteResult, done: LedgerOutcome) -> SwitchLedger:
+    is_gone = result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT)
+    return order.result(done if is_gone else LedgerOutcome.FAILED, result.detail)

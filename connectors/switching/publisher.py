@@ -13,7 +13,6 @@ import structlog
 
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.registry import Registry
-from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchInventory, SwitchRegistry
@@ -49,7 +48,8 @@ class ObservationPublisher:
         self._publish = publish
         self._default_bootstrap = default_bootstrap
         self._inventory_valid_ms = inventory_valid_ms
-        self._view: RegistryView | None = None
+        self._seen: SwitchRegistry | None = None
+        """The registry as it was last read."""
         self._last: dict[str, Reading] = {}
         self._all_published_at = float("-inf")
 
@@ -85,7 +85,8 @@ class ObservationPublisher:
     def publish_inventory(self, source: str, target: str, *, moved_too: bool = False) -> bool:
         """Publish all references. Returns whether all could be read."""
         complete, valid_ms = True, self._inventory_valid_ms
-        epoch = self._view.directive.epoch if self._view and self._view.directive else 0 if self._view else None
+        seen = self._seen
+        epoch = None if seen is None else seen.directive.epoch if seen.directive else 0
         for reading in self._reader.inventory(
             self._bootstrap(), source, target, valid_ms=valid_ms, moved_too=moved_too
         ):
@@ -98,8 +99,8 @@ class ObservationPublisher:
 
     def _read_registry(self) -> SwitchRegistry:
         try:
-            self._view = self._registry.read(contested_too=True)
-            return self._view.make_reading(self._cluster, self._registry.read_progress())
+            self._seen = self._registry.read(contested_too=True)
+            return self._seen.model_copy(update={"progress": self._registry.read_progress()})
         except ZnodeError as error:
             return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
 
@@ -110,7 +111,7 @@ class ObservationPublisher:
             self._publish(reading)
 
     def _bootstrap(self) -> str:
-        return (self._view.bootstrap if self._view else None) or self._default_bootstrap
+        return (self._seen.bootstrap if self._seen else None) or self._default_bootstrap
 
 
 SOURCE = "headgate/switch-executor"

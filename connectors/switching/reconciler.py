@@ -20,7 +20,7 @@ import structlog
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
 from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
-from connectors.switching.registry import REGISTRY_ORDERS, RegistryOrders
+from connectors.switching.registry import REGISTRY_ORDERS, Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
@@ -80,12 +80,8 @@ class Dependencies:
 
     lease: ZooKeeperLease
     observations: ObservationPublisher
-    registry_orders: RegistryOrders
+    registry: Registry
     ledger_orders: LedgerOrders
-    read_epoch: Callable[[], int | None]
-    """Reads the epoch of the directive in force from ZooKeeper; 0: there is none, None: it cannot be read."""
-    keep_progress: Callable[[SwitchProgress], None]
-    """Keeps the progress of a switch beside the registry. Raises ZnodeError: try again."""
     publish: Callable[[Reading], None]
     """Publishes readings of the lease; must not block."""
     answers: GatheredAnswers
@@ -305,7 +301,7 @@ class SwitchReconciler:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
         try:
             for subject, order in list(self._registry_pending.items()):
-                result = self._dependencies.registry_orders.carry_out(order)
+                result = self._dependencies.registry.carry_out(order)
                 del self._registry_pending[subject]
                 self._polled_at = _NEVER  # so that the policy sees the new state at once
                 if result is not None:
@@ -328,7 +324,7 @@ class SwitchReconciler:
         if not is_new_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
             return
         try:
-            self._dependencies.keep_progress(progress)
+            self._dependencies.registry.write_progress(progress)
         except ZnodeError as error:
             _log.warning("the progress of the switch cannot be kept", cluster=self._cluster, detail=str(error))
             self._set_failing("progress", yes=True)
@@ -415,7 +411,7 @@ class SwitchReconciler:
         """Read the directive's epoch. Copies share a reading for a moment, because there are hundreds a second."""
         (at, epoch), now = self._epoch_read, time.monotonic()
         if order.verdict is not SwitchVerdict.START_COPY or epoch is None or now >= at + _SHARED_SECONDS:
-            epoch = self._dependencies.read_epoch()
+            epoch = self._dependencies.registry.read_epoch()
             self._epoch_read = (now, epoch)
         return epoch
 

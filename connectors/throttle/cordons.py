@@ -10,9 +10,9 @@ from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.log_dirs import log_dirs_reading
 from connectors.kafka.quotas import FAILURES
 from policies.free_space.limits import Limit
+from policies.free_space.volumes import name_volume
 from policies.observations import Outcome
 from policies.throttle import LogDirs, ThrottleSettings
-from policies.throttle.state import name_volume
 from policies.units import counted
 
 CORDONED_KEY = "cordoned.log.dirs"
@@ -50,5 +50,7 @@ def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | 
         )
     more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
     return ProbeResult(
-        Outcome.ERROR, f"{name_volume(open_[0])} is at its limit and still gets new partitions{more}", tuple(remedies)
+        Outcome.ERROR,
+        f"{name_volume('broker', open_[0])} is at its limit and still gets new partitions{more}",
+        tuple(remedies),
     )

@@ -19,7 +19,6 @@ from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_reader import SnapshotResult, take_snapshot
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registry import Registry
-from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -28,7 +27,7 @@ from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.switching.ledgers import NO_LEDGER, ClusterSnapshot, HitClass, LedgerKind
 from policies.switching.precheck import PrecheckReport, PrecheckSnapshot, find_remedy, precheck, to_reading
-from policies.switching.readings import SwitchPrecheck
+from policies.switching.readings import SwitchPrecheck, SwitchRegistry
 from policies.units import UserError, counted, human_seconds
 
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
@@ -240,33 +239,32 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
     rules = settings.policies.switching.for_cluster(cluster).rules
     with ClusterSessions(cluster, brokers, clusters) as sessions:
         try:
-            metadata = sessions.find_metadata(target)
+            sessions.find_metadata(target)
         except UserError as error:
             raise UserError(f"--target: {error}") from None
-        view, trouble = RegistryView(), tuple[str, ...]()
+        view, trouble = SwitchRegistry(cluster=cluster, outcome=Outcome.OK), tuple[str, ...]()
         try:
-            view = Registry(sessions.brokers).read()  # its clusters override those of the settings
+            view = Registry(sessions.brokers, cluster).read()  # its clusters override those of the settings
         except ZnodeError as error:
             trouble = (f"the registry: {error}",)
         taken = take_snapshot(
-            sessions.brokers,
-            sessions.find_metadata(view.committed() or clusters.source),
-            metadata,
+            sessions,
+            view.committed() or clusters.source,
+            target,
             view.bootstrap or clusters.bootstrap,
             rules,
-            sessions.leave_out,
-            {*sessions.names, *(each.name for each in view.clusters)},
+            [each.name for each in view.clusters],
         )
     taken = drop_impostors(taken, view, trouble)
     return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
 
 
-def drop_impostors(taken: SnapshotResult, view: RegistryView, trouble: tuple[str, ...] = ()) -> SnapshotResult:
+def drop_impostors(taken: SnapshotResult, view: SwitchRegistry, trouble: tuple[str, ...] = ()) -> SnapshotResult:
     """Mark a cluster as unknown if another identity answers at its address than is registered."""
     seen, problems = taken.snapshot, [*trouble, *taken.problems]
     for field in ("source", "target"):
         cluster: ClusterSnapshot = getattr(seen, field)
-        entry = view.cluster(cluster.name)
+        entry = next((each for each in view.clusters if each.name == cluster.name), None)
         found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
         if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
             problems.append(

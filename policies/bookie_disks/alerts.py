@@ -5,14 +5,13 @@ from math import inf
 
 from policies.alerts import Condition
 from policies.bookie_disks.decisions import BookieThrottleReason
-from policies.bookie_disks.emit import explain_cause, name_dir
+from policies.bookie_disks.emit import explain_cause
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.state import BookieDisksCluster, DirKey, GroupState, ReadOnlyCause
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
 from policies.free_space.alerts import (
     HALF,
-    GrowthBefore,
     SpaceAlertContext,
     SpaceAlerts,
     VolumeGrowth,
@@ -21,10 +20,9 @@ from policies.free_space.alerts import (
     follow_growth,
     follow_growth_before,
 )
-from policies.free_space.volumes import NEVER, ForgottenVolume, Freshness, VolumeVerdict
-from policies.observations import name_failure
+from policies.free_space.volumes import NEVER, ForgottenVolume, Freshness, VolumeVerdict, name_volume
 from policies.policy import AlertKind
-from policies.units import agreeing, counted, format_duration, human_rate
+from policies.units import agreeing, counted, human_rate
 
 # The alerts of the bookie-disks policy, each with its runbook.
 
@@ -139,7 +137,7 @@ _REMEDIES = {
     ReadOnlyCause.KEPT: f"; {_WRITABLE} makes it writable, or the dirs must fall below its diskUsageLwmThreshold",
     ReadOnlyCause.BY_HAND: f"; {_WRITABLE} makes it writable, unless bookkeeper.conf has forceReadOnlyBookie=true",
 }
-NAMES = SpaceAlerts("bookie", "dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
+NAMES = SpaceAlerts("bookie", "dir", "the disks", "has not read", BELOW_HARD, BELOW_SOFT, FILLS_SOON, UNREAD)
 
 
 def find_conditions(
@@ -151,9 +149,9 @@ def find_conditions(
 ) -> Iterator[Condition]:
     """Find all alert conditions of a cluster."""
     for dir_ in forgotten:
-        name = f"{name_dir(*dir_.key)} of {context.cluster}"
+        name = f"{name_volume('bookie', dir_.key)} of {context.cluster}"
         summary = f"{name} left while it limited its bookie, and no longer counts"
-        yield NAMES.make_condition(context.cluster, FORGOTTEN, Severity.WARNING, "departed_volume", dir_.key, summary)
+        yield context.make_condition(FORGOTTEN, Severity.WARNING, "departed_volume", dir_.key, summary)
     for bookie in bookies.values():
         yield from _find_bookie_conditions(context, bookie)
     for group in groups:
@@ -166,14 +164,10 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
     state = bookie.state
     name = f"bookie {state.name} of {context.cluster}"
     for each in sorted(bookie.counting, key=lambda volume: volume.key):
-        if bookie.freshness is Freshness.FRESH and each.is_overdue(context.now_ms):
-            unread_for = format_duration(context.settings.validity)
-            summary = f"{name} answers, but has not read {each.key[1]} for {unread_for}"
-            yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", each, summary)
-        if each.freshness is Freshness.NEVER_READ:
-            continue
-        yield from context.find_conditions(each)
-        yield from _find_suspended(context, bookie, each)
+        if each.freshness is not Freshness.NEVER_READ:
+            yield from context.find_conditions(each)
+            yield from _find_suspended(context, bookie, each)
+    yield from context.find_unread(bookie)
     subject, labels = f"{context.cluster}/{state.name}", {"cluster": context.cluster, "bookie": state.name}
     evidence = (state.tried_id,) if state.tried_id else ()
     if state.is_read_only:
@@ -185,10 +179,6 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
     if state.read_ms != NEVER and not state.has_thresholds:
         summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
-    if bookie.is_unread:
-        why = name_failure(state.outcome)
-        summary = f"the disks of {name} are unread for {format_duration(context.settings.validity)} ({why})"
-        yield Condition(UNREAD, subject, Severity.WARNING, why, summary, labels, evidence)
 
 
 def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: VolumeVerdict) -> Iterator[Condition]:
@@ -200,7 +190,7 @@ def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: Vol
             f"{context.describe_free(each)}: {used:.0%} are used, and from {1 - limit.value:.0%} on the bookie "
             "suspends compaction, so deleting data may free no space"
         )
-        yield context.make_condition(SUSPENDED, Severity.CRITICAL, "compaction", each, summary)
+        yield context.make_condition(SUSPENDED, Severity.CRITICAL, "compaction", each.key, summary, each.read_id)
 
 
 def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) -> Iterator[Condition]:
@@ -244,14 +234,9 @@ def _find_nothing_known(
     if is_early and not any(bookie.is_known for bookie in bookies.values()):
         return
     why = f" ({cluster.failure[1]})" if cluster.failure is not None and not bookies else ""
-    yield Condition(
-        alert=UNREAD,
-        subject=context.cluster,
-        severity=Severity.CRITICAL,
-        reason="no_data",
-        summary=f"nothing is known of the disks of {context.cluster}: no valid reading of any of its bookies{why}",
-        labels={"cluster": context.cluster},
-    )
+    summary = f"nothing is known of the disks of {context.cluster}: no valid reading of any of its bookies{why}"
+    labels = {"cluster": context.cluster}
+    yield Condition(UNREAD, context.cluster, Severity.CRITICAL, "no_data", summary, labels)
 
 
 # Whether slowing publishing down has the expected effect: ledger dirs' growth, compared with the growth before it and
@@ -273,17 +258,18 @@ _ENTRY_LOG_BYTES = 2**30
 
 def follow_dirs(
     verdict: GroupVerdict, publishing: PublishState | None
-) -> tuple[tuple[VolumeGrowth[DirKey], ...], tuple[GrowthBefore[DirKey], ...]]:
+) -> tuple[tuple[VolumeGrowth[DirKey], ...], dict[DirKey, float]]:
     """Return the growth of the dirs that limit a group while an actuator slows it down, and that from before it."""
     settings, before = verdict.settings, verdict.before
     limiting = [(bookie, each) for bookie in verdict.ranked.known if (each := bookie.tightest) and bookie.factor < 1.0]
     was_slowed = before is not None and before.gate.factor < 1.0
-    known = before.growths_before if before else ()
+    known = before.growths_before if before else {}
     growths_before = follow_growth_before(known, (each for _, each in limiting), is_slowed=was_slowed)
     if verdict.move.gate.factor == 1.0 or settings.has_actuator is not True or settings.mode is not Mode.ACTIVE:
         return (), growths_before
-    usual = {growth.volume: growth.bytes_per_second for growth in growths_before}
-    bounds = ((each, _expect(verdict, bookie, each, usual.get(each.key), publishing)) for bookie, each in limiting)
+    bounds = (
+        (each, _expect(verdict, bookie, each, growths_before.get(each.key), publishing)) for bookie, each in limiting
+    )
     expected = ((each, bound) for each, bound in bounds if bound < inf)
     return follow_growth(before.growths if before else (), expected, _WINDOW_SECONDS), growths_before
 
@@ -324,10 +310,8 @@ def find_effect_conditions(
         if (found := describe_fastest(state.growths, state.growths_before, now_ms)) is None:
             continue
         (fastest, fills), name = found, verdict.group.name
-        request = describe_request(verdict.move.gate.factor)
-        summary = (
-            f"publishing to group {name} of {cluster} is {request}, but {name_dir(*fastest.volume)} {fills}{limits}"
-        )
+        request, where = describe_request(verdict.move.gate.factor), name_volume("bookie", fastest.volume)
+        summary = f"publishing to group {name} of {cluster} is {request}, but {where} {fills}{limits}"
         labels = {"cluster": cluster, "group": name}
         evidence = tuple(b.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)

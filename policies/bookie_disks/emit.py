@@ -23,7 +23,7 @@ from policies.free_space.alerts import (
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import repeat_schedule, want_factor
-from policies.free_space.volumes import NEVER, Freshness
+from policies.free_space.volumes import NEVER, Freshness, name_volume
 from policies.units import agreeing, counted, format_instant, from_millis, human_bytes, human_seconds, to_millis
 
 # The explanation of a decision about a placement group, from the values that decided.
@@ -42,11 +42,6 @@ def explain(verdict: GroupVerdict, cluster: str) -> str:
     return explain_factor(settings, factor, where, why, freely=freely, has_actuator=settings.has_actuator)
 
 
-def name_dir(bookie: str, dir_: str) -> str:
-    """Name a dir in a sentence: ``bookie bk7:3181 /data/ledgers0``."""
-    return f"bookie {bookie} {dir_}" if dir_ else f"bookie {bookie}"
-
-
 def explain_cause(cause: ReadOnlyCause | None) -> str:
     """End a sentence about a read-only bookie."""
     return "" if cause is None else f": {cause.meaning.rstrip('.')}"
@@ -59,7 +54,7 @@ def _explain_full(verdict: GroupVerdict) -> str:
         return ""
     is_free = verdict.move.gate.factor == 1.0 and verdict.reason is BookieThrottleReason.STALE_VOLUME
     is_named = not is_free and verdict.reason not in _WITHOUT_DIR
-    which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_dir(*full.key)} is "
+    which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_volume('bookie', full.key)} is "
     return f"; {which}full in {human_seconds(seconds)} at the {describe_rate(full.state, to_millis(verdict.now))}"
 
 
@@ -104,20 +99,20 @@ def _explain_rank(verdict: GroupVerdict) -> str:
 def _describe_free(bookie: BookieVerdict, now: datetime) -> str:
     tightest = bookie.tightest
     if tightest is None or tightest.freshness is Freshness.NEVER_READ:
-        return name_dir(bookie.name, "")
+        return f"bookie {bookie.name}"
     free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
-    return f"{name_dir(*tightest.key)} has {free} free of {total}{describe_ahead(tightest, to_millis(now))}"
+    return f"{name_volume('bookie', tightest.key)} has {free} free of {total}{describe_ahead(tightest, to_millis(now))}"
 
 
 def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
     tightest = decisive.tightest
     if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
-        return f"{name_dir(decisive.name, '')} is read-only{explain_cause(decisive.state.read_only_cause)}"
+        return f"bookie {decisive.name} is read-only{explain_cause(decisive.state.read_only_cause)}"
     free = _describe_free(decisive, verdict.now)
     if verdict.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{verdict.settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit by {margin} before publishing goes on"
-    name, counts = name_dir(*tightest.key), render_factor(tightest.factor)
+    name, counts = name_volume("bookie", tightest.key), render_factor(tightest.factor)
     if tightest.freshness is Freshness.NEVER_READ:
         return f"{name}, which was never readable, counts as {counts} until it is read"
     if tightest.freshness is Freshness.STALE:
@@ -195,18 +190,8 @@ def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) ->
     """Describe the dir for which a bookie limits its group; None if no limit is set."""
     tightest = decisive.tightest
     is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.state.is_read_only
-    total = tightest.state.total_bytes if tightest else 0
-    limit = describe_limit(settings, total, is_hard=is_hard)
-    if limit is None:
-        return None
-    return LimitingDir(
-        bookie=decisive.name,
-        dir=tightest.state.log_dir if tightest else "",
-        usable_bytes=tightest.state.usable_bytes if tightest else 0,
-        total_bytes=total,
-        **limit,
-        read_at=from_millis(tightest.state.read_ms) if tightest and tightest.state.read_ms != NEVER else None,
-    )
+    limit, dir_ = describe_limit(settings, tightest, is_hard=is_hard), tightest.state.log_dir if tightest else ""
+    return None if limit is None else LimitingDir(bookie=decisive.name, dir=dir_, **limit)
 
 
 def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:

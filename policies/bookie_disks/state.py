@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity, BookieRacks
-from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth
+from policies.free_space.alerts import EffectState, HeldAlert, VolumeGrowth
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import ForgottenVolume, ServerState
@@ -147,7 +147,8 @@ class GroupState(Struct, array_like=True, frozen=True):
     is_at_risk: bool = False
     """Whether hardly more of its bookies than a ledger needs have room."""
     growths: tuple[VolumeGrowth[DirKey], ...] = ()
-    growths_before: tuple[GrowthBefore[DirKey], ...] = ()
+    growths_before: dict[DirKey, float] = {}
+    """How fast each limiting dir grew (bytes per second) before publishing was slowed."""
 
 
 class BookieDisksState(Struct, array_like=True, frozen=True):

@@ -4,7 +4,7 @@ Like the gate, a condition ends by a margin only, so a saw-tooth around a limit 
 Silence does not end it, either: a volume that is no longer read stays below its limit.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -16,8 +16,8 @@ from policies.alerts import Condition
 from policies.decisions import Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
-from policies.free_space.volumes import NEVER, Freshness, VolumeState, VolumeVerdict
-from policies.observations import Observation, Outcome, Reading, ReportResult
+from policies.free_space.volumes import NEVER, Freshness, ServerVerdict, VolumeState, VolumeVerdict, name_volume
+from policies.observations import Observation, Outcome, Reading, ReportResult, name_failure
 from policies.units import ClosedEnum, InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
 
 # The words that the decisions of all free-space policies share.
@@ -63,18 +63,29 @@ def explain_stale(name: str, volume: VolumeVerdict, now_ms: int) -> str:
     return f"{name}, last read {age} ago, counts as {render_factor(volume.factor)} until it is read"
 
 
-def describe_limit(settings: FreeSpaceSettings, total_bytes: int, *, is_hard: bool) -> dict[str, Any] | None:
-    """Describe a limit as fields of a decision; None if no limit is set.
+def describe_limit(
+    settings: FreeSpaceSettings, volume: VolumeVerdict | None, *, is_hard: bool
+) -> dict[str, Any] | None:
+    """Describe a volume and the limit that decided as fields of a decision; None if no limit is set.
 
     Args:
+        volume: None for a server whose volumes are not known.
         is_hard: whether the hard limit decided; one that is not set gives way to the other.
     """
     hit = LimitHit.HARD if is_hard or settings.soft is None else LimitHit.SOFT
     limit = (settings.hard or settings.soft) if hit is LimitHit.HARD else settings.soft
     if limit is None:
         return None
-    limit_bytes = round(limit.in_bytes(max(total_bytes, 0)))
-    return {"limit": hit, "limit_kind": limit.kind, "limit_value": limit.value, "limit_bytes": limit_bytes}
+    usable_bytes, total_bytes = (volume.state.usable_bytes, volume.state.total_bytes) if volume else (0, 0)
+    return {
+        "usable_bytes": usable_bytes,
+        "total_bytes": total_bytes,
+        "limit": hit,
+        "limit_kind": limit.kind,
+        "limit_value": limit.value,
+        "limit_bytes": round(limit.in_bytes(max(total_bytes, 0))),
+        "read_at": volume.read_at if volume else None,
+    }
 
 
 def render_factor(factor: float) -> str:
@@ -156,37 +167,19 @@ _STILL_SOON = 1.25
 
 
 class SpaceAlerts(NamedTuple):
-    """The names of a policy's alerts, and of the labels of a volume."""
+    """The names of a policy's alerts, and its words for servers and volumes."""
 
-    server_label: str
-    """In sentences it stands before the server's name, too."""
+    server: str
+    """In sentences it stands before the server's name; a label, too."""
     volume_label: str
+    contents: str
+    """The volumes of a server in a sentence."""
+    does_not_read: str
+    """What a server does that answers without the free space of a volume."""
     below_hard: str
     below_soft: str
     fills_soon: str
-
-    def name_volume(self, key: tuple[Any, str]) -> str:
-        """Name a volume in a sentence: ``broker 3 /data/a``; without its path, if that is not known, ``broker 3``."""
-        return f"{self.server_label} {key[0]} {key[1]}".rstrip()
-
-    def name_subject(self, cluster: str, key: tuple[Any, str]) -> str:
-        """``<cluster>/<server>/<volume>``."""
-        return f"{cluster}/{key[0]}/{key[1].lstrip('/')}"
-
-    def make_condition(
-        self,
-        cluster: str,
-        alert: str,
-        severity: Severity,
-        reason: str,
-        key: tuple[Any, str],
-        summary: str,
-        read_id: str = "",
-    ) -> Condition:
-        """Make the condition of an alert about a volume."""
-        labels = {"cluster": cluster, self.server_label: str(key[0]), self.volume_label: key[1]}
-        evidence = (read_id,) if read_id else ()
-        return Condition(alert, self.name_subject(cluster, key), severity, reason, summary, labels, evidence)
+    unread: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +195,42 @@ class SpaceAlertContext:
     held: set[HeldAlert[Any]] = field(default_factory=set)
     """The alerts about volumes whose condition holds in this step."""
 
-    def has_held(self, alert: str, volume: VolumeVerdict) -> bool:
-        """Return whether the condition of this alert held at the last step."""
-        return (alert, volume.key) in self.before
-
     def describe_free(self, volume: VolumeVerdict) -> str:
         """Name the volume and its free space."""
-        name, free = self.names.name_volume(volume.key), human_bytes(volume.state.usable_bytes)
+        name, free = name_volume(self.names.server, volume.key), human_bytes(volume.state.usable_bytes)
         return f"{name} of {self.cluster} {'has' if volume.departed_ms is None else 'had'} {free} free"
 
     def make_condition(
-        self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, summary: str
+        self, alert: str, severity: Severity, reason: str, key: tuple[Any, str], summary: str, read_id: str = ""
     ) -> Condition:
         """Make the condition of an alert about a volume."""
-        self.held.add((alert, volume.key))
-        return self.names.make_condition(self.cluster, alert, severity, reason, volume.key, summary, volume.read_id)
+        self.held.add((alert, key))
+        labels = {"cluster": self.cluster, self.names.server: str(key[0]), self.names.volume_label: key[1]}
+        subject, evidence = f"{self.cluster}/{key[0]}/{key[1].lstrip('/')}", (read_id,) if read_id else ()
+        return Condition(alert, subject, severity, reason, summary, labels, evidence)
+
+    def find_unread(self, server: ServerVerdict[Any], failed: Container[str] = ()) -> Iterator[Condition]:
+        """Find the volumes that their server has not read for `validity`, and whether it is unread itself.
+
+        Args:
+            failed: the volumes that it reports as failed.
+        """
+        state, unread_for = server.state, format_duration(self.settings.validity)
+        name = f"{self.names.server} {state.name} of {self.cluster}"
+        for volume in server.volumes if server.freshness is Freshness.FRESH else ():
+            path = volume.key[1]
+            if volume.departed_ms is None and volume.is_overdue(self.now_ms) and path not in failed:
+                summary = f"{name} answers, but {self.names.does_not_read} {path} for {unread_for}"
+                read_id = volume.read_id
+                yield self.make_condition(
+                    self.names.unread, Severity.WARNING, "unreadable", volume.key, summary, read_id
+                )
+        if server.is_unread:
+            why, subject = name_failure(state.outcome), f"{self.cluster}/{state.name}"
+            summary = f"{self.names.contents} of {name} are unread for {unread_for} ({why})"
+            labels = {"cluster": self.cluster, self.names.server: str(state.name)}
+            evidence = (state.tried_id,) if state.tried_id else ()
+            yield Condition(self.names.unread, subject, Severity.WARNING, why, summary, labels, evidence)
 
     def find_conditions(self, volume: VolumeVerdict, describe_growth: Callable[[], str] = str) -> Iterator[Condition]:
         """Find the limits that a volume has reached, and whether it is full soon.
@@ -232,14 +246,15 @@ class SpaceAlertContext:
             if limit and self.is_below(alert, volume, limit):
                 level = f"{hit.value} limit {human_bytes(limit.in_bytes(volume.state.total_bytes))}"
                 summary = f"{self.describe_free(volume)}, {level}{describe_growth()}"
-                yield self.make_condition(alert, severity, f"{hit.value}_limit", volume, summary)
+                yield self.make_condition(alert, severity, f"{hit.value}_limit", volume.key, summary, volume.read_id)
         if (trend := self.describe_trend(volume)) is not None:
             summary = f"{self.describe_free(volume)} and {trend}{describe_growth()}"
-            yield self.make_condition(self.names.fills_soon, Severity.WARNING, "trend", volume, summary)
+            name, read_id = self.names.fills_soon, volume.read_id
+            yield self.make_condition(name, Severity.WARNING, "trend", volume.key, summary, read_id)
 
     def describe_trend(self, volume: VolumeVerdict) -> str | None:
         """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
-        has_held = self.has_held(self.names.fills_soon, volume)
+        has_held = (self.names.fills_soon, volume.key) in self.before
         if volume.full_ms is None:  # it is silent or has failed, or else it does not fill
             is_unknown = volume.freshness is not Freshness.FRESH or volume.state.fill_rate is not None
             return "was filling when it was last read" if has_held and is_unknown else None
@@ -254,7 +269,7 @@ class SpaceAlertContext:
         if not limit.reached(usable, total, margin=self.settings.recovery_margin):
             return False
         begins = volume.freshness is Freshness.FRESH and limit.reached(usable, total)
-        return begins or self.has_held(alert, volume)
+        return begins or (alert, volume.key) in self.before
 
 
 # Whether slowing writers down has the expected effect: the growth of volumes, compared with their growth before it.
@@ -303,13 +318,6 @@ class VolumeGrowth(Struct, Generic[Key], array_like=True, frozen=True):
         return self.exceeded >= _WINDOWS
 
 
-class GrowthBefore(Struct, Generic[Key], array_like=True, frozen=True):
-    """How fast a limiting volume grew before all limits were in force."""
-
-    volume: Key
-    bytes_per_second: float
-
-
 def follow_actuator(
     state: EffectState, observations: Sequence[Observation], kind: type[ReadingT], now_ms: int, validity_ms: int
 ) -> tuple[EffectState, ReadingT | None]:
@@ -324,25 +332,25 @@ def follow_actuator(
 
 
 def follow_growth_before(
-    known: Iterable[GrowthBefore[Key]], limiting: Iterable[VolumeVerdict], *, is_slowed: bool
-) -> tuple[GrowthBefore[Key], ...]:
-    """Return the fastest growth of each limiting volume from before all limits were in force.
+    known: Mapping[Key, float], limiting: Iterable[VolumeVerdict], *, is_slowed: bool
+) -> dict[Key, float]:
+    """Return the fastest growth (bytes per second) of each limiting volume from before all limits were in force.
 
     Args:
         is_slowed: whether they are in force.
     """
-    before, rates = {growth.volume: growth.bytes_per_second for growth in known}, dict[Key, float]()
-    for volume in limiting:
-        line, rate = volume.state.line, before.get(volume.key)
+    rates = dict[Key, float]()
+    for volume in sorted(limiting, key=lambda volume: volume.key):
+        line, rate = volume.state.line, known.get(volume.key)
         if line is not None and not is_slowed:
             rate = max(rate or 0.0, -1000 * line.slope)
         if rate is not None:
             rates[volume.key] = rate
-    return tuple(GrowthBefore(key, rates[key]) for key in sorted(rates))
+    return rates
 
 
 def describe_fastest(
-    growths: Iterable[VolumeGrowth[Key]], growths_before: Iterable[GrowthBefore[Key]], now_ms: int
+    growths: Iterable[VolumeGrowth[Key]], growths_before: Mapping[Key, float], now_ms: int
 ) -> tuple[VolumeGrowth[Key], str] | None:
     """Return the volume that grows fastest against expectation, with its growth in words; None if there is none."""
     growing = [growth for growth in growths if growth.is_unexpected]
@@ -352,8 +360,8 @@ def describe_fastest(
     rate = human_rate(fastest.bytes_per_second)
     measured = describe_measured(fastest.from_ms, now_ms)
     fills = f"filled by {rate} until it was full" if fastest.is_full else f"fills by {rate}{measured}"
-    usual = next((each for each in growths_before if each.volume == fastest.volume), None)
-    before = f" (before: {human_rate(usual.bytes_per_second)})" if usual else ""
+    usual = growths_before.get(fastest.volume)
+    before = "" if usual is None else f" (before: {human_rate(usual)})"
     more = f" (and {counted(len(growing) - 1, 'more volume')})" if len(growing) > 1 else ""
     return fastest, f"{fills}{before}{more}"
 
@@ -370,15 +378,15 @@ def follow_growth(
         window_seconds: the shortest time over which growth is measured.
     """
     known = {growth.volume: growth for growth in before}
-    shown = (pair for pair in limiting if _is_shown(pair[0], known.get(pair[0].key)))
+    unexpected = {key for key, growth in known.items() if growth.is_unexpected}
+    shown = (
+        (volume, expected)
+        for volume, expected in limiting
+        if volume.freshness is Freshness.FRESH or (volume.freshness is Freshness.STALE and volume.key in unexpected)
+    )
     followed = nsmallest(_MOST_FOLLOWED, shown, key=lambda pair: pair[0].tightness)
     ordered = sorted(followed, key=lambda pair: pair[0].key)
     return tuple(_measure_growth(known.get(v.key), v, expected, window_seconds) for v, expected in ordered)
-
-
-def _is_shown(volume: VolumeVerdict, before: VolumeGrowth[Key] | None) -> bool:
-    is_kept = volume.freshness is Freshness.STALE and before is not None and before.is_unexpected
-    return is_kept or volume.freshness is Freshness.FRESH
 
 
 def _measure_growth(

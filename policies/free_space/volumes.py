@@ -1,6 +1,7 @@
 """The volumes of one server: the last good reading of each, with its trend, whatever the order of the readings."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime
 from enum import StrEnum
 from math import inf
 from operator import attrgetter
@@ -13,7 +14,7 @@ from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, assess
 from policies.free_space.trend import Rise, Samples, Trend, TrendLine, estimate_filling, follow_reading
 from policies.observations import Observation, Outcome, Reading, sort_observations
-from policies.units import InstantMs, millis_of
+from policies.units import InstantMs, from_millis, millis_of
 
 NEVER = -1
 """The time of a reading that there was not yet."""
@@ -274,6 +275,11 @@ class VolumeVerdict(Struct, frozen=True, gc=False):
     """The free space by which it was judged, if that is not what it has."""
 
     @property
+    def read_at(self) -> datetime | None:
+        """When its free space was read; None if it never was."""
+        return None if self.state.read_ms == NEVER else from_millis(self.state.read_ms)
+
+    @property
     def judged_bytes(self) -> int:
         """The free space by which it was judged."""
         return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes
@@ -316,6 +322,11 @@ class ForgottenVolume(Struct, Generic[Key], array_like=True, frozen=True, order=
     forgotten_ms: InstantMs
     was_taken_out: bool = False
     """Whether its server is there, and lists it no longer."""
+
+
+def name_volume(server: str, key: tuple[Any, str]) -> str:
+    """Name a volume in a sentence: ``broker 3 /data/a``; without its path, if that is not known, ``broker 3``."""
+    return f"{server} {key[0]} {key[1]}".rstrip()
 
 
 class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):

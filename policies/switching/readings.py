@@ -172,6 +172,16 @@ class SwitchRegistry(Reading):
     )
     progress: SwitchProgress | None = Field(default=None, description="The last switch; null: none is kept.")
 
+    def active(self) -> str | None:
+        """Return the cluster that brokers write to: the directive's until it is committed, then the registry's."""
+        if self.directive is not None and self.directive.epoch > self.committed_epoch:
+            return self.directive.target
+        return self.committed()
+
+    def committed(self) -> str | None:
+        """Return the active cluster by the registry alone: the source of a switch."""
+        return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
+
 
 class SwitchBrokers(Reading):
     """The complete list of live brokers."""

@@ -11,7 +11,6 @@ from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import (
     HALF,
     EffectState,
-    GrowthBefore,
     HeldAlert,
     SpaceAlertContext,
     SpaceAlerts,
@@ -21,8 +20,7 @@ from policies.free_space.alerts import (
     follow_growth,
 )
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, VolumeState, VolumeVerdict
-from policies.observations import name_failure
+from policies.free_space.volumes import Freshness, VolumeState, VolumeVerdict, name_volume
 from policies.policy import AlertKind
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
@@ -34,13 +32,10 @@ from policies.throttle.state import (
     describe_filling,
     describe_growth,
     explains,
-    name_volume,
 )
 from policies.units import (
     counted,
-    format_duration,
     format_second,
-    from_millis,
     human_bytes,
     human_rate,
     human_seconds,
@@ -211,7 +206,7 @@ ALERTS = (
 )
 
 
-_NAMES = SpaceAlerts("broker", "log_dir", BELOW_HARD, BELOW_SOFT, FILLS_SOON)
+_NAMES = SpaceAlerts("broker", "log_dir", "log dirs", "cannot read", BELOW_HARD, BELOW_SOFT, FILLS_SOON, UNREAD)
 
 
 def find_conditions(
@@ -228,7 +223,7 @@ def find_conditions(
     brokers = verdict.brokers
     context = SpaceAlertContext(_NAMES, cluster, brokers.now_ms, brokers.settings, frozenset(held))
     has_held = {key[0] for _, key in held}
-    found = [*_find_cluster_conditions(cluster, verdict)]
+    found = [*_find_cluster_conditions(context, verdict)]
     for number, broker in brokers.brokers.items():
         if broker.is_notable or number in has_held:
             found += _find_broker_conditions(context, broker)
@@ -236,28 +231,25 @@ def find_conditions(
 
 
 def _find_broker_conditions(context: SpaceAlertContext, broker: "BrokerVerdict") -> Iterator[Condition]:
-    """Find the alert conditions of one broker and its volumes."""
-    state, cluster, settings = broker.state, context.cluster, context.settings
-    validity_ms = millis_of(settings.validity)
+    """Find the alert conditions of one broker and its volumes.
+
+    With the preset `strimzi`, volumes that no longer count are watched, too.
+    """
+    state, validity_ms = broker.state, millis_of(context.settings.validity)
     for volume in broker.counting:
-        if volume.freshness is Freshness.NEVER_READ:
-            continue
-        growth = partial(_end_with_growth, state, volume.state, context.now_ms, validity_ms)
-        yield from context.find_conditions(volume, growth)
-        yield from _find_limits_cross(context, volume)
-    yield from _find_unreadable(context, broker)
-    if broker.is_unread:
-        why = name_failure(state.outcome)
-        yield Condition(
-            alert=UNREAD,
-            subject=f"{cluster}/{state.name}",
-            severity=Severity.WARNING,
-            reason=why,
-            summary=f"log dirs of broker {state.name} of {cluster} are unread for "
-            f"{format_duration(settings.validity)} ({why})",
-            labels={"cluster": cluster, "broker": str(state.name)},
-            evidence=(state.tried_id,) if state.tried_id else (),
-        )
+        if volume.freshness is not Freshness.NEVER_READ:
+            growth = partial(_end_with_growth, state, volume.state, context.now_ms, validity_ms)
+            yield from context.find_conditions(volume, growth)
+            yield from _find_limits_cross(context, volume)
+    volumes = {volume.key: volume for volume in broker.volumes if volume.departed_ms is None}
+    for log_dir, error in state.errors if state.left_ms is None else ():
+        key = (state.name, log_dir)
+        summary = f"broker {state.name} of {context.cluster} reports its log dir {log_dir} as failed ({error})"
+        if (known := volumes.get(key)) is not None and known.read_at is not None:
+            free, read_at = human_bytes(known.state.usable_bytes), format_second(known.read_at)
+            summary += f"; it had {free} free when it was last read, at {read_at}"
+        yield context.make_condition(OFFLINE, Severity.CRITICAL, "offline", key, summary, state.read_id)
+    yield from context.find_unread(broker, dict(state.errors))
 
 
 def _end_with_growth(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
@@ -265,9 +257,9 @@ def _end_with_growth(broker: BrokerState, volume: VolumeState, now_ms: int, vali
     return f"; {growth}" if growth else ""
 
 
-def _find_cluster_conditions(cluster: str, verdict: "ClusterVerdict") -> Iterator[Condition]:
+def _find_cluster_conditions(context: SpaceAlertContext, verdict: "ClusterVerdict") -> Iterator[Condition]:
     """Find the alert conditions of the cluster as a whole."""
-    known = verdict.brokers.known
+    known, cluster = verdict.brokers.known, context.cluster
     if known.other_id is not None:
         summary = (
             f"another Kafka cluster answers for {cluster}: its id is {known.other_id}, before it was "
@@ -279,60 +271,25 @@ def _find_cluster_conditions(cluster: str, verdict: "ClusterVerdict") -> Iterato
     for volume in verdict.forgotten:
         how = describe_departure(volume.key, was_taken_out=volume.was_taken_out)
         summary = f"{cluster}: {how}, and no longer counts"
-        yield _NAMES.make_condition(cluster, FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
+        yield context.make_condition(FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
     if verdict.is_nothing_known:
-        yield Condition(
-            alert=UNREAD,
-            subject=cluster,
-            severity=Severity.CRITICAL,
-            reason="no_data",
-            summary=f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers",
-            labels={"cluster": cluster},
-            evidence=tuple(b.tried_id for b in verdict.brokers.unread() if b.tried_id)[:EVIDENCE_LIMIT],
-        )
+        summary = f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers"
+        evidence = tuple(b.tried_id for b in verdict.brokers.unread() if b.tried_id)[:EVIDENCE_LIMIT]
+        yield Condition(UNREAD, cluster, Severity.CRITICAL, "no_data", summary, {"cluster": cluster}, evidence)
 
 
 def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
     hard, soft = context.settings.hard, context.settings.soft
-    if hard is None or soft is None:
+    if hard is None or soft is None or not soft.crosses(hard, volume.state.total_bytes):
         return
     begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    if (begins or context.has_held(LIMITS_CROSS, volume)) and soft.crosses(hard, volume.state.total_bytes):
+    if begins or (LIMITS_CROSS, volume.key) in context.before:
         summary = (
-            f"the soft limit is not above the hard limit on {name_volume(volume.key)} of {context.cluster}: "
+            f"the soft limit is not above the hard limit on {name_volume('broker', volume.key)} of {context.cluster}: "
             "producers would be stopped there without being slowed first"
         )
-        yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", volume, summary)
-
-
-def _find_unreadable(context: SpaceAlertContext, broker: "BrokerVerdict") -> Iterator[Condition]:
-    """Find the log dirs that their broker reports as failed, and those that it has not read for `validity`.
-
-    With the preset `strimzi`, too: there they are watched, though they no longer count.
-    """
-    state = broker.state
-    name = f"broker {state.name} of {context.cluster}"
-    volumes = {volume.key[1]: volume for volume in broker.volumes if volume.departed_ms is None}
-    if state.left_ms is None:
-        for log_dir, error in state.errors:
-            known = _describe_last_read(volumes.get(log_dir))
-            summary, key = f"{name} reports its log dir {log_dir} as failed ({error}){known}", (state.name, log_dir)
-            yield _NAMES.make_condition(
-                context.cluster, OFFLINE, Severity.CRITICAL, "offline", key, summary, state.read_id
-            )
-    if broker.freshness is Freshness.FRESH:
-        for log_dir, volume in volumes.items():
-            if volume.is_overdue(context.now_ms) and state.find_error(log_dir) is None:
-                unread_for = format_duration(context.settings.validity)
-                summary = f"{name} answers, but cannot read {log_dir} for {unread_for}"
-                yield context.make_condition(UNREAD, Severity.WARNING, "unreadable", volume, summary)
-
-
-def _describe_last_read(volume: VolumeVerdict | None) -> str:
-    if volume is None or volume.freshness is Freshness.NEVER_READ:
-        return ""
-    free, read_at = human_bytes(volume.state.usable_bytes), format_second(from_millis(volume.state.read_ms))
-    return f"; it had {free} free when it was last read, at {read_at}"
+        key, read_id = volume.key, volume.read_id
+        yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", key, summary, read_id)
 
 
 # Whether a throttle has the expected effect: the limiting volumes' growth, compared with the growth before it.
@@ -349,18 +306,16 @@ _TOLERATED = 2.0
 
 
 def follow_volumes(
-    before: Iterable[VolumeGrowth[VolumeKey]],
-    growths_before: Iterable[GrowthBefore[VolumeKey]],
+    before: Collection[VolumeGrowth[VolumeKey]],
+    usual: Mapping[VolumeKey, float],
     quotas: QuotaState | None,
-    limiting: Mapping[VolumeKey, VolumeVerdict],
+    limiting: Iterable[VolumeVerdict],
     find_usage: FindUsage,
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
     if quotas is None or not is_in_force(quotas) or (quotas.factor or 0.0) >= HALF:
         return ()
-    before = tuple(before)
     known = {growth.volume: growth for growth in before}
-    usual = {growth.volume: growth.bytes_per_second for growth in growths_before}
     # In a stop all entities have about the same quota, the floor. Clients of one of them may fill the volume.
     entities = quotas.set_count if quotas.factor == 0.0 else 1
     least = _TOLERATED * quotas.let_through_bytes_per_second / entities
@@ -372,7 +327,7 @@ def follow_volumes(
         rate = growth.bytes_per_second if growth is not None else 0.0
         return least if usage is not None and _is_foreign(usage) and explains(usage.of, rate) else max(least, most)
 
-    return follow_growth(before, ((volume, expect(volume)) for volume in limiting.values()), quotas.window_seconds)
+    return follow_growth(before, ((volume, expect(volume)) for volume in limiting), quotas.window_seconds)
 
 
 def is_in_force(quotas: QuotaState | None) -> bool:
@@ -386,7 +341,7 @@ def find_effect_conditions(
     state: EffectState,
     quotas: QuotaState | None,
     growths: Iterable[VolumeGrowth[VolumeKey]],
-    growths_before: Iterable[GrowthBefore[VolumeKey]],
+    growths_before: Mapping[VolumeKey, float],
     find_usage: FindUsage,
     now_ms: int,
 ) -> Iterator[Condition]:
@@ -417,10 +372,10 @@ def find_effect_conditions(
         subject = f"{cluster}/{each.entity}"
         yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
     if (found := describe_fastest(growths, growths_before, now_ms)) is not None:
-        fastest, fills = found
+        (fastest, fills), where = found, name_volume("broker", found[0].volume)
         summary = (
-            f"{cluster} is {describe_request(quotas.factor)}, but {name_volume(fastest.volume)} {fills} where its "
-            f"quotas let through {human_rate(quotas.let_through_bytes_per_second)}: "
+            f"{cluster} is {describe_request(quotas.factor)}, but {where} {fills} where its quotas "
+            f"let through {human_rate(quotas.let_through_bytes_per_second)}: "
             f"{_find_cause(quotas, find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -21,7 +20,7 @@ from policies.free_space.alerts import (
 )
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.publication import want_factor
-from policies.free_space.volumes import Freshness, VolumeVerdict, order_by_tightness, seconds_left
+from policies.free_space.volumes import Freshness, VolumeVerdict, name_volume, order_by_tightness, seconds_left
 from policies.throttle.decisions import (
     FilledBy,
     FreshnessCounts,
@@ -32,7 +31,7 @@ from policies.throttle.decisions import (
     VolumeCounts,
 )
 from policies.throttle.judge import BrokerVerdicts, ClusterVerdict
-from policies.throttle.state import describe_departure, describe_filling, list_usage, name_volume
+from policies.throttle.state import describe_departure, describe_filling, list_usage
 from policies.units import format_instant, format_second, from_millis, human_bytes, human_seconds, millis_of
 
 # The explanation of a throttle decision, from the values that decided.
@@ -70,14 +69,14 @@ def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
     named = about.key if about is not None and has_named else None
     if verdict.soonest_full is not None:
         full, seconds = verdict.soonest_full
-        which = "" if named == full.key else f"{name_volume(full.key)} is "
+        which = "" if named == full.key else f"{name_volume('broker', full.key)} is "
         yield f"{which}full in {human_seconds(seconds)} at the {describe_rate(full.state, brokers.now_ms)}"
     if (filling := verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)) is not None:
         broker, validity_ms = brokers.brokers[filling.key[0]].state, millis_of(brokers.settings.validity)
         if growth := describe_filling(broker, filling.state, brokers.now_ms, validity_ms):
-            yield growth if named == filling.key else f"{name_volume(filling.key)} is {growth}"
+            yield growth if named == filling.key else f"{name_volume('broker', filling.key)} is {growth}"
     if limiting is not None and brokers.is_cordoned(limiting.key):
-        which = "it" if named == limiting.key else name_volume(limiting.key)
+        which = "it" if named == limiting.key else name_volume("broker", limiting.key)
         yield f"{which} is cordoned, so it gets no new partitions"
 
 
@@ -118,7 +117,7 @@ def _describe_fullest(verdict: ClusterVerdict, about: VolumeVerdict | None) -> s
 
 def _describe_free(volume: VolumeVerdict) -> str:
     free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
-    return f"{name_volume(volume.key)} has {free} free of {total}"
+    return f"{name_volume('broker', volume.key)} has {free} free of {total}"
 
 
 def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
@@ -129,7 +128,7 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
     if verdict.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
-    where, counts = name_volume(decisive.key), render_factor(decisive.factor)
+    where, counts = name_volume("broker", decisive.key), render_factor(decisive.factor)
     if decisive.freshness is Freshness.NEVER_READ:
         return f"{where} was never readable, and counts as {counts} until it is read"
     if decisive.freshness is Freshness.STALE:
@@ -208,29 +207,16 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
 
 def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:
     """Describe the limiting volume; None if no limit is set."""
-    is_hard = decisive.hit is LimitHit.HARD
-    limit = describe_limit(brokers.settings, decisive.state.total_bytes, is_hard=is_hard)
+    limit = describe_limit(brokers.settings, decisive, is_hard=decisive.hit is LimitHit.HARD)
     if limit is None:
         return None
     broker, log_dir = decisive.key
-    return LimitingVolume(
-        broker=broker,
-        log_dir=log_dir,
-        usable_bytes=decisive.state.usable_bytes,
-        total_bytes=decisive.state.total_bytes,
-        **limit,
-        read_at=_read_at(decisive),
-        cordoned=brokers.is_cordoned(decisive.key),
-    )
+    return LimitingVolume(broker=broker, log_dir=log_dir, **limit, cordoned=brokers.is_cordoned(decisive.key))
 
 
 def _count(found: Counter[Freshness]) -> dict[str, int]:
     fields = {"counted": Freshness.FRESH, "stale": Freshness.STALE, "departed": Freshness.DEPARTED}
     return {field: found[freshness] for field, freshness in fields.items()}
-
-
-def _read_at(volume: VolumeVerdict) -> datetime | None:
-    return None if volume.freshness is Freshness.NEVER_READ else from_millis(volume.state.read_ms)
 
 
 def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
@@ -253,6 +239,6 @@ def _describe_volume(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
         "total_bytes": volume.state.total_bytes,
         "factor": volume.factor,
         "standing": volume.freshness.value,
-        "read_at": format_instant(read_at) if (read_at := _read_at(volume)) else None,
+        "read_at": format_instant(volume.read_at) if volume.read_at else None,
         "seconds_to_full": None if volume.full_ms is None else seconds_left(volume.state, now_ms),
     }

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from msgspec.structs import replace
 from pydantic import Field
 
-from policies.free_space.volumes import fold_server
+from policies.free_space.volumes import fold_server, name_volume
 from policies.observations import LONGEST_DETAIL, LONGEST_NAME, Observation, Outcome, Reading, sort_observations
 from policies.throttle.readings import KafkaCluster, KafkaReading, LogDirs, ReplicaSizes
 from policies.throttle.state import (
@@ -20,7 +20,6 @@ from policies.throttle.state import (
     BrokerUsage,
     KafkaClusterState,
     VolumeKey,
-    name_volume,
 )
 
 # A person's commands to this policy, on the topic of commands. The fold carries them out; a decision answers them.
@@ -79,10 +78,10 @@ def _describe_forgetting(command: ForgetCommand, before: KafkaClusterState, afte
     volume = (command.broker, command.log_dir)
     was_known, is_known = (volume in _list_volumes(state) for state in (before, after))
     if is_known:
-        return f"{name_volume(volume)} is read, so it counts; it was not forgotten {command.describe_actor()}"
+        return f"{name_volume('broker', volume)} is read, so it counts; it was not forgotten {command.describe_actor()}"
     if not was_known:
-        return f"{name_volume(volume)} is not known; nothing was forgotten {command.describe_actor()}"
-    return f"the last reading of {name_volume(volume)} counts no more, {command.describe_actor()}"
+        return f"{name_volume('broker', volume)} is not known; nothing was forgotten {command.describe_actor()}"
+    return f"the last reading of {name_volume('broker', volume)} counts no more, {command.describe_actor()}"
 
 
 def _list_volumes(state: KafkaClusterState) -> set[VolumeKey]:

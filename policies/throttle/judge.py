@@ -221,10 +221,10 @@ class ClusterVerdict:
             return False
         return self.brokers.has(Freshness.STALE) or any(True for _ in self.brokers.unread())
 
-    def limiting(self) -> dict[VolumeKey, VolumeVerdict]:
+    def limiting(self) -> Collection[VolumeVerdict]:
         """Return the volumes that allow less than 1.0, and the one that keeps a stopped cluster stopped."""
-        volumes = (*self.brokers.limiting, *((self.decisive,) if self.decisive else ()))
-        return {volume.key: volume for volume in volumes}
+        limiting = {volume.key: volume for volume in self.brokers.limiting}
+        return (limiting | {self.decisive.key: self.decisive} if self.decisive else limiting).values()
 
 
 def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerdict:

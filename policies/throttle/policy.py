@@ -60,8 +60,8 @@ class ThrottlePolicy:
         }
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         limiting = verdict.limiting()
-        growths_before = follow_growth_before(before.growths_before, limiting.values(), is_slowed=is_in_force(quotas))
-        growths = follow_volumes(before.growths, growths_before, quotas, limiting if quotas else {}, brokers.find_usage)
+        growths_before = follow_growth_before(before.growths_before, limiting, is_slowed=is_in_force(quotas))
+        growths = follow_volumes(before.growths, growths_before, quotas, limiting, brokers.find_usage)
         of_quotas = find_effect_conditions(
             self._cluster, effect, quotas, growths, growths_before, brokers.find_usage, brokers.now_ms
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from policies.free_space.alerts import EffectState, GrowthBefore, HeldAlert, VolumeGrowth, describe_measured
+from policies.free_space.alerts import EffectState, HeldAlert, VolumeGrowth, describe_measured
 from policies.free_space.gate import Gate
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import ForgottenVolume, ServerState, VolumeState, seconds_left
@@ -20,12 +20,6 @@ from policies.units import InstantMs, human_bytes, human_rate
 
 VolumeKey = tuple[int, str]
 """(broker, log dir)"""
-
-
-def name_volume(volume: VolumeKey) -> str:
-    """Name a volume in a sentence: ``broker 3 /data/a``; a broker whose log dirs are not known, ``broker 3``."""
-    broker, log_dir = volume
-    return f"broker {broker} {log_dir}".rstrip()
 
 
 def describe_departure(volume: VolumeKey, *, was_taken_out: bool) -> str:
@@ -99,7 +93,8 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
     forgotten: tuple[ForgottenVolume[VolumeKey], ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
-    growths_before: tuple[GrowthBefore[VolumeKey], ...] = ()
+    growths_before: dict[VolumeKey, float] = {}
+    """How fast each limiting volume grew (bytes per second) before all quotas were in force."""
 
 
 # Which topics fill a volume (rule 6): from the replica sizes of a broker at two moments.

@@ -108,7 +108,8 @@ def test_an_alert_says_since_when_and_until_when() -> None:
     fired, resolved = Watch(grace=5).see(0, condition()).see(5, condition()).see(9).said
     assert (fired.started_at, fired.ended_at) == (at(0), None)
     assert (resolved.started_at, resolved.ended_at) == (at(0), at(9))
-    assert (fired.summary, resolved.summary) == ("house burns", f"{fired.alert} of {fired.subject} is over")
+    over = f"{fired.alert} of {fired.subject} is no longer reported"
+    assert (fired.summary, resolved.summary) == ("house burns", over)
     assert (fired.verdict, fired.explanation, fired.reason) == ("firing", fired.summary, "smoke")
     assert (fired.evidence, fired.labels) == (("seen-1",), {"street": "main"})
 

@@ -84,7 +84,7 @@ class Two:
 
     def journal(self, source: str | None = None) -> CopyJournal:
         source = source or self.cluster(self.old).instance_id
-        return CopyJournal(self.session, "/headgate/copies", source=source, target=self.cluster(self.new).instance_id)
+        return CopyJournal(self.session, source=source, target=self.cluster(self.new).instance_id)
 
     def tree(self, servers: str) -> dict[str, tuple[bytes, Any]]:
         """Every znode of a cluster's metadata, with its data and all of its stat."""

@@ -22,7 +22,7 @@ def server() -> Server:
 
 @pytest.fixture
 def journal(server: Server) -> CopyJournal:
-    return CopyJournal(server.session(), f"{COPIES}/", source=SOURCE, target=TARGET)
+    return CopyJournal(server.session(), source=SOURCE, target=TARGET)
 
 
 def test_a_ledger_that_was_never_meant_to_be_copied_has_no_record(journal: CopyJournal) -> None:
@@ -68,7 +68,7 @@ def test_of_many_intents_an_earlier_one_and_anothers_stand_and_the_rest_is_writt
     journal: CopyJournal, server: Server
 ) -> None:
     earlier = journal.intend(1, target_id=7)
-    CopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(2)
+    CopyJournal(server.session(), source="another", target=TARGET).intend(2)
     first, second, third = journal.intend_all([1, 2, 3])
     assert first == earlier
     assert isinstance(second, ZnodeConflictError)
@@ -120,7 +120,7 @@ def test_what_is_forgotten_is_gone_and_forgetting_it_again_is_nothing(journal: C
 
 
 def test_a_copy_of_another_source_is_a_conflict_and_stays(journal: CopyJournal, server: Server) -> None:
-    other = CopyJournal(server.session(), COPIES, source="another", target=TARGET)
+    other = CopyJournal(server.session(), source="another", target=TARGET)
     theirs = other.intend(LEDGER)
     with pytest.raises(ZnodeConflictError, match="journalled as a copy from another"):
         journal.intend(LEDGER)
@@ -156,13 +156,13 @@ def test_without_zookeeper_nothing_is_said_of_a_copy(journal: CopyJournal, serve
 
 
 def test_what_was_copied_the_other_way_came_from_the_target(server: Server) -> None:
-    back = CopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+    back = CopyJournal(server.session(), source=TARGET, target=SOURCE)
     back.complete(back.intend(LEDGER), COPIED)
     back.intend(LEDGER + 1)
     back.complete(back.intend(LEDGER + 2, target_id=7), COPIED)
-    foreign = CopyJournal(server.session(), COPIES, source="third-id", target=SOURCE)
+    foreign = CopyJournal(server.session(), source="third-id", target=SOURCE)
     foreign.complete(foreign.intend(LEDGER + 3), COPIED)
-    journal = CopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+    journal = CopyJournal(server.session(), source=SOURCE, target=TARGET)
     came = [journal.came_from_target(LEDGER + n) for n in range(5)]
     assert came == [True, False, False, False, False], "only a complete copy, under its own id, from that very cluster"
 

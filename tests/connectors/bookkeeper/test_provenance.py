@@ -3,7 +3,7 @@
 import pytest
 
 from connectors.bookkeeper.cluster import NOT_OURS, FoundLedgers, confirm_provenance, deleted_from_target
-from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import Ledger, LedgerState
 from tests.connectors.switching.memory_zookeeper import Server
@@ -18,7 +18,7 @@ def server() -> Server:
 
 @pytest.fixture
 def journal(server: Server) -> CopyJournal:
-    return CopyJournal(server.session(), COPIES, source=SOURCE, target=TARGET)
+    return CopyJournal(server.session(), source=SOURCE, target=TARGET)
 
 
 def found(mark: str | None) -> FoundLedgers:
@@ -51,7 +51,7 @@ def test_a_mark_without_a_record_is_not_ours(journal: CopyJournal) -> None:
 
 
 def test_a_copy_of_another_source_is_not_ours(journal: CopyJournal, server: Server) -> None:
-    theirs = CopyJournal(server.session(), COPIES, source="another", target=TARGET).intend(LEDGER)
+    theirs = CopyJournal(server.session(), source="another", target=TARGET).intend(LEDGER)
     assert confirm_provenance(found(theirs.provenance), journal)[0][LEDGER].provenance == NOT_OURS
 
 
@@ -62,7 +62,7 @@ def test_a_journal_that_cannot_be_read_is_no_verdict(journal: CopyJournal, serve
 
 
 def test_what_the_target_once_had_was_deleted_there(server: Server, journal: CopyJournal) -> None:
-    back = CopyJournal(server.session(), COPIES, source=TARGET, target=SOURCE)
+    back = CopyJournal(server.session(), source=TARGET, target=SOURCE)
     copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=1)
     back.complete(back.intend(LEDGER), copied)
     assert deleted_from_target(journal, {LEDGER, LEDGER + 1}) == {LEDGER}

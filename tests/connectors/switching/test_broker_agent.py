@@ -1,12 +1,10 @@
 """The reference agent of a broker: which directive it follows, what it tells of itself, and when it closes a client."""
 
-from typing import Any
-
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.switching.registry import Registry
+from connectors.switching.registry import ClusterDocument, Registry
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
 from policies.switching.state import ClusterStatus
@@ -46,10 +44,10 @@ class World:
 
     def __init__(self) -> None:
         self.server = Server()
-        self.registry = Registry(self.server.session())
+        self.registry = Registry(self.server.session(), "c1")
         for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
-            entry: dict[str, Any] = {"uri": f"zk://{name}", "instance_id": name, "root": "/ledgers"}
-            self.registry.write_cluster(name, status=status, version=None, bootstrap="old", **entry)
+            entry = ClusterDocument(uri=f"zk://{name}", instance_id=name, root="/ledgers", status=status)
+            self.registry.write_cluster(name, entry, None, "old")
         self.clients, self.now = Clients(), 1000.0
         self.reports: list[SwitchBroker] = []
         self.agent = self.start()

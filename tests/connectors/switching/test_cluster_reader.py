@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
-from connectors.bookkeeper.copy_journal import COPIES, CopyJournal
+from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.clusters import ClusterMetadata, ClusterSessions
@@ -186,7 +186,7 @@ def test_of_the_target_those_of_the_sources_ledgers_are_told_and_whose_they_are(
     world.sessions.subscribe(1, 2)
     world.sessions.subscribe(3, attribution="new")
     world.sessions.has("new", 2, 3)
-    journal = CopyJournal(world.sessions.brokers, COPIES, source="i-old", target="i-new")
+    journal = CopyJournal(world.sessions.brokers, source="i-old", target="i-new")
     journal.intend(2)
     parts, manifest = world.inventory(source="old", target="new")
     existing = [ledger for part in parts for ledger in part.existing]

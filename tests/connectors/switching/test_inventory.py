@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.switching.clusters import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
+from connectors.switching.cluster_reader import MAX_PART_BYTES, MAX_PART_REFERENCES, make_inventory
 from policies.observations import Reading
 from policies.switching.fold import InventorySeen, assemble
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState, Reference

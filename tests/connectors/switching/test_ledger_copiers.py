@@ -72,7 +72,7 @@ def test_a_move_has_one_copier_and_the_way_back_another(world: World) -> None:
 
 def test_a_copier_knows_both_clusters_by_identity_and_address(world: World) -> None:
     move = world.copiers.get("old", "new")
-    move.copier.copy(7)
+    move.copy(7)
     (settings,) = world.jvm.made
     addresses = [settings[side]["properties"]["metadataServiceUri"] for side in ("source", "target")]  # type: ignore[index]
     assert addresses == ["zk+hierarchical://old:2181/ledgers", "zk+hierarchical://new:2181/ledgers"]
@@ -82,16 +82,16 @@ def test_a_copier_knows_both_clusters_by_identity_and_address(world: World) -> N
 
 
 def test_a_limit_holds_for_all_that_are_there_and_all_to_come(world: World) -> None:
-    world.copiers.get("old", "new").copier.copy(7)
+    world.copiers.get("old", "new").copy(7)
     world.copiers.limit(5_000)
-    world.copiers.get("new", "old").copier.copy(8)
+    world.copiers.get("new", "old").copy(8)
     assert world.jvm.limits == [5_000]
     assert [settings["bytes_per_second"] for settings in world.jvm.made] == [0, 5_000]
 
 
 def test_closed_they_are_made_anew_when_needed(world: World) -> None:
     before = world.copiers.get("old", "new")
-    before.copier.copy(7)
+    before.copy(7)
     world.copiers.close()
     world.copiers.close()
     assert world.jvm.closed == 1
@@ -101,7 +101,7 @@ def test_closed_they_are_made_anew_when_needed(world: World) -> None:
 def test_a_password_that_is_changed_later_is_that_of_the_next_copy(world: World) -> None:
     for password in (b"secret", b"secret", b"rotated"):
         world.password_file.write_bytes(password)
-        world.copiers.get("old", "new").copier.copy(7)
+        world.copiers.get("old", "new").copy(7)
     made = [settings["source"]["password"] for settings in world.jvm.made]  # type: ignore[index]
     assert made == [b64encode(each).decode() for each in (b"secret", b"rotated")]
     assert world.jvm.closed == 1

@@ -20,7 +20,7 @@ from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
 from connectors.switching.broker_agent import Attribution, AttributionOutcome
-from connectors.switching.ledger_orders import JournaledCopier, LedgerOrders
+from connectors.switching.ledger_orders import LedgerOrders
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
 from policies.switching.ledgers import Ledger, LedgerKind, LedgerState
@@ -81,10 +81,9 @@ class _Copiers:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def get(self, source: str, target: str) -> JournaledCopier:
+    def get(self, source: str, target: str) -> "_Copier":
         assert (source, target) == ("old", "new")
-        copier, journal = cast("tuple[Any, Any]", (_Copier(self._world), _Journal(self._world)))
-        return JournaledCopier(copier, journal)
+        return _Copier(self._world)
 
     def limit(self, bytes_per_second: int) -> None:
         self._world.asked.append(f"limit {bytes_per_second}")
@@ -122,6 +121,7 @@ class _References:
 class _Copier:
     def __init__(self, world: World) -> None:
         self._world = world
+        self.journal = _Journal(world)
 
     def make_ready(self) -> None:
         self._world.asked.append("make_ready")

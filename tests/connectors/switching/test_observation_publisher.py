@@ -7,7 +7,6 @@ import pytest
 
 from connectors.switching import publisher
 from connectors.switching.publisher import ObservationPublisher
-from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.observations import Outcome, Reading
 from policies.switching.readings import (
@@ -29,7 +28,7 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 100.0
         self.live: tuple[str, ...] = ("b1",)
-        self.registry: RegistryView | ZnodeError = RegistryView(bootstrap="first")
+        self.registry: SwitchRegistry | ZnodeError = SwitchRegistry(**OK, bootstrap="first")
         self.inventory_outcomes = [Outcome.OK]
         self.published: list[Reading] = []
         monkeypatch.setattr(publisher, "time", self)
@@ -46,7 +45,7 @@ class World:
         self.publisher.publish(unchanged_too=unchanged_too)
         return [type(reading).__name__ for reading in self.published]
 
-    def read(self, *, contested_too: bool = False) -> RegistryView:
+    def read(self, *, contested_too: bool = False) -> SwitchRegistry:
         if isinstance(self.registry, ZnodeError):
             raise self.registry
         return self.registry

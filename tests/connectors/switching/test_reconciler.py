@@ -15,7 +15,6 @@ from connectors.switching import reconciler
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics
 from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
 from connectors.switching.reconciler import Dependencies, SwitchReconciler
-from connectors.switching.registry_content import RegistryView
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
@@ -70,11 +69,16 @@ class FakeRegistry:
         self.directives: list[tuple[int, str]] = []
         self.kept: list[SwitchProgress] = []
         self.damage: ZnodeError | None = None
+        self.epochs: list[int | None] = [2]
+        """The epochs of the directive in ZooKeeper by reading, the last one for good; None: it cannot be read."""
 
-    def read(self, *, contested_too: bool = False) -> RegistryView:
+    def read_epoch(self) -> int | None:
+        return self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
+
+    def read(self, *, contested_too: bool = False) -> SwitchRegistry:
         if self.error is not None:
             raise self.error
-        return RegistryView(bootstrap="first")
+        return SwitchRegistry(cluster="c1", outcome=Outcome.OK, bootstrap="first")
 
     def read_progress(self) -> SwitchProgress | None:
         return self.kept[-1] if self.kept else None
@@ -161,18 +165,14 @@ class World:
         self.published: list[Reading] = []
         self.results: list[bytes] = []
         self.series = CollectorRegistry()
-        self.epochs: list[int | None] = [2]
-        """The epochs of the directive in ZooKeeper by reading, the last one for good; None: it cannot be read."""
         publish = self.published.append
         registry: Any = self.registry
         reader: Any = self.reader
         parts: dict[str, Any] = {
             "lease": self.lease,
             "observations": ObservationPublisher("c1", registry, reader, publish, "old"),
-            "registry_orders": self.registry,
+            "registry": self.registry,
             "ledger_orders": self.ledgers,
-            "read_epoch": lambda: self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0],
-            "keep_progress": self.registry.write_progress,
             "publish": publish,
             "answers": GatheredAnswers(lambda _key, value: self.results.append(value)),
             "metrics": SwitchExecutorMetrics(self.series),
@@ -305,7 +305,7 @@ def test_a_recall_ends_the_tries_of_an_order(recall: str, monkeypatch: pytest.Mo
     world, later = World(), Later()
 
     def meanwhile() -> None:
-        world.epochs = [3 if recall == "a later epoch" else 2]
+        world.registry.epochs = [3 if recall == "a later epoch" else 2]
         if recall == "a later order":
             world.reconciler.receive(order(SwitchVerdict.PROMOTE, 2))
         if recall == "another stage":
@@ -453,7 +453,7 @@ def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> Non
 @pytest.mark.parametrize(("epoch", "is_begun"), [(1, True), (2, True), (3, False)])
 def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool, verdict: SwitchVerdict) -> None:
     world = World()
-    world.epochs = [epoch]
+    world.registry.epochs = [epoch]
     world.reconcile()
     world.reconcile(order(verdict))
     assert bool(world.ledgers.done) is is_begun
@@ -462,10 +462,10 @@ def test_nothing_is_written_under_an_old_epoch(epoch: int, is_begun: bool, verdi
 def test_copies_share_a_reading_of_the_epoch_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "_SHARED_SECONDS", 3600)
     world = World()
-    world.epochs = [2, 3]
+    world.registry.epochs = [2, 3]
     world.reconcile()
     world.reconcile(order(COPY), order(COPY, sequence=301, op=8))
-    assert (len(world.ledgers.done), world.epochs) == (2, [3])
+    assert (len(world.ledgers.done), world.registry.epochs) == (2, [3])
 
 
 @pytest.mark.parametrize(("then", "is_begun"), [(2, True), (3, False)])
@@ -474,10 +474,10 @@ def test_while_the_epoch_cannot_be_read_an_order_waits_and_is_not_lost(
 ) -> None:
     monkeypatch.setattr(reconciler, "_UNREAD_SECONDS", 0)
     world = World()
-    world.epochs = [None, None, then]
+    world.registry.epochs = [None, None, then]
     world.reconcile()
     world.reconcile(order(SwitchVerdict.PROMOTE))
-    assert (bool(world.ledgers.done), world.epochs) == (is_begun, [then])
+    assert (bool(world.ledgers.done), world.registry.epochs) == (is_begun, [then])
 
 
 def test_a_deletion_that_an_operator_recalls_is_not_begun_and_is_reported() -> None:

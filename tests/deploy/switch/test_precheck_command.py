@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 from connectors.switching.cluster_reader import SnapshotResult
-from connectors.switching.registry_content import RegistryView
 from deploy.switch.precheck import drop_impostors
+from policies.observations import Outcome
 from policies.switching.ledgers import FindingReason
 from policies.switching.precheck import precheck
-from policies.switching.readings import RegisteredCluster
+from policies.switching.readings import RegisteredCluster, SwitchRegistry
 from policies.switching.state import ClusterStatus
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
 
@@ -19,24 +19,28 @@ def registered(name: str, instance_id: str, status: ClusterStatus) -> Registered
     return RegisteredCluster(name=name, uri="zk://x", instance_id=instance_id, root="/ledgers/", status=status)
 
 
+def registry(*clusters: RegisteredCluster) -> SwitchRegistry:
+    return SwitchRegistry(cluster="c1", outcome=Outcome.OK, clusters=clusters)
+
+
 def test_what_is_registered_and_read_is_taken_as_it_is() -> None:
-    view = RegistryView(
-        (registered("new", "id-of-new", ClusterStatus.STANDBY), registered("old", "id-of-old", ClusterStatus.ACTIVE))
+    view = registry(
+        registered("new", "id-of-new", ClusterStatus.STANDBY), registered("old", "id-of-old", ClusterStatus.ACTIVE)
     )
     assert view.committed() == "old"
     assert drop_impostors(TAKEN, view) == TAKEN
-    assert drop_impostors(TAKEN, RegistryView()) == TAKEN, "before anything is registered, the settings count"
+    assert drop_impostors(TAKEN, registry()) == TAKEN, "before anything is registered, the settings count"
 
 
 def test_another_cluster_at_the_address_is_not_the_one_that_is_registered() -> None:
-    view = RegistryView((registered("new", "id-of-another", ClusterStatus.STANDBY),))
+    view = registry(registered("new", "id-of-another", ClusterStatus.STANDBY))
     seen = drop_impostors(TAKEN, view)
     assert seen.problems == ("new: id-of-new/ledgers answers, but id-of-another/ledgers/ is registered",)
     assert precheck(seen.snapshot, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
 
 
 def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
-    seen = drop_impostors(TAKEN, RegistryView(), ("the registry: damaged",))
+    seen = drop_impostors(TAKEN, registry(), ("the registry: damaged",))
     assert not precheck(seen.snapshot, DEDICATED, NOW_MS).ready
     assert seen.problems == ("the registry: damaged",)
 

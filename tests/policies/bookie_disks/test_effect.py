@@ -147,7 +147,7 @@ def test_the_alert_ends_when_growth_is_not_compared_any_more() -> None:
     run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
     run.see(let_through(181, None), *all_disks(182, b1=13, b2=90))
     ended = alert(run)
-    assert ended.summary == "publish-without-effect of c1/default is over"
+    assert ended.summary == "publish-without-effect of c1/default is no longer reported"
     assert ended.status is AlertStatus.RESOLVED
 
 

@@ -125,11 +125,15 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
 @pytest.mark.parametrize(
     ("then", "alert", "summary"),
     [
-        ([racks(20, {**GROUPS, "new": "bk11"})], "unassigned-bookie", "unassigned-bookie of c1/bk11 is over"),
+        (
+            [racks(20, {**GROUPS, "new": "bk11"})],
+            "unassigned-bookie",
+            "unassigned-bookie of c1/bk11 is no longer reported",
+        ),
         (
             [bookies(20, "bk1 bk6 bk7"), bookies(30, "bk1 bk6 bk7")],
             "isolation-headroom",
-            "isolation-headroom of c1/acme/a is over",
+            "isolation-headroom of c1/acme/a is no longer reported",
         ),
     ],
     ids=["in a group", "a bookie is lost"],
@@ -168,7 +172,7 @@ def test_the_one_alert_of_many_ends_when_few_are_left() -> None:
     run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} {strangers}", GROUPS, {}))
     run.see(bookies(20, f"{BASE} bk100 bk101")).see(bookies(30, f"{BASE} bk100 bk101"))
     ended = [a.summary for a in run.alerts if (a.alert, a.subject, a.status) == ("unassigned-bookie", "c1", "resolved")]
-    assert ended == ["unassigned-bookie of c1 is over"]
+    assert ended == ["unassigned-bookie of c1 is no longer reported"]
 
 
 def test_many_in_quarantine_are_said_to_be_there() -> None:

@@ -375,7 +375,7 @@ FLEET = tuple(f"b{n:02}" for n in range(40))
 def test_an_alert_about_many_ends_when_few_are_left(left: int) -> None:
     world = World(*FLEET).until(20).lose(*FLEET[:11]).until(40).back(*FLEET[left:11]).until(50)
     (ended,) = (a for a in world.run.alerts if a.alert == "session-lost" and a.status == "resolved")
-    assert ended.summary == "session-lost of messaging is over"
+    assert ended.summary == "session-lost of messaging is no longer reported"
     assert len([key for key in world.run.firing() if key[0] == "session-lost"]) == left
 
 

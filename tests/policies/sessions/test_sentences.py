@@ -74,16 +74,16 @@ def test_the_alert_of_a_loss_ends_when_it_becomes_one_of_the_fleet() -> None:
     run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
     run.see(session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2"))
     (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is over"
+    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
     run.see(session(20, "b1", "connected", "0xnew"), session(30, "b2", "connected", "0xnew"))
-    assert alerted(run, "session-lost", "resolved")[-1].summary == "session-lost of messaging/b2 is over"
+    assert alerted(run, "session-lost", "resolved")[-1].summary == "session-lost of messaging/b2 is no longer reported"
 
 
 def test_the_alert_of_a_loss_ends_when_the_process_is_gone() -> None:
     run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
     run.see(session(10, "b1", "expired", "0xb1"), health(11, "b1", "unreachable"), health(12, "b1", "unreachable"))
     (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is over"
+    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
 
 
 def test_the_alert_of_a_loss_ends_while_the_member_flaps() -> None:
@@ -110,7 +110,7 @@ def test_a_missing_registration_is_no_alert_of_a_member_that_has_one_or_can_have
     run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
     run.see(registered(1, "b1", "0xb1"), unregistered(20, "b1"), health(30, "b1")).feed(then)
     ended = alerted(run, "not-registered", "resolved")[-1]
-    assert ended.summary == "not-registered of messaging/b1 is over"
+    assert ended.summary == "not-registered of messaging/b1 is no longer reported"
 
 
 def test_the_alert_of_a_registration_that_comes_and_goes_ends_while_it_flaps() -> None:
@@ -118,7 +118,7 @@ def test_the_alert_of_a_registration_that_comes_and_goes_ends_while_it_flaps() -
     for second in (1, 3, 5, 7):
         run.see(unregistered(second, "b1"), health(second, "b1"), registered(second + 1, "b1", "0xb1"))
     ended = alerted(run, "not-registered", "resolved")[-1]
-    assert ended.summary == "not-registered of messaging/b1 is over"
+    assert ended.summary == "not-registered of messaging/b1 is no longer reported"
 
 
 def test_the_alert_that_no_shutdown_was_ordered_ends_when_one_is() -> None:
@@ -127,7 +127,7 @@ def test_the_alert_that_no_shutdown_was_ordered_ends_when_one_is() -> None:
     world.run.reload(reconnect_deadline="1m", shutdown_budget=1, zombie_after="10h")
     world.until(120)
     (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b1 is over"
+    assert ended.summary == "reconnect-exhausted of messaging/b1 is no longer reported"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_member_that_cannot_reconnect_is_no_alert_when_it_closes_or_starts_aga
     world = World(*TEN, reconnect_deadline="1m", shutdown_budget=0, zombie_after="10h").until(20).lose("b1").until(109)
     world.run.see(*readings)
     (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b1 is over"
+    assert ended.summary == "reconnect-exhausted of messaging/b1 is no longer reported"
 
 
 def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start() -> None:
@@ -247,7 +247,7 @@ def test_the_alert_about_missing_load_data_ends_when_the_session_is_lost_again()
     world.back("b1", registered=False).until(35).own("b1", BUNDLE).until(120)
     assert world.fires("load-data-missing", "b1")
     (ended,) = alerted(world.lose("b1").until(130).run, "load-data-missing", "resolved")
-    assert ended.summary == "load-data-missing of messaging/b1 is over"
+    assert ended.summary == "load-data-missing of messaging/b1 is no longer reported"
 
 
 def test_a_shutdown_that_waits_for_a_fresh_reading_ends_the_alert_that_none_was_ordered() -> None:
@@ -258,7 +258,7 @@ def test_a_shutdown_that_waits_for_a_fresh_reading_ends_the_alert_that_none_was_
     assert world.fires("reconnect-exhausted", "b2")
     world.silent = {"session", "brokers", "namespaces", "health"}
     (ended,) = alerted(world.until(300).run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b2 is over"
+    assert ended.summary == "reconnect-exhausted of messaging/b2 is no longer reported"
 
 
 def test_the_alert_of_a_loss_ends_when_it_becomes_flapping_within_a_batch() -> None:
@@ -267,7 +267,7 @@ def test_the_alert_of_a_loss_ends_when_it_becomes_flapping_within_a_batch() -> N
     states = ("connected", "expired") * 3
     run.together(*(session(11 + n, "b1", state, f"0xb1-{n // 2}") for n, state in enumerate(states)))
     (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is over"
+    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
 
 
 def test_a_bundle_claimed_twice_whose_node_s_session_is_not_known_belongs_to_an_unknown_session() -> None:

@@ -1,14 +1,15 @@
 """Which decisions the executor hands on to the reconciler of their cluster."""
 
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from threading import Event
+from typing import cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
-from connectors.bookkeeper.gateway import BookKeeperJvm
-from connectors.switching.executor import SwitchExecutor
+from connectors.switching.io import SwitchExecutor
+from connectors.switching.reconciler import SwitchReconciler
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.units import to_millis
 from policies.wire import decision_event
@@ -19,14 +20,6 @@ from tests.connectors.switching.orders import order
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(seconds=1)
 DECIDED = "headgate.decided.switches"
-
-
-def jvm() -> BookKeeperJvm:
-    raise AssertionError("nothing is to be copied")
-
-
-def _publish(topic: str, key: str, value: bytes) -> None:
-    raise AssertionError("nothing is to be published")
 
 
 class RecordingReconciler:
@@ -48,9 +41,8 @@ class RecordingReconciler:
 def received(*orders: SwitchDecision) -> list[int]:
     """The sequences of those that are handed on."""
     topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
-    executor = SwitchExecutor(topics, "headgate.observed.switches", [], _publish, _publish, jvm, CollectorRegistry())
     reconciler = RecordingReconciler()
-    executor._reconcilers = {"c1": reconciler}  # type: ignore[dict-item]
+    executor = SwitchExecutor(topics, {"c1": cast("SwitchReconciler", reconciler)}, ExitStack())
     for one in orders:
         executor._receive(record(DECIDED, decision_event(one), to_millis(NOW)))
     return reconciler.received

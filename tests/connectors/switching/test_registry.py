@@ -1,0 +1,363 @@
+"""What each order of the registry writes, and that one which comes twice, or too late, changes nothing."""
+
+import json
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo.exceptions import ConnectionLoss
+
+from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.switching.registry import REGISTRY_ORDERS, ClusterDocument, Registry
+from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError, quote_name
+from policies.observations import Outcome
+from policies.switching.decisions import SwitchVerdict
+from policies.switching.readings import (
+    RegisteredCluster,
+    StatusAction,
+    SwitchProgress,
+    SwitchRegistry,
+    SwitchStatus,
+    WrittenDirective,
+)
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState, SwitchStage
+from tests.cases import for_each
+from tests.connectors.switching.memory_zookeeper import Server
+from tests.connectors.switching.orders import order
+
+ENTRY: dict[str, Any] = {"uri": "zk+hierarchical://zk:2181/ledgers", "instance_id": "id", "root": "/ledgers"}
+
+
+class World:
+    """A registry in which `old` is active and `new` stands by."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.registry = Registry(self.server.session(), "c1")
+        self.carry_out(SwitchVerdict.WRITE_REGISTRY, name="old", status="active", bootstrap="old", **ENTRY)
+        self.carry_out(SwitchVerdict.WRITE_REGISTRY, name="new", status="standby", **ENTRY)
+
+    def carry_out(self, verdict: SwitchVerdict, epoch: int = 2, **args: Any) -> SwitchStatus | None:
+        return self.registry.carry_out(order(verdict, ledger=None, epoch=epoch, args=args))
+
+    def statuses(self, *, contested_too: bool = False) -> dict[str, str]:
+        return {each.name: each.status.value for each in self.registry.read(contested_too=contested_too).clusters}
+
+    def write_status(self, name: str, status: str, **more: Any) -> tuple[bool, str | None]:
+        """Whether it is written, and why not."""
+        done = self.carry_out(SwitchVerdict.WRITE_STATUS, name=name, status=status, expected_version=0, **more)
+        assert done is not None
+        assert done.action is StatusAction.STATUS_NEW
+        return done.written, done.detail
+
+    def put(self, path: str, data: bytes) -> None:
+        self.server.write(f"{REGISTRY_ROOT}/{path}", data)
+
+    def register(self, name: str, status: str, version: int | None = None, bootstrap: str | None = None) -> None:
+        entry = ClusterDocument(**ENTRY, status=ClusterStatus(status))
+        self.registry.write_cluster(name, entry, version, bootstrap)
+
+
+DONE = (True, None)
+
+
+def test_clusters_are_registered_and_the_first_bootstrap_stays() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_REGISTRY, name="third", status="standby", bootstrap="third", **ENTRY)
+    seen = world.registry.read()
+    assert world.statuses() == {"new": "standby", "old": "active", "third": "standby"}
+    assert (seen.bootstrap, seen.active()) == ("old", "old")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"name": "new", "status": "standby", "uri": "zk://other"},
+        {"name": "third", "status": "active"},
+        {"name": "third", "status": "standby", "uri": ""},
+    ],
+    ids=["there is another one", "a second one would be active", "it would be damaged"],
+)
+def test_what_does_not_fit_is_not_written_and_is_no_error(args: dict[str, Any]) -> None:
+    world = World()
+    before = world.server.tree
+    assert world.carry_out(SwitchVerdict.WRITE_REGISTRY, **(ENTRY | args)) is None
+    assert world.server.tree == before
+
+
+@pytest.mark.parametrize("data", [{"epoch": 5, "target": "old"}, {"epoch": 8, "target": "old"}])
+def test_a_directive_by_another_hand_is_read_as_it_is(data: dict[str, Any]) -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
+    assert json.loads(world.server.tree[f"{REGISTRY_ROOT}/directive"][0]) == {"epoch": 7, "target": "new"}
+    world.server.write(f"{REGISTRY_ROOT}/directive", json.dumps(data).encode())
+    assert world.registry.read().directive == WrittenDirective(**data)
+
+
+def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> None:
+    world = World()
+    active: list[list[str]] = []
+
+    def look() -> None:
+        active.append([name for name, status in world.statuses().items() if status == "active"])
+
+    world.server.before_commit.append(look)
+    assert world.write_status("new", "active", deprecated="old") == DONE
+    look()
+    assert active == [["old"], ["new"]]
+    assert world.statuses() == {"new": "active", "old": "deprecated"}
+    assert world.registry.read().committed_epoch == 2
+    assert world.write_status("new", "active", deprecated="old") == DONE
+
+
+def test_what_somebody_else_made_active_is_read_and_none_of_ours_becomes_active_beside_it() -> None:
+    world = World()
+    theirs = {"uri": "zk://third", "instance_id": "i-third", "root": "/l", "status": "active"}
+    world.server.write(f"{REGISTRY_ROOT}/clusters/third", json.dumps(theirs).encode())
+    with pytest.raises(ZnodeError, match="old and third are both active"):
+        world.registry.read()
+    assert world.statuses(contested_too=True) == {"new": "standby", "old": "active", "third": "active"}
+
+
+def test_the_progress_of_the_last_switch_is_kept_and_a_damaged_one_stops_nothing() -> None:
+    world = World()
+    registry = world.registry
+    assert registry.read_progress() is None
+    first = SwitchProgress(
+        source="old", target="new", stage=SwitchStage.HOLD, epoch=1, target_floor=2**32, started_ms=5, hold_ms=9
+    )
+    later = first.model_copy(update={"stage": SwitchStage.ROLLBACK, "epoch": 2})
+    again = later.model_copy(update={"stage": SwitchStage.TRIGGERED, "started_ms": 99})
+    for written in (first, later, first, again):
+        registry.write_progress(written)
+    assert registry.read_progress() == later, "neither an executor of before nor a switch that is begun again counts"
+    third = first.model_copy(update={"target": "third", "epoch": 3, "started_ms": 7})
+    registry.write_progress(third)
+    assert registry.read_progress() == third
+    world.put("orchestrator/third", b"{broken")
+    assert registry.read_progress() == later
+
+
+def test_an_order_that_comes_again_finds_its_work_done_or_completes_it() -> None:
+    world = World()
+    before = world.registry.read()
+    for version in (None, 0, 7):
+        world.register("old", "active", version)
+    assert world.registry.read() == before, "whatever version is expected"
+    del world.server.tree[f"{REGISTRY_ROOT}/bootstrap"]
+    world.register("old", "active", bootstrap="old")
+    assert world.registry.read().bootstrap == "old", "a crash had left it out"
+
+
+@for_each(
+    ("name", "version"),
+    [("new", None), ("new", 1), ("third", 0)],
+    ids=["there is one", "it was changed", "it is gone"],
+)
+def test_an_entry_other_than_expected_is_left_alone(name: str, version: int | None) -> None:
+    world = World()
+    before = world.registry.read()
+    with pytest.raises(ZnodeConflictError, match=f"the entry of {name}"):
+        world.register(name, "deprecated", version)
+    assert world.registry.read() == before
+
+
+@for_each("name", ["a/b", "..", ".", "50 % of é", "x%2Fy"])
+def test_any_name_may_be_registered(name: str) -> None:
+    world = World()
+    world.register(name, "standby")
+    world.registry.write_directive(1, name)
+    world.registry.allow_close(name, 1)
+    assert (world.statuses()[name], world.registry.read().active()) == ("standby", name)
+    assert world.registry.read_permits() == {name: 1}
+
+
+@for_each(
+    ("path", "data"),
+    [
+        ("bootstrap", b"old"),
+        ("bootstrap", b""),
+        ("bootstrap", b'{"name": ""}'),
+        ("directive", b'{"epoch": -1, "target": "new"}'),
+        ("directive", b'{"epoch": 3}'),
+        ("directive", b'{"epoch": 9223372036854775808, "target": "new"}'),
+        ("committed", b'{"epoch": "3"}'),
+        ("clusters/old", b'{"uri": "u", "instance_id": "i", "root": "/l", "status": "busy"}'),
+        ("clusters/new", b"\xff"),
+    ],
+)
+def test_a_damaged_znode_is_named_and_nothing_is_guessed(path: str, data: bytes) -> None:
+    world = World()
+    world.put(path, data)
+    with pytest.raises(ZnodeError, match=f"{REGISTRY_ROOT}/{path} is damaged"):
+        world.registry.read()
+    with pytest.raises(ZnodeError, match="is damaged"):
+        world.registry.write_status("new", ClusterStatus.DEPRECATED, 0)
+    if path in ("directive", "committed"):
+        with pytest.raises(ZnodeError, match="is damaged"):
+            world.registry.write_directive(9, "new")
+    assert world.server.tree[f"{REGISTRY_ROOT}/{path}"][0] == data
+
+
+def test_a_directive_is_replaced_by_later_ones_only() -> None:
+    world = World()
+    for epoch, target in ((2, "new"), (2, "new"), (3, "old")):
+        world.registry.write_directive(epoch, target)
+    for epoch, target in ((3, "new"), (2, "new")):
+        with pytest.raises(ZnodeConflictError, match="epoch 3 directs to old"):
+            world.registry.write_directive(epoch, target)
+    assert world.registry.read().directive == WrittenDirective(epoch=3, target="old")
+    assert world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=1, target="new") is None
+    world.put("committed", b'{"epoch": 5}')
+    with pytest.raises(ZnodeConflictError, match="epoch 5 is committed"):
+        world.registry.write_directive(5, "new")
+
+
+def test_a_crash_between_the_statuses_leaves_one_active_cluster_and_both_orders_may_come_again() -> None:
+    world = World()
+    world.registry.write_directive(1, "new")
+    for _ in range(2):
+        assert world.write_status("old", "deprecated") == DONE
+        assert world.registry.read().active() == "new"
+    assert world.write_status("new", "active", epoch=1) == DONE
+    after = world.registry.read()
+    for name, status in (("old", "deprecated"), ("new", "active")):
+        assert world.write_status(name, status, epoch=1) == DONE
+    assert world.registry.read() == after, "an order that comes again writes nothing"
+    assert (after.active(), after.committed_epoch) == ("new", 1)
+
+
+@for_each(
+    ("name", "version", "epoch", "detail"),
+    [
+        ("new", 4, 2, "the entry of new has version 0 (standby), not 4"),
+        ("new", 0, 1, "epoch 2 is committed, which is later than 1"),
+        ("third", 0, 3, "third is not registered"),
+    ],
+)
+def test_a_status_that_does_not_fit_is_refused_with_the_reason(
+    name: str, version: int, epoch: int, detail: str
+) -> None:
+    world = World()
+    world.write_status("old", "deprecated")
+    world.put("committed", b'{"epoch": 2}')
+    before = world.registry.read()
+    said = world.carry_out(SwitchVerdict.WRITE_STATUS, epoch, name=name, status="active", expected_version=version)
+    assert (said and said.detail, world.registry.read()) == (detail, before)
+
+
+def test_a_cluster_that_is_active_already_is_committed_all_the_same() -> None:
+    registry = World().registry
+    registry.write_directive(2, "old")
+    registry.write_status("old", ClusterStatus.ACTIVE, 7, 2)
+    assert (registry.read().active(), registry.read().committed_epoch) == ("old", 2), "it needs no version"
+
+
+def test_while_another_is_active_none_becomes_so_and_the_policy_hears_why() -> None:
+    world = World()
+    assert world.write_status("new", "active") == (False, "old is active")
+    assert world.registry.read().committed_epoch == 0
+
+
+def test_a_status_that_somebody_writes_at_the_same_moment_is_seen_before_ours_is_written() -> None:
+    world = World()
+    assert world.write_status("old", "deprecated") == DONE
+    entry = b'{"uri": "u", "instance_id": "i", "root": "/l", "status": "active"}'
+    world.server.before_commit.append(lambda: world.server.write(f"{REGISTRY_ROOT}/clusters/old", entry))
+    assert world.write_status("new", "active") == (False, "old is active")
+
+
+def test_a_client_may_be_closed_from_an_epoch_on_and_never_from_an_earlier_one_again() -> None:
+    world = World()
+    for epoch in (3, 2):
+        world.carry_out(SwitchVerdict.CLOSE_CLIENT, epoch, name="old")
+    assert world.registry.read_permits() == {"old": 3}
+
+
+def test_a_cluster_that_is_removed_takes_its_permit_along_and_the_active_one_stays() -> None:
+    world = World()
+    world.carry_out(SwitchVerdict.CLOSE_CLIENT, name="new")
+    for name in ("new", "old", "never"):
+        world.carry_out(SwitchVerdict.REMOVE_REGISTRY, name=name, version=0)
+    assert (world.statuses(), world.registry.read_permits()) == ({"old": "active"}, {})
+
+
+def test_a_status_of_which_no_version_is_known_is_compared_with_what_was_read() -> None:
+    registry = World().registry
+    registry.write_status("old", ClusterStatus.DEPRECATED, None)
+    registry.write_status("new", ClusterStatus.ACTIVE, None, 5)
+    assert registry.read().committed_epoch == 5
+
+
+@pytest.mark.parametrize("verdict", sorted(REGISTRY_ORDERS))
+def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVerdict) -> None:
+    world = World()
+    world.server.away = ConnectionLoss()
+    args: dict[str, Any] = {"name": "new", "status": ClusterStatus.ACTIVE.value, "directive_epoch": 2, "target": "new"}
+    with pytest.raises(ZnodeError) as raised:
+        world.carry_out(verdict, **(ENTRY | args))
+    assert not isinstance(raised.value, ZnodeConflictError)
+
+
+def seen(directive: tuple[int, str] | None, committed: int, **statuses: str) -> SwitchRegistry:
+    written = None if directive is None else WrittenDirective(epoch=directive[0], target=directive[1])
+    clusters = tuple(
+        RegisteredCluster(name=name, uri=f"zk://{name}", instance_id="i", root="/l", status=ClusterStatus(status))
+        for name, status in sorted(statuses.items())
+    )
+    return SwitchRegistry(
+        cluster="c1", outcome=Outcome.OK, clusters=clusters, directive=written, committed_epoch=committed
+    )
+
+
+@for_each(
+    ("registry", "active"),
+    [
+        (seen(None, 0), None),
+        (seen(None, 0, old="active", new="standby"), "old"),
+        (seen((1, "new"), 0, old="active", new="standby"), "new"),
+        (seen((2, "old"), 0, old="active", new="standby"), "old"),
+        (seen((1, "new"), 0, old="deprecated", new="standby"), "new"),
+        (seen((1, "new"), 1, old="deprecated", new="active"), "new"),
+        (seen((1, "other"), 1, old="deprecated", new="active"), "new"),
+        (seen((2, "old"), 1, old="deprecated", new="active"), "old"),
+    ],
+    ids=[
+        "nothing registered", "no switch yet", "hold", "switch rejected", "between the two statuses", "committed",
+        "a committed directive no longer counts", "back again",
+    ],
+)  # fmt: skip
+def test_brokers_write_to_the_directives_target_until_it_is_committed(
+    registry: SwitchRegistry, active: str | None
+) -> None:
+    assert registry.active() == active
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
+@given(
+    st.none() | st.tuples(st.integers(0, 3), NAMES),
+    st.integers(0, 3),
+    st.dictionaries(NAMES, st.sampled_from(ClusterStatus)),
+)
+def test_the_policy_and_the_brokers_agree(
+    directive: tuple[int, str] | None, committed: int, statuses: dict[str, ClusterStatus]
+) -> None:
+    entries = (RegistryEntry(name, f"zk://{name}", "i", "/l", status) for name, status in sorted(statuses.items()))
+    state = SwitchingState(
+        entries=tuple(entries),
+        directive=None if directive is None else Directive(*directive),
+        committed_epoch=committed,
+    )
+    assert seen(directive, committed, **statuses).active() == state.active()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_name_is_one_part_of_a_path_and_comes_back(name: str) -> None:
+    part = quote_name(name)
+    assert unquote(part) == name
+    assert part not in (".", "..")
+    assert "/" not in part
