@@ -11,8 +11,9 @@ import httpx
 import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
-from connectors.http.client import OversizedAnswerError, bounded_client
+from connectors.http.client import bounded_client
 from connectors.http.tls import Tls, ssl_context_for
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, RestClient
 from connectors.zookeeper.session import StatusError
 from policies.observations import Outcome
 
@@ -99,7 +100,7 @@ _Some = TypeVar("_Some", bound=_Answer)
 
 
 class AdminServer:
-    """Queries one server by HTTP. Each query raises StatusError or OSError if there is no usable answer in time.
+    """Queries one server by HTTP. Each query raises StatusError if there is no usable answer in time.
 
     `url` is the address of its admin server, such as ``http://zk-1.example.org:8080``.
     """
@@ -107,11 +108,15 @@ class AdminServer:
     def __init__(
         self, url: str, timeout_seconds: float, tls: Tls | None = None, transport: httpx.BaseTransport | None = None
     ) -> None:
-        self._url = url.rstrip("/")
-        self._timeout_seconds = timeout_seconds
-        self._tls = tls
-        self._transport = transport
-        self._client: httpx.Client | None = None
+        url = url.rstrip("/")
+
+        def build() -> httpx.Client:
+            context = ssl_context_for(url, tls)
+            return bounded_client(
+                context, timeout_seconds, base_url=url, max_answer_bytes=MAX_ANSWER_BYTES, transport=transport
+            )
+
+        self._rest = RestClient(build, timeout_seconds)
 
     def role(self) -> ServerRole:
         """Return the server's role, from `server_stats`."""
@@ -137,37 +142,17 @@ class AdminServer:
 
     def close(self) -> None:
         """Close the connection; the next request opens a new one."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._rest.close()
 
     def _ask(self, command: str, kind: type[_Some]) -> _Some:
         try:
-            return parse(command, self._get(f"{self._url}/commands/{command}"), kind)
-        except httpx.TimeoutException:
-            self.close()
-            raise TimeoutError(f"no answer within {self._timeout_seconds:.2g} s") from None
-        except OversizedAnswerError as error:
-            self.close()
-            raise StatusError(Outcome.ERROR, str(error)) from None
-        except httpx.HTTPError as error:
-            self.close()
-            is_tls = isinstance(error, httpx.ConnectError) and "SSL" in str(error)
-            outcome = Outcome.ERROR if is_tls else Outcome.UNREACHABLE
-            raise StatusError(outcome, str(error) or type(error).__name__) from None
-
-    def _get(self, url: str) -> bytes:
-        if self._client is None:
-            context = ssl_context_for(self._url, self._tls)
-            self._client = bounded_client(
-                context, self._timeout_seconds, max_answer_bytes=MAX_ANSWER_BYTES, transport=self._transport
-            )
-        response = self._client.get(url)
-        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            raise StatusError(Outcome.UNAUTHORIZED, f"HTTP {response.status_code}")
-        if response.status_code != httpx.codes.OK:
-            raise StatusError(Outcome.ERROR, f"HTTP {response.status_code}: is admin_url that of its admin server?")
-        return response.content
+            answer = self._rest.send("GET", f"/commands/{command}").content
+        except PULSAR_READ_ERRORS.expected as error:
+            outcome, detail = PULSAR_READ_ERRORS.outcome_of(error), PULSAR_READ_ERRORS.detail_of(error)
+            if outcome is Outcome.UNSUPPORTED:
+                outcome, detail = Outcome.ERROR, f"{detail}: is admin_url that of its admin server?"
+            raise StatusError(outcome, detail) from None
+        return parse(command, answer, kind)
 
 
 def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
