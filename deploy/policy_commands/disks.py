@@ -16,9 +16,9 @@ from connectors.collection import PollMetrics
 from deploy.console.terminal import SafeConsole
 from deploy.policy_commands.placement import read_cluster
 from deploy.settings.application import Settings
-from policies.bookie_disks.emit import describe_bookie
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group
+from policies.bookie_disks.policy import describe_bookie
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, list_groups
@@ -55,7 +55,7 @@ def judge_now(readings: list[Reading], settings: BookieDisksSettings, now: datet
     known = fold(BookieDisksCluster(), seen)
     bookies = judge_bookies(known, settings, to_millis(now))
     for group in list_groups(known, settings):
-        yield judge_group(group, bookies, known, settings, now, None)
+        yield judge_group(group, bookies, known, settings, to_millis(now), None)
 
 
 def _read(settings: Settings, cluster: str) -> list[Reading]:
@@ -83,7 +83,7 @@ def _make_table(verdict: GroupVerdict) -> Table:
     table = Table()
     for column in ("bookie", "fullest dir", "free", "of", "factor", ""):
         table.add_column(column, overflow="fold")
-    for bookie in verdict.ranked.known:
+    for bookie in verdict.known:
         decides = "decides" if bookie is verdict.decisive else ""
         dir_, free, total = _describe(bookie)
         mode = "read-only " if bookie.state.is_read_only else ""
@@ -106,5 +106,5 @@ def _as_json(verdict: GroupVerdict) -> dict[str, Any]:
         "ensemble": verdict.group.ensemble,
         "namespaces": verdict.group.count,
         "decides": verdict.decisive.name if verdict.decisive else None,
-        "bookies": [describe_bookie(bookie) for bookie in verdict.ranked.known],
+        "bookies": [describe_bookie(bookie) for bookie in verdict.known],
     }

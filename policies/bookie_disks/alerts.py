@@ -5,10 +5,9 @@ from math import inf
 
 from policies.alerts import Condition
 from policies.bookie_disks.decisions import BookieThrottleReason
-from policies.bookie_disks.emit import explain_cause
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict
 from policies.bookie_disks.readings import PublishState
-from policies.bookie_disks.state import BookieDisksCluster, DirKey, GroupState, ReadOnlyCause
+from policies.bookie_disks.state import BookieDisksCluster, DirKey, GroupState, ReadOnlyCause, explain_cause
 from policies.decisions import EVIDENCE_LIMIT, Mode, Severity
 from policies.free_space.alerts import (
     HALF,
@@ -209,20 +208,21 @@ def _find_group_conditions(context: SpaceAlertContext, verdict: GroupVerdict) ->
     )
     severity = Severity.CRITICAL if is_short else Severity.WARNING
     labels = {"cluster": context.cluster, "group": name}
-    evidence = tuple(each.state.read_id for each in verdict.ranked.known if each.state.read_id)
+    evidence = tuple(each.state.read_id for each in verdict.known if each.state.read_id)
     yield Condition(AT_RISK, subject, severity, "ensemble", summary, labels, evidence[-EVIDENCE_LIMIT:])
 
 
 def is_at_risk(verdict: GroupVerdict) -> bool:
     """Return whether no more bookies of a group than a ledger needs have room; the alert ends by a margin only."""
-    is_unknown = not verdict.ranked.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
+    is_unknown = not verdict.known and verdict.raw_reason is not BookieThrottleReason.TOO_FEW_BOOKIES
     return not is_unknown and _count_roomy(verdict) <= verdict.group.ensemble
 
 
 def _count_roomy(verdict: GroupVerdict) -> int:
     if verdict.before is not None and verdict.before.is_at_risk:
-        return sum(bookie.has_room for bookie in verdict.ranked.known)
-    return verdict.writable_count + verdict.awaited_count
+        return sum(bookie.has_room for bookie in verdict.known)
+    unread = (bookie.state for bookie in verdict.unread if not bookie.is_unread)  # their first reading may still come
+    return verdict.writable_count + sum(each.tried_ms == NEVER and not each.is_read_only for each in unread)
 
 
 def _find_nothing_known(
@@ -261,7 +261,7 @@ def follow_dirs(
 ) -> tuple[tuple[VolumeGrowth[DirKey], ...], dict[DirKey, float]]:
     """Return the growth of the dirs that limit a group while an actuator slows it down, and that from before it."""
     settings, before = verdict.settings, verdict.before
-    limiting = [(bookie, each) for bookie in verdict.ranked.known if (each := bookie.tightest) and bookie.factor < 1.0]
+    limiting = [(bookie, each) for bookie in verdict.known if (each := bookie.tightest) and bookie.factor < 1.0]
     was_slowed = before is not None and before.gate.factor < 1.0
     known = before.growths_before if before else {}
     growths_before = follow_growth_before(known, (each for _, each in limiting), is_slowed=was_slowed)
@@ -313,5 +313,5 @@ def find_effect_conditions(
         request, where = describe_request(verdict.move.gate.factor), name_volume("bookie", fastest.volume)
         summary = f"publishing to group {name} of {cluster} is {request}, but {where} {fills}{limits}"
         labels = {"cluster": cluster, "group": name}
-        evidence = tuple(b.state.read_id for b in verdict.ranked.known if b.name == fastest.volume[0])
+        evidence = tuple(b.state.read_id for b in verdict.known if b.name == fastest.volume[0])
         yield Condition(WITHOUT_EFFECT, f"{cluster}/{name}", Severity.CRITICAL, "no_effect", summary, labels, evidence)

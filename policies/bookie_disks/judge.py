@@ -1,8 +1,8 @@
-"""Verdicts of the bookie-disks policy: `bookies` on each bookie, `groups` on each placement group. All are pure."""
+"""Verdicts of the bookie-disks policy: on each bookie, and on each placement group. All are pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from math import inf
 
 from msgspec.structs import asdict
 
@@ -11,19 +11,10 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksCluster, BookieDiskState, DirKey, GroupState, PlacementGroup
 from policies.free_space.gate import FactorVerdict, Gate, GateMove, first_move, move
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import (
-    NEVER,
-    Freshness,
-    ServerVerdict,
-    judge_server,
-    seconds_left,
-)
-from policies.units import millis_of, to_millis
+from policies.free_space.volumes import NEVER, Freshness, ServerVerdict, judge_server, seconds_left
+from policies.units import millis_of
 
 # The verdict on each bookie: the factor that it allows, and its rank among others.
-
-_NEVER_FULL_MS = float("inf")
-_NONE: frozenset[DirKey] = frozenset()
 
 
 class BookieVerdict(ServerVerdict[BookieDiskState], frozen=True, gc=False):
@@ -49,24 +40,18 @@ class BookieVerdict(ServerVerdict[BookieDiskState], frozen=True, gc=False):
 
 
 def judge_bookies(
-    cluster: BookieDisksCluster, settings: BookieDisksSettings, now_ms: int, stopped_by: Iterable[DirKey] = ()
+    cluster: BookieDisksCluster, settings: BookieDisksSettings, now_ms: int, stopped_by: Collection[DirKey] = ()
 ) -> dict[str, BookieVerdict]:
     """Judge each bookie of a cluster.
 
     Args:
         stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
     """
-    stopping_dirs: dict[str, frozenset[DirKey]] = {}
-    for key in stopped_by:
-        stopping_dirs[key[0]] = stopping_dirs.get(key[0], _NONE) | {key}
-    verdicts: dict[str, BookieVerdict] = {}
-    for state in cluster.bookies:
-        verdicts[state.name] = _judge(state, settings, now_ms, stopping_dirs.get(state.name, _NONE))
-    return verdicts
+    return {state.name: _judge(state, settings, now_ms, stopped_by) for state in cluster.bookies}
 
 
 def _judge(
-    state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: frozenset[DirKey]
+    state: BookieDiskState, settings: BookieDisksSettings, now_ms: int, stopped_by: Collection[DirKey]
 ) -> BookieVerdict:
     bookie = judge_server(state, settings, now_ms, stopped_by)
     tightest, soonest, dirs = bookie.tightest, bookie.soonest_full, bookie.counting
@@ -76,7 +61,7 @@ def _judge(
     has_sizes = any(d.freshness is not Freshness.NEVER_READ for d in present)
     takes_data, margin = has_sizes and not state.is_read_only, settings.recovery_margin
     # By the factor, then by the time until it is full, then by the share that is free.
-    full_ms = _NEVER_FULL_MS if soonest is None or soonest.full_ms is None else soonest.full_ms
+    full_ms = inf if soonest is None or soonest.full_ms is None else soonest.full_ms
     return BookieVerdict(
         **asdict(bookie),
         factor=factor,
@@ -95,21 +80,14 @@ def _judge(
 
 
 @dataclass(frozen=True, slots=True)
-class RankedBookies:
-    """The bookies on which a group's namespaces may place data."""
-
-    known: Sequence[BookieVerdict]
-    """Those that were read, the best first."""
-    unread: Sequence[BookieVerdict]
-    """Those that were never read, in no order."""
-
-
-@dataclass(frozen=True, slots=True)
 class GroupVerdict:
     """The verdict on one placement group, before it is put into words."""
 
     group: PlacementGroup
-    ranked: RankedBookies
+    known: Sequence[BookieVerdict]
+    """The bookies on which its namespaces may place data, and that were read; the best first."""
+    unread: Sequence[BookieVerdict]
+    """Those that were never read, in no order."""
     raw_factor: float
     raw_reason: BookieThrottleReason
     decisive: BookieVerdict | None
@@ -117,46 +95,28 @@ class GroupVerdict:
     move: GateMove[DirKey]
     reason: BookieThrottleReason
     """Why the factor in force is what it is; holds included."""
-    now: datetime
+    now_ms: int
     settings: BookieDisksSettings
     before: GroupState | None
     """None before the first decision."""
 
     @property
-    def previous_factor(self) -> float | None:
-        """The factor of the decision in force."""
-        return None if self.before is None else self.before.gate.factor
-
-    @property
-    def limits(self) -> bool:
-        """Whether a bookie limits the group, or keeps it stopped."""
-        return self.decisive is not None and (self.raw_factor < 1.0 or self.reason in _HOLDING)
-
-    @property
     def limiting(self) -> DirKey | None:
-        """The dir that decided; None if none limits."""
-        return find_key(self.decisive) if self.decisive is not None and self.limits else None
+        """The dir for which a bookie limits the group, or keeps it stopped; None if none limits."""
+        is_limited = self.raw_factor < 1.0 or self.reason is BookieThrottleReason.RECOVERY_MARGIN
+        return find_key(self.decisive) if self.decisive is not None and is_limited else None
 
     @property
     def seconds_to_full(self) -> float | None:
         """How soon the bookie that decides is full; None if it is not known to fill."""
-        is_filling = self.decisive is not None and not self.decisive.state.is_read_only
-        full = self.decisive.soonest_full if is_filling and self.decisive is not None else None
-        return None if full is None else seconds_left(full.state, to_millis(self.now))
+        if self.decisive is None or self.decisive.state.is_read_only or self.decisive.soonest_full is None:
+            return None
+        return seconds_left(self.decisive.soonest_full.state, self.now_ms)
 
     @property
     def writable_count(self) -> int:
         """Number of bookies that take data and are above both limits."""
-        return sum(bookie.is_above_soft for bookie in self.ranked.known)
-
-    @property
-    def awaited_count(self) -> int:
-        """Number of its bookies that take data, and whose first reading may still come."""
-        unread = (bookie.state for bookie in self.ranked.unread if not bookie.is_unread)
-        return sum(state.tried_ms == NEVER and not state.is_read_only for state in unread)
-
-
-_HOLDING = frozenset({BookieThrottleReason.RECOVERY_MARGIN})
+        return sum(bookie.is_above_soft for bookie in self.known)
 
 
 def find_key(bookie: BookieVerdict) -> DirKey:
@@ -169,7 +129,7 @@ def judge_group(
     bookies: Mapping[str, BookieVerdict],
     cluster: BookieDisksCluster,
     settings: BookieDisksSettings,
-    now: datetime,
+    now_ms: int,
     before: GroupState | None,
 ) -> GroupVerdict:
     """Judge one group.
@@ -177,48 +137,61 @@ def judge_group(
     Args:
         before: the group before this step; None before the first decision.
     """
-    ranked = rank_bookies(group, bookies)
-    decisive = _find_decisive(ranked, group.ensemble, before.limiting if before else None)
-    is_early = to_millis(now) < (cluster.begun_ms or 0) + millis_of(settings.validity)
+    known, unread = _rank_bookies(group, bookies)
+    decisive = _find_decisive(known, group.ensemble, before.limiting if before else None)
+    is_early = now_ms < (cluster.begun_ms or 0) + millis_of(settings.validity)
     if decisive is None and cluster.ever_read and settings.limited:
         is_premature = is_early and before is not None and _lacks_bookies(before)
         known_before = None if is_premature else before
-        factor, reason, decisive = _judge_unread(ranked, group.ensemble, settings, known_before)
+        factor, reason, decisive = _judge_unread(known, unread, group.ensemble, settings, known_before)
     else:
-        factor, reason = _judge_raw(ranked, decisive, cluster, settings, is_early=is_early)
-    moved = _move(ranked, decisive, group.ensemble, (factor, reason), settings, now, before)
+        factor, reason = _judge_raw(known, decisive, cluster, settings, is_early=is_early)
+    stopping = {find_key(decisive)} if decisive is not None and factor == 0.0 else set[DirKey]()
+    if before is None and reason is BookieThrottleReason.INITIAL:
+        moved = GateMove(Gate[DirKey](factor), FactorVerdict.INITIAL)
+    elif before is None or (reason is not BookieThrottleReason.TOO_FEW_BOOKIES and _lacks_bookies(before)):
+        # There is nothing to recover from.
+        moved = first_move(before.gate if before else Gate(settings.fallback), factor, stopping, now_ms)
+    else:
+        is_clear = sum(bookie.is_clear for bookie in known) >= group.ensemble
+        recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()
+        moved = move(before.gate, factor, stopping, recovered, now_ms, settings)
     held = BookieThrottleReason(moved.hold.value) if moved.hold else reason
-    return GroupVerdict(group, ranked, factor, reason, decisive, moved, held, now, settings, before)
+    return GroupVerdict(group, known, unread, factor, reason, decisive, moved, held, now_ms, settings, before)
 
 
-def rank_bookies(group: PlacementGroup, bookies: Mapping[str, BookieVerdict]) -> RankedBookies:
-    """Return the bookies of a group, the best first; secondary ones if too few primary ones are known."""
-    if group.primary is None:
-        chosen = list(bookies.values())
-    else:
+def _rank_bookies(
+    group: PlacementGroup, bookies: Mapping[str, BookieVerdict]
+) -> tuple[list[BookieVerdict], list[BookieVerdict]]:
+    """Return the known bookies of a group, the best first, and the unread; secondary ones if too few are known."""
+    chosen = list(bookies.values())
+    if group.primary is not None:
         chosen = [bookies[name] for name in group.primary if name in bookies]
         if sum(bookie.is_known for bookie in chosen) < group.ensemble:
             chosen += [bookies[name] for name in group.secondary if name in bookies]
     known = sorted((bookie for bookie in chosen if bookie.is_known), key=lambda bookie: bookie.rank)
-    return RankedBookies(known, [bookie for bookie in chosen if not bookie.is_known])
+    return known, [bookie for bookie in chosen if not bookie.is_known]
 
 
-def _find_decisive(ranked: RankedBookies, ensemble: int, named: DirKey | None) -> BookieVerdict | None:
+def _find_decisive(known: Sequence[BookieVerdict], ensemble: int, named: DirKey | None) -> BookieVerdict | None:
     """Find the E-th best bookie.
 
     Among bookies with equal factors the one of the decision in force wins, so that two full ones do not alternate.
     """
-    if len(ranked.known) < ensemble:
+    if len(known) < ensemble:
         return None
-    decisive = ranked.known[ensemble - 1]
+    decisive = known[ensemble - 1]
     if named is None or decisive.factor == 1.0:
         return decisive
-    alike = (each for each in ranked.known if each.factor == decisive.factor and each.name == named[0])
-    return next(alike, decisive)
+    return next((each for each in known if each.factor == decisive.factor and each.name == named[0]), decisive)
 
 
 def _judge_unread(
-    ranked: RankedBookies, ensemble: int, settings: BookieDisksSettings, before: GroupState | None
+    known: Sequence[BookieVerdict],
+    unread: Sequence[BookieVerdict],
+    ensemble: int,
+    settings: BookieDisksSettings,
+    before: GroupState | None,
 ) -> tuple[float, BookieThrottleReason, BookieVerdict | None]:
     """Judge a group of which fewer bookies are known than a ledger needs, so that it needs them all.
 
@@ -229,17 +202,16 @@ def _judge_unread(
         before: None before the first decision, and at the start after a stop for too few bookies, because one bookie
             may be read before the registrations and the other bookies.
     """
-    known_count = len(ranked.known)
-    unread = [bookie for bookie in ranked.unread if not bookie.state.is_read_only]
+    awaited = [bookie for bookie in unread if not bookie.state.is_read_only]
     last_reason = before.reason if before else BookieThrottleReason.INITIAL.value
-    if known_count + len(unread) < ensemble or last_reason == BookieThrottleReason.TOO_FEW_BOOKIES.value:
+    if len(known) + len(awaited) < ensemble or last_reason == BookieThrottleReason.TOO_FEW_BOOKIES.value:
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES, None
-    is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(bookie.is_unread for bookie in unread)
-    untried_count = sum(bookie.state.tried_ms == NEVER for bookie in unread)
-    if is_starting and known_count + untried_count >= ensemble:
+    is_starting = last_reason == BookieThrottleReason.INITIAL.value and not all(each.is_unread for each in awaited)
+    untried_count = sum(bookie.state.tried_ms == NEVER for bookie in awaited)
+    if is_starting and len(known) + untried_count >= ensemble:
         return settings.fallback, BookieThrottleReason.INITIAL, None
     greatest_factor = min(settings.fallback, before.gate.factor if before else 1.0)
-    worst = ranked.known[-1] if ranked.known else None
+    worst = known[-1] if known else None
     if worst is not None and worst.factor <= greatest_factor and worst.factor < 1.0:
         return worst.factor, _find_reason(worst), worst
     reason = BookieThrottleReason.INITIAL if is_starting else BookieThrottleReason.STALE_VOLUME
@@ -252,7 +224,7 @@ def _lacks_bookies(group: GroupState) -> bool:
 
 
 def _judge_raw(
-    ranked: RankedBookies,
+    known: Sequence[BookieVerdict],
     decisive: BookieVerdict | None,
     cluster: BookieDisksCluster,
     settings: BookieDisksSettings,
@@ -267,35 +239,11 @@ def _judge_raw(
         return 0.0, BookieThrottleReason.TOO_FEW_BOOKIES
     if decisive.factor < 1.0:
         return decisive.factor, _find_reason(decisive)
-    is_any_fresh = any(bookie.freshness is Freshness.FRESH for bookie in ranked.known)
+    is_any_fresh = any(bookie.freshness is Freshness.FRESH for bookie in known)
     return 1.0, BookieThrottleReason.ABOVE_LIMITS if is_any_fresh else BookieThrottleReason.STALE_VOLUME
 
 
 def _find_reason(decisive: BookieVerdict) -> BookieThrottleReason:
-    tightest = decisive.tightest
-    if tightest is None or decisive.state.is_read_only:
+    if decisive.tightest is None or decisive.state.is_read_only:
         return BookieThrottleReason.READ_ONLY
-    return BookieThrottleReason(tightest.reason)
-
-
-def _move(
-    ranked: RankedBookies,
-    decisive: BookieVerdict | None,
-    ensemble: int,
-    raw: tuple[float, BookieThrottleReason],
-    settings: BookieDisksSettings,
-    now: datetime,
-    before: GroupState | None,
-) -> GateMove[DirKey]:
-    factor, reason = raw
-    stopping = {find_key(decisive)} if decisive is not None and factor == 0.0 else set[DirKey]()
-    if before is None:
-        if reason is BookieThrottleReason.INITIAL:
-            return GateMove(Gate(factor), FactorVerdict.INITIAL)
-        return first_move(Gate(settings.fallback), factor, stopping, now)
-    if reason is not BookieThrottleReason.TOO_FEW_BOOKIES and _lacks_bookies(before):
-        # There is nothing to recover from.
-        return first_move(before.gate, factor, stopping, now)
-    is_clear = sum(bookie.is_clear for bookie in ranked.known) >= ensemble
-    recovered = set(before.gate.stopped_by) if is_clear else set[DirKey]()
-    return move(before.gate, factor, stopping, recovered, now, settings)
+    return BookieThrottleReason(decisive.tightest.reason)

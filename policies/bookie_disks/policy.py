@@ -1,19 +1,21 @@
 """The bookie-disks policy: one factor for each placement group of bookies whose disks fill up.
 
-Rules: docs/design/bookie-disks.md.
+Here are the step, and the decision about a group with its sentence. Rules: docs/design/bookie-disks.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from policies.book import Step, Subject, Wanted
 from policies.bookie_disks import NAME
 from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_conditions, follow_dirs, is_at_risk
-from policies.bookie_disks.emit import want, want_end
+from policies.bookie_disks.decisions import BookieCounts, BookieThrottle, BookieThrottleReason, LimitingDir, PlacedHere
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group
+from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key, judge_bookies, judge_group
 from policies.bookie_disks.readings import BookieDir, BookieDisks, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import (
@@ -21,14 +23,45 @@ from policies.bookie_disks.state import (
     BookieDisksState,
     GroupState,
     PlacementGroup,
+    explain_cause,
     keep_groups_within_bounds,
     list_groups,
 )
 from policies.bookie_readings import MAX_BOOKIES
-from policies.free_space.alerts import SpaceAlertContext, follow_actuator
-from policies.free_space.volumes import VolumeBounds, keep_within_bounds, update_forgotten
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
+from policies.free_space.alerts import (
+    SpaceAlertContext,
+    describe_ahead,
+    describe_limit,
+    describe_rate,
+    explain_factor,
+    explain_hold,
+    explain_stale,
+    follow_actuator,
+    render_factor,
+)
+from policies.free_space.gate import FactorVerdict
+from policies.free_space.limits import LimitHit, as_settings
+from policies.free_space.publication import repeat_schedule, want_factor
+from policies.free_space.volumes import (
+    NEVER,
+    Freshness,
+    VolumeBounds,
+    keep_within_bounds,
+    name_volume,
+    update_forgotten,
+)
 from policies.observations import Observation, Reading
-from policies.units import millis_of, to_millis
+from policies.units import (
+    agreeing,
+    counted,
+    format_instant,
+    from_millis,
+    human_bytes,
+    human_seconds,
+    millis_of,
+    to_millis,
+)
 
 BOUNDS = VolumeBounds(most_servers=MAX_BOOKIES, servers="bookies", volumes="ledger dirs")
 
@@ -58,13 +91,13 @@ class BookieDisksPolicy:
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
         if known.begun_ms is None:  # only readings of other policies so far: nobody asks for this one's decisions
             return Step(replace(before, cluster=known, effect=effect), refused=refused)
-        stopped_by = (key for group in before.groups for key in group.gate.stopped_by)
+        stopped_by = {key for group in before.groups for key in group.gate.stopped_by}
         bookies = judge_bookies(known, settings, now_ms, stopped_by)
         if any(bookie.kept is not bookie.state for bookie in bookies.values()):
             known = replace(known, bookies=tuple(bookie.kept for bookie in bookies.values() if bookie.kept))
         groups = {group.name: group for group in before.groups}
         verdicts = [
-            judge_group(group, bookies, known, settings, now, groups.get(group.name))
+            judge_group(group, bookies, known, settings, now_ms, groups.get(group.name))
             for group in self._list_groups(known)
         ]
         wanted: dict[Subject, Wanted] = {(f"{self._cluster}/{each.group.name}",): want(each) for each in verdicts}
@@ -108,3 +141,195 @@ def _due_ms(
     yield from (dir_.forgotten_ms + millis_of(settings.departed_hold) for dir_ in after.forgotten)
     yield from (v.move.rises_at_ms for v in verdicts if v.move.rises_at_ms is not None)
     yield from (bookie.next_ms for bookie in bookies.values() if bookie.next_ms is not None)
+
+
+# The explanation of a decision about a placement group, from the values that decided.
+
+_ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ", "ninth ", "tenth ")
+
+_WITHOUT_DIR = frozenset({BookieThrottleReason.MIN_HOLD, BookieThrottleReason.UNLIMITED})
+"""Reasons whose sentence names no dir."""
+
+
+def explain(verdict: GroupVerdict, cluster: str) -> str:
+    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations."""
+    where = f"Publishing to group {verdict.group.name} of {cluster}"
+    factor, why = verdict.move.gate.factor, _explain_reason(verdict) + _explain_full(verdict)
+    settings, freely = verdict.settings, "may go on freely"
+    return explain_factor(settings, factor, where, why, freely=freely, has_actuator=settings.has_actuator)
+
+
+def _explain_full(verdict: GroupVerdict) -> str:
+    """Write when the first dir of the bookie that decides is full, and its name unless the sentence is about it."""
+    full, seconds = verdict.decisive.soonest_full if verdict.decisive is not None else None, verdict.seconds_to_full
+    if seconds is None or verdict.decisive is None or full is None:
+        return ""
+    is_free = verdict.move.gate.factor == 1.0 and verdict.reason is BookieThrottleReason.STALE_VOLUME
+    is_named = not is_free and verdict.reason not in _WITHOUT_DIR
+    which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_volume('bookie', full.key)} is "
+    return f"; {which}full in {human_seconds(seconds)} at the {describe_rate(full.state, verdict.now_ms)}"
+
+
+def _explain_reason(verdict: GroupVerdict) -> str:
+    settings, known, factor = verdict.settings, len(verdict.known), verdict.move.gate.factor
+    match verdict.reason:
+        case BookieThrottleReason.INITIAL:
+            return f"too few bookies have been read yet, so the starting factor {render_factor(factor)} applies"
+        case BookieThrottleReason.NO_DATA:
+            return f"no bookie has ever been read, so the fallback factor {render_factor(settings.fallback)} applies"
+        case BookieThrottleReason.TOO_FEW_BOOKIES:
+            usable = sum(not each.state.is_read_only for each in verdict.known)
+            return f"a ledger needs {counted(verdict.group.ensemble, 'bookie')}, and {usable or 'none'} can be used"
+        case BookieThrottleReason.MIN_HOLD:
+            return explain_hold("bookies", verdict.raw_factor, settings)
+        case BookieThrottleReason.UNLIMITED:
+            return "no limit is set"
+        case BookieThrottleReason.STALE_VOLUME if verdict.decisive is None:
+            bookies = counted(known + len(verdict.unread), "bookie")
+            have = f"{known} of {bookies} {agreeing(known, 'has', 'have')}"
+            return f"{have} been read, and the others count as {render_factor(settings.fallback)} at most until then"
+        case BookieThrottleReason.STALE_VOLUME if factor == 1.0:
+            return f"no bookie has a valid reading; what is known allows {render_factor(verdict.raw_factor)}"
+    if verdict.decisive is None:
+        return "too few bookies are known"
+    decides = _explain_rank(verdict)
+    if verdict.reason is BookieThrottleReason.ABOVE_LIMITS:
+        free = _describe_free(verdict.decisive, verdict.now_ms)
+        return f"enough bookies are above their limits; {free}, and {decides}"
+    return f"{_explain_decisive(verdict, verdict.decisive)}, and {decides}"
+
+
+def _explain_rank(verdict: GroupVerdict) -> str:
+    ensemble, known = verdict.group.ensemble, len(verdict.known)
+    if known < ensemble:
+        have = f"{known} {agreeing(known, 'has', 'have')}"
+        return f"a ledger needs it: it takes {counted(ensemble, 'bookie')}, and {have} been read"
+    ordinal = _ORDINALS[ensemble - 1] if ensemble <= len(_ORDINALS) else f"{ensemble}th "
+    return f"with ensembles of {ensemble} the {ordinal}best of {counted(known, 'bookie')} decides"
+
+
+def _describe_free(bookie: BookieVerdict, now_ms: int) -> str:
+    tightest = bookie.tightest
+    if tightest is None or tightest.freshness is Freshness.NEVER_READ:
+        return f"bookie {bookie.name}"
+    free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
+    return f"{name_volume('bookie', tightest.key)} has {free} free of {total}{describe_ahead(tightest, now_ms)}"
+
+
+def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
+    tightest = decisive.tightest
+    if verdict.reason is BookieThrottleReason.READ_ONLY or tightest is None:
+        return f"bookie {decisive.name} is read-only{explain_cause(decisive.state.read_only_cause)}"
+    free = _describe_free(decisive, verdict.now_ms)
+    if verdict.reason is BookieThrottleReason.RECOVERY_MARGIN:
+        margin = f"{verdict.settings.recovery_margin:.0%}"
+        return f"{free}, and must be clear of the hard limit by {margin} before publishing goes on"
+    name, counts = name_volume("bookie", tightest.key), render_factor(tightest.factor)
+    if tightest.freshness is Freshness.NEVER_READ:
+        return f"{name}, which was never readable, counts as {counts} until it is read"
+    if tightest.freshness is Freshness.STALE:
+        return explain_stale(name, tightest, verdict.now_ms)
+    if tightest.freshness is Freshness.DEPARTED:
+        return f"{name} is no longer reported, and goes on counting as {counts} for a while"
+    return free
+
+
+def want(verdict: GroupVerdict) -> Wanted:
+    """Want the factor of a group."""
+    decided = (verdict.move, verdict.reason.value, verdict.limiting, verdict.seconds_to_full)
+    return want_factor(*decided, verdict.now_ms, verdict.settings, partial(_make_decision, verdict))
+
+
+def want_end(group: GroupState, settings: BookieDisksSettings) -> Wanted:
+    """Want the last decision about a group that has no namespaces any more: it slows nobody down."""
+    return Wanted("", repeat_schedule(settings), partial(_make_end, group), is_last=True)
+
+
+def _make_end(group: GroupState, header: Mapping[str, Any]) -> BookieThrottle:
+    return BookieThrottle(
+        **header,
+        verdict=FactorVerdict.RAISE if group.gate.factor < 1.0 else FactorVerdict.NO_CHANGE,
+        reason=BookieThrottleReason.GROUP_ENDED,
+        explanation=f"Publishing to group {group.name} of {header['cluster']} is no longer decided on: no namespace is "
+        "placed there any more.",
+        group=group.name,
+        factor=1.0,
+        previous_factor=group.gate.factor,
+        raw_factor=1.0,
+        ensemble=0,
+        limiting=None,
+        bookies=BookieCounts(counted=0, stale=0, unread=0, read_only=0),
+        namespaces=PlacedHere(count=0, first=()),
+        seconds_to_full=None,
+    )
+
+
+def _make_decision(verdict: GroupVerdict, header: Mapping[str, Any]) -> BookieThrottle:
+    group, known, settings = verdict.group, verdict.known, verdict.settings
+    return BookieThrottle(
+        **header,
+        verdict=verdict.move.verdict,
+        reason=verdict.reason,
+        explanation=explain(verdict, header["cluster"]),
+        evidence=_collect_evidence(verdict),
+        numbers=_collect_numbers(verdict),
+        group=group.name,
+        factor=verdict.move.gate.factor,
+        previous_factor=None if verdict.before is None else verdict.before.gate.factor,
+        raw_factor=verdict.raw_factor,
+        ensemble=group.ensemble,
+        limiting=describe_limiting(verdict.decisive, settings) if verdict.decisive and verdict.limiting else None,
+        bookies=BookieCounts(
+            counted=sum(each.freshness is Freshness.FRESH for each in known),
+            stale=sum(each.freshness is not Freshness.FRESH for each in known),
+            unread=len(verdict.unread),
+            read_only=sum(each.state.is_read_only for each in known),
+        ),
+        namespaces=PlacedHere(count=group.count, first=group.first),
+        seconds_to_full=verdict.seconds_to_full,
+    )
+
+
+def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
+    """Name the readings that decided: that of the bookie that decides, then those of the ones around it."""
+    first = [verdict.decisive] if verdict.decisive else []
+    others = sorted(verdict.known, key=lambda each: each.factor)
+    ids = (each.state.read_id for each in (*first, *others))
+    return unique_ids(*ids)[:EVIDENCE_LIMIT]
+
+
+def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) -> LimitingDir | None:
+    """Describe the dir for which a bookie limits its group; None if no limit is set."""
+    tightest = decisive.tightest
+    is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.state.is_read_only
+    limit, dir_ = describe_limit(settings, tightest, is_hard=is_hard), tightest.state.log_dir if tightest else ""
+    return None if limit is None else LimitingDir(bookie=decisive.name, dir=dir_, **limit)
+
+
+def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
+    """Collect the limits, and the bookies around the one that decides, for the audit topic."""
+    settings, first = verdict.settings, max(0, verdict.group.ensemble - 1 - EVIDENCE_LIMIT // 2)
+    bookies = []
+    for bookie in verdict.known[first : first + EVIDENCE_LIMIT]:
+        read_ms = bookie.state.read_ms
+        read_at = None if read_ms == NEVER else format_instant(from_millis(read_ms))
+        bookies.append({**describe_bookie(bookie), "read_at": read_at})
+    return {
+        "raw_factor": verdict.raw_factor,
+        "hard": as_settings(settings.hard),
+        "soft": as_settings(settings.soft),
+        "bookies": bookies,
+    }
+
+
+def describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
+    """Describe a bookie by the dir that decided its factor."""
+    tightest = bookie.tightest.state if bookie.tightest else None
+    return {
+        "bookie": bookie.name,
+        "factor": bookie.factor,
+        "read_only": bookie.state.is_read_only,
+        "dir": tightest.log_dir if tightest else None,
+        "usable_bytes": tightest.usable_bytes if tightest else None,
+        "total_bytes": tightest.total_bytes if tightest else None,
+    }

@@ -31,6 +31,11 @@ class ReadOnlyCause(ClosedEnum):
     BY_HAND = "by_hand", "no ledger dir is full, so it was made read-only by hand"
 
 
+def explain_cause(cause: ReadOnlyCause | None) -> str:
+    """End a sentence about a read-only bookie."""
+    return "" if cause is None else f": {cause.meaning.rstrip('.')}"
+
+
 class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
     """The used shares at which a bookie turns read-only, and suspends its two kinds of compaction."""
 

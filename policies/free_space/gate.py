@@ -10,14 +10,13 @@ asserted after each move:
 
 from collections.abc import Set
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from policies.free_space.limits import FreeSpaceSettings
-from policies.units import ClosedEnum, InstantMs, millis_of, to_millis
+from policies.units import ClosedEnum, InstantMs, millis_of
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
 
@@ -62,17 +61,17 @@ class GateMove(Generic[Key]):
     """When a factor that waits for MIN_HOLD may rise by time alone."""
 
 
-def first_move(gate: Gate[Key], raw: float, stopping: Set[Key], now: datetime) -> GateMove[Key]:
+def first_move(gate: Gate[Key], raw: float, stopping: Set[Key], now_ms: int) -> GateMove[Key]:
     """Move the gate for the first time: nothing was published yet, so no change can be too small or too soon."""
     stopped_by = tuple(sorted(stopping)) if raw == 0.0 else ()
     if raw == gate.factor:
         return GateMove(Gate(raw, None, stopped_by), FactorVerdict.NO_CHANGE)
     verdict = FactorVerdict.LOWER if raw < gate.factor else FactorVerdict.RAISE
-    return GateMove(Gate(raw, to_millis(now), stopped_by), verdict)
+    return GateMove(Gate(raw, now_ms, stopped_by), verdict)
 
 
 def move(
-    gate: Gate[Key], raw: float, stopping: Set[Key], recovered: Set[Key], now: datetime, settings: FreeSpaceSettings
+    gate: Gate[Key], raw: float, stopping: Set[Key], recovered: Set[Key], now_ms: int, settings: FreeSpaceSettings
 ) -> GateMove[Key]:
     """Move the gate towards the raw factor.
 
@@ -81,8 +80,8 @@ def move(
         stopping: volumes that are at their hard limit now.
         recovered: volumes that are above their hard limit by the recovery margin, or that no longer count.
     """
-    after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, to_millis(now), settings)
-    _check(gate, raw, after, to_millis(now), settings)
+    after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, now_ms, settings)
+    _check(gate, raw, after, now_ms, settings)
     return after
 
 

@@ -6,8 +6,6 @@ from the step before.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from heapq import merge
 from itertools import chain, takewhile
 from math import inf
 
@@ -36,14 +34,12 @@ from policies.throttle.state import (
     VolumeKey,
     find_usage,
 )
-from policies.units import millis_of, to_millis
+from policies.units import millis_of
 
 # The verdict on each broker, and what a cluster's verdict needs from all of them.
 #
 # A step takes over each verdict of the step before whose inputs are the same and whose next instant has not come; the
 # result is the same as without it.
-
-_NONE: frozenset[VolumeKey] = frozenset()
 
 
 class BrokerVerdict(ServerVerdict[BrokerState], frozen=True, gc=False):
@@ -66,7 +62,6 @@ class BrokerVerdict(ServerVerdict[BrokerState], frozen=True, gc=False):
 class BrokerVerdicts:
     """The verdicts on all brokers of a cluster at one moment."""
 
-    now: datetime
     now_ms: int
     settings: ThrottleSettings
     known: KafkaClusterState
@@ -83,10 +78,6 @@ class BrokerVerdicts:
     def volumes(self) -> Iterator[VolumeVerdict]:
         """Iterate over all volumes that count."""
         return chain.from_iterable(broker.counting for broker in self.brokers.values())
-
-    def tightest_first(self) -> Iterator[VolumeVerdict]:
-        """Iterate over all volumes that count, the tightest first."""
-        return merge(*(broker.counting for broker in self.brokers.values()), key=order_by_tightness)
 
     def pick_volumes(self, keys: Collection[VolumeKey]) -> dict[VolumeKey, VolumeVerdict]:
         """Return those of the given volumes that count."""
@@ -111,10 +102,6 @@ class BrokerVerdicts:
         """Return whether any volume that counts is as fresh as that."""
         return any(volume.freshness is freshness for volume in self.volumes())
 
-    def has_read(self) -> bool:
-        """Return whether any volume that counts was ever read."""
-        return any(volume.freshness is not Freshness.NEVER_READ for volume in self.volumes())
-
     def is_cordoned(self, volume: VolumeKey) -> bool:
         """Return whether a volume's broker places no new partitions on it."""
         return volume[1] in self.brokers[volume[0]].state.cordoned
@@ -131,7 +118,7 @@ class BrokerVerdicts:
 def judge_brokers(
     known: KafkaClusterState,
     settings: ThrottleSettings,
-    now: datetime,
+    now_ms: int,
     *,
     stopped_by: Iterable[VolumeKey] = (),
     before: Mapping[int, BrokerVerdict] | None = None,
@@ -142,10 +129,8 @@ def judge_brokers(
         stopped_by: the volumes that keep the cluster stopped.
         before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
     """
-    before, now_ms = before or {}, to_millis(now)
-    stopping: dict[int, frozenset[VolumeKey]] = {}
-    for key in stopped_by:
-        stopping[key[0]] = stopping.get(key[0], _NONE) | {key}
+    before = before or {}
+    stopping = frozenset(stopped_by)
     kept: list[BrokerState] = []
     verdicts: dict[int, BrokerVerdict] = {}
     limiting: list[VolumeVerdict] = []
@@ -153,9 +138,9 @@ def judge_brokers(
     next_ms: int | None = None
     for state in known.brokers:  # one pass: of a fleet's brokers, hardly anything is in the processor's cache
         number = state.name
-        verdict, stops = before.get(number), stopping.get(number, _NONE)
-        if verdict is None or not verdict.holds(state, now_ms, stops):
-            verdict = judge_broker(settings, state, now_ms, stops)
+        verdict = before.get(number)
+        if verdict is None or not verdict.holds(state, now_ms, stopping):
+            verdict = judge_broker(settings, state, now_ms, stopping)
         ended += verdict.ended
         if verdict.kept is None:
             continue
@@ -165,7 +150,6 @@ def judge_brokers(
         if verdict.next_ms is not None and (next_ms is None or verdict.next_ms < next_ms):
             next_ms = verdict.next_ms
     return BrokerVerdicts(
-        now=now,
         now_ms=now_ms,
         settings=settings,
         known=replace(known, brokers=tuple(kept)),
@@ -209,8 +193,6 @@ class ClusterVerdict:
     """The volume that is full first and in how many seconds; None if none is known to fill."""
     forgotten: tuple[ForgottenVolume[VolumeKey], ...]
     """Departed volumes to be named: for as long after their end as they were held before it."""
-    previous_factor: float | None
-    """None before the first decision."""
 
     @property
     def is_nothing_known(self) -> bool:
@@ -249,7 +231,6 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
         decisive=decisive,
         soonest_full=None if soonest is None or seconds is None else (soonest, seconds),
         forgotten=update_forgotten(before.forgotten, brokers.ended, brokers.brokers, brokers.settings, brokers.now_ms),
-        previous_factor=before.gate.factor if before.gate is not None else None,
     )
 
 
@@ -257,7 +238,7 @@ def _judge_raw(brokers: BrokerVerdicts, before: ThrottleState) -> tuple[float, T
     """Return the lowest factor of all volumes that count, and the volume that decided it."""
     settings = brokers.settings
     allowed = (1.0, ThrottleReason.ABOVE_LIMITS if settings.limited else ThrottleReason.UNLIMITED, None)
-    if not brokers.has_read():
+    if all(volume.freshness is Freshness.NEVER_READ for volume in brokers.volumes()):
         is_any_fresh = any(broker.freshness is Freshness.FRESH for broker in brokers.brokers.values())
         if settings.forgets_unread and is_any_fresh:
             return allowed
@@ -293,7 +274,7 @@ def _move(
         recovered = stopped_by - {
             v.key for v in counting.values() if v.is_within(settings.recovery_margin, settings.hard)
         }
-        return move(before.gate, raw_factor, at_hard, recovered, brokers.now, settings)
+        return move(before.gate, raw_factor, at_hard, recovered, brokers.now_ms, settings)
     if reason is ThrottleReason.INITIAL:
         return GateMove(Gate(raw_factor), FactorVerdict.INITIAL)
-    return first_move(Gate(settings.start_factor), raw_factor, at_hard, brokers.now)
+    return first_move(Gate(settings.start_factor), raw_factor, at_hard, brokers.now_ms)

@@ -13,7 +13,7 @@ from tests.cases import for_each
 from tests.policies.scenario import HARD, NO_PATIENCE, at, throttle
 
 A, B = (1, "/data/a"), (2, "/data/b")
-NOW = at(1000)
+NOW = to_millis(at(1000))
 
 
 def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int, str]) -> Gate[tuple[int, str]]:
@@ -111,7 +111,7 @@ def test_invariants_of_every_move_and_moving_again_at_once_changes_nothing(
     assert (moved > factor) == (after.verdict is FactorVerdict.RAISE)
     assert (after.verdict is FactorVerdict.HOLD) == (after.hold is not None)
     if moved != factor:
-        assert after.gate.changed_ms == to_millis(NOW)
+        assert after.gate.changed_ms == NOW
     else:
         assert after.gate.changed_ms == before.changed_ms
     if raw in (0.0, 1.0) or abs(raw - factor) > settings.min_change:
@@ -122,7 +122,7 @@ def test_invariants_of_every_move_and_moving_again_at_once_changes_nothing(
         assert not set(before.stopped_by) - recovered
     assert moved == 0.0 or not after.gate.stopped_by
     if after.rises_at_ms is not None:
-        assert after.rises_at_ms > to_millis(NOW)
+        assert after.rises_at_ms > NOW
     assert move(after.gate, raw, stopping, recovered - stopping, NOW, settings).gate == after.gate
 
 

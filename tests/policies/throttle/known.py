@@ -10,6 +10,7 @@ from policies.throttle.fold import fold
 from policies.throttle.judge import BrokerVerdicts, judge_brokers
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import KafkaClusterState, VolumeKey
+from policies.units import to_millis
 from tests.policies.scenario import GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 
 A, B = "/data/a", "/data/b"
@@ -24,7 +25,7 @@ def folded(*batches: Sequence[Observation]) -> KafkaClusterState:
 
 
 def judged_at(known: KafkaClusterState, seconds: float, settings: ThrottleSettings = SETTINGS) -> BrokerVerdicts:
-    return judge_brokers(known, settings, at(seconds))
+    return judge_brokers(known, settings, to_millis(at(seconds)))
 
 
 def counting(

@@ -70,7 +70,7 @@ def test_a_verdict_that_is_taken_over_is_the_one_that_would_be_made(
     batch: list[Observation], seconds: int, more: int
 ) -> None:
     known = folded(batch)
-    before, later = judged_at(known, seconds), at(max(0, seconds + more))
+    before, later = judged_at(known, seconds), to_millis(at(max(0, seconds + more)))
     taken_over = judge_brokers(known, SETTINGS, later, before=before.brokers)
     alone = judge_brokers(known, SETTINGS, later)
     assert [replace(b, judged_ms=0) for b in taken_over.brokers.values()] == [

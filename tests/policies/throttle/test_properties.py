@@ -230,7 +230,7 @@ def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[
 
 
 def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
-    return tuple(judge_brokers(state.cluster, settings, now).volumes())
+    return tuple(judge_brokers(state.cluster, settings, to_millis(now)).volumes())
 
 
 fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)
