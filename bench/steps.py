@@ -2,6 +2,7 @@
 
 Throttle has 300 brokers of four volumes, bookie disks 500 bookies and 2,000 namespaces, isolation 5,000 bookies and
 2,000 namespaces in 100 groups, sessions 300 brokers of 30 bundles, switching 20,000 ledgers. Milliseconds, the median.
+`passes` counts the files and functions of Headgate that one log-dir reading passes, ten calls deep.
 
     python bench/steps.py
     python bench/steps.py --against v0.1.0 --only throttle
@@ -9,6 +10,7 @@ Throttle has 300 brokers of four volumes, bookie disks 500 bookies and 2,000 nam
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -16,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bench.turns import Figures, run
+from bench.turns import ROOT, Figures, run
 from policies.bookie_disks import BookieDisksSettings
 from policies.bookie_disks.readings import BookieDir, BookieDisks
 from policies.bookie_readings import (
@@ -38,13 +40,16 @@ from policies.switching.settings import SwitchingSettings, SwitchLimits
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
-from policies.units import from_millis
+from policies.units import from_millis, to_millis
+from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
-from streaming.key_state import decode, encode
+from streaming.key_state import NEVER_STEPPED, decode, encode
+from streaming.operator import reconcile
 from tests.policies.switching.world import Ref, World
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 GB = 10**9
+DEEPEST = 10
 OK: dict[str, Any] = {"cluster": "c", "outcome": Outcome.OK}
 
 
@@ -189,20 +194,50 @@ def switching(ledgers: int = 20_000) -> Figures:
     return {f"{results} copied": statistics.median(step(results) for _ in range(10)) for results in (1, 16, 200)}
 
 
-POLICIES: dict[str, Callable[[], Figures]] = {
-    each.__name__: each for each in (throttle, bookie_disks, isolation, sessions, switching)
+def passes() -> Figures:
+    """A log-dir reading that changes nothing, and one that changes the factor."""
+    host = PolicyHost({"throttle": ThrottleSettings.model_validate({"hard": {"available_bytes_below": "1GB"}})})
+    key, state, figures = ("throttle", "c"), None, Figures()
+    for number, (what, free) in enumerate((("", 50), ("", 50), ("changing nothing", 50), ("changing the factor", 0))):
+        now = START + timedelta(seconds=5 * number)
+        volumes = (VolumeReading(log_dir="/a", total_bytes=100 * GB, usable_bytes=free * GB),)
+        value = observation_event(LogDirs(**OK, broker=1, volumes=volumes), id=f"{number}", source="bench", time=now)
+        record, passed, depth = ObservedRecord("h.observed.log-dirs", 0, number, to_millis(now), value), set(), 0
+
+        def note(frame: Any, event: str, _: object, passed: set[Any] = passed) -> None:
+            nonlocal depth
+            code = frame.f_code
+            if str(ROOT / "policies") in code.co_filename or str(ROOT / "streaming") in code.co_filename:
+                depth += {"call": 1, "return": -1}.get(event, 0)
+                if event == "call" and depth <= DEEPEST and code.co_name.isidentifier():
+                    passed.add((code.co_filename, code.co_qualname))
+
+        sys.setprofile(note)
+        taken = reconcile(host, "h", key, None if state is None else decode(state), [record], to_millis(now))
+        state = encode(taken.key_state or NEVER_STEPPED)
+        sys.setprofile(None)
+        if what:
+            figures |= {f"{what}, files": len({file for file, _ in passed}), f"{what}, functions": len(passed)}
+    return figures
+
+
+MEASURED: dict[str, Callable[[], Figures]] = {
+    each.__name__: each for each in (throttle, bookie_disks, isolation, sessions, switching, passes)
 }
 
 
 def measure(given: argparse.Namespace) -> Figures:
-    """Measure the policies that are asked for."""
-    return {f"{name} step, {what}, ms": ms for name in given.only for what, ms in POLICIES[name]().items()}
+    """Measure what is asked for."""
+    unit = {"passes": ""}
+    return {
+        f"{name}, {what}{unit.get(name, ' ms')}": each for name in given.only for what, each in MEASURED[name]().items()
+    }
 
 
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--only", nargs="+", choices=POLICIES, default=[*POLICIES], help="some of them")
+    arguments.add_argument("--only", nargs="+", choices=MEASURED, default=[*MEASURED], help="some of them")
     run(__doc__ or "", measure, arguments)
 
 
