@@ -1,11 +1,16 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from threading import Event
 
+import structlog
+
 import connectors.kafka.log_dirs
+from connectors.actuation.actuator import Actuator, LoopTopics, SideTopic
 from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
@@ -16,11 +21,11 @@ from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources
 from connectors.throttle.cordons import check_cordons
-from connectors.throttle.quotas.actuator import QuotaActuator, find_refusals
 from connectors.throttle.quotas.own_quotas import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.free_space.alerts import render_rate
+from policies.free_space.publication import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
@@ -28,8 +33,11 @@ from policies.throttle.quota_entities import Entity, forget_command, parse_entit
 from policies.throttle.quota_plan import may_be_ours
 from policies.throttle.quota_settings import Cover, QuotaSettings
 from policies.throttle.quota_state import QuotaState, exclude_own, find_coverage, misses_empty_ids
-from policies.throttle.readings import QuotaApplication
+from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.units import UserError, counted, human_bytes, name_some
+from policies.wire import EventReader
+
+_log = structlog.get_logger(__name__)
 
 
 def list_probes(context: ProbeContext) -> Iterator[Probe]:
@@ -154,6 +162,58 @@ def make_collectors(context: CollectorContext) -> Iterator[Component]:
             context.name, context.cluster.kafka, publish, context.metrics, limits, replica_sizes
         )
         yield Component(f"collector of {context.name}", collector.run)
+
+
+class QuotaActuator(Actuator[FactorOrder]):
+    """Carries out the decisions of some clusters. Only one may run for a cluster at a time.
+
+    When it stops, quotas stay as they are: a restart must not open a gate.
+
+    Args:
+        applied: the topic (with its prefix) of the records of applied quotas.
+        elsewhere: clusters whose quotas other processes set.
+    """
+
+    def __init__(
+        self,
+        topics: LoopTopics,
+        applied: str,
+        workers: Mapping[str, QuotaWorker],
+        elsewhere: frozenset[str] = frozenset(),
+    ) -> None:
+        side = SideTopic(applied, EventReader((AppliedQuota,)), self._note_applied)
+        super().__init__(
+            "quota actuator", "headgate-actuator", topics, workers, ThrottleFactor, FactorOrder.build, side
+        )
+        self._own = workers
+        self._elsewhere = elsewhere
+        self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
+        """The entities that still have a quota of ours by the records, by cluster without `quotas` in the settings."""
+
+    def _note_applied(self, applied: AppliedQuota) -> None:
+        # These records are for people. An original quota is only believed from the watched cluster itself.
+        if applied.cluster not in self._own and applied.cluster not in self._elsewhere:
+            (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], applied.entity)
+
+    def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
+        """Refuse settings that do not fit their clusters, with all problems at once."""
+        if problems := find_refusals(self._own.values()):
+            raise UserError("\n".join(problems))
+        for cluster, entities in self._unwatched.items():
+            if entities:
+                _log.warning(
+                    "a cluster without `quotas` still has our quotas", cluster=cluster, entities=sorted(entities)
+                )
+
+
+def find_refusals(workers: Iterable[QuotaWorker]) -> list[str]:
+    """Return why clusters refuse the settings of their quotas."""
+    with ThreadPoolExecutor(_CONCURRENT_CHECKS, thread_name_prefix="quota check") as pool:
+        return [problem for problems in pool.map(QuotaWorker.preflight, workers) for problem in problems]
+
+
+_CONCURRENT_CHECKS = 16
+"""Clusters are checked in parallel, so that one that does not answer delays the others little."""
 
 
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:

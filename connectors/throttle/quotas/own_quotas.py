@@ -8,32 +8,27 @@ answer is no news. So may be a broker that shows no record, unless it has shown 
 the two states apart: then a broker may be behind for `SETTLE_SECONDS`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
 from kafka.errors import AuthorizationError
 
 from connectors.kafka.cluster_client import NodeId, detail_of
-from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from policies.observations import Outcome
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_plan import (
     DEFAULT_WINDOW_SECONDS,
     Contest,
     PastRate,
     QuotaPlan,
-    QuotaReason,
     QuotaRecord,
     QuotaStep,
     RatesInForce,
-    WantedQuota,
     note_put_back,
 )
 from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, NamedQuota, Original, QuotaState, Rate, owner_number
-from policies.units import MAX_INT64
+from policies.throttle.quota_state import MOST_NAMED, NamedQuota, Original, Rate, owner_number
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
@@ -249,7 +244,7 @@ def _read_record(recorded: Original | None, rates: Iterable[int]) -> QuotaRecord
     )
 
 
-# The result of a look at one cluster: why its quotas must not be set, and the reading that the actuator publishes.
+# Why quotas of a cluster must not be set, and the plans of a look at it.
 
 _log = structlog.get_logger(__name__)
 
@@ -299,99 +294,6 @@ class PlannedQuotas:
         return {**self.throttle, **self.added}
 
 
-def explain_refusals(plans: Mapping[Entity, QuotaPlan]) -> str:
-    """Write why no quota of a throttle is set."""
-    return "; ".join(
-        f"{entity}: {each.reason.meaning.rstrip('.')}" for entity, each in list(plans.items())[:_EXPLAINED]
-    )
-
-
-_EXPLAINED = 3
-
-
-def describe_quotas(
-    cluster: str,
-    wanted: WantedQuota | None,
-    plans: PlannedQuotas,
-    escaping: Mapping[Entity, Rate],
-    own: OwnQuotas,
-    *,
-    brokers: int,
-    callback_brokers: Iterable[int],
-    excluded_users: Iterable[str],
-) -> QuotaState:
-    """Return the quotas that are set, the ones that escape, and the ones that somebody else changes.
-
-    Args:
-        wanted: the factor that is carried out; None: none is.
-        escaping: the quotas that decide for clients in place of an entity.
-        brokers: the number of brokers in service.
-    """
-    held = {entity: planned for entity, planned in plans.all.items() if planned.holds}
-    is_confirmed = all(own.confirmed(entity) >= brokers for entity in held)
-    return QuotaState(
-        cluster=cluster,
-        outcome=Outcome.OK,
-        factor=wanted.factor if wanted is not None and wanted.applies else None,
-        set_count=len(plans.slowed),
-        is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
-        brokers=brokers,
-        let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
-        window_seconds=own.window_seconds,
-        escaping=_first(NamedQuota(entity=str(e), bytes_per_second=rate) for e, rate in escaping.items()),
-        escaping_count=len(escaping),
-        clients_without_id_escape=plans.misses_empty_ids,
-        not_set=plans.not_set,
-        contested=_first(
-            NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
-            for e, c in own.contests().items()
-            if c.is_contested
-        ),
-        unknown=_first(
-            NamedQuota(entity=str(e), bytes_per_second=p.found)
-            for e, p in plans.all.items()
-            if p.reason is QuotaReason.UNKNOWN_ORIGINAL
-        ),
-        callback_brokers=tuple(sorted(callback_brokers))[:MOST_NAMED],
-        excluded_users=tuple(excluded_users)[:MOST_NAMED],
-    )
-
-
-def _first(quotas: Iterable[NamedQuota]) -> tuple[NamedQuota, ...]:
+def name_quotas(quotas: Iterable[NamedQuota]) -> tuple[NamedQuota, ...]:
+    """Return as many quotas as a reading names."""
     return tuple(quotas)[:MOST_NAMED]
-
-
-# The client of a watched cluster's quotas, over a connection that is renewed when necessary.
-
-
-def connect(kafka: WatchedKafka) -> QuotaClient:
-    """Return a client of a real cluster."""
-    return QuotaClient(kafka, kafka.timeout_seconds)
-
-
-class QuotaConnection:
-    """Keeps a client as long as it answers."""
-
-    def __init__(self, kafka: WatchedKafka, connect: Callable[[WatchedKafka], QuotaClient]) -> None:
-        self._kafka = kafka
-        self._connect = connect
-        self._client: QuotaClient | None = None
-        self.brokers = 0
-        """The number of brokers in service, as last counted."""
-
-    def client(self) -> QuotaClient:
-        """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
-        if self._client is None:
-            self._client = self._connect(self._kafka)
-            self.count_brokers(self._client)
-        return self._client
-
-    def count_brokers(self, client: QuotaClient) -> None:
-        """Count the brokers in service. Raises one of the client's `FAILURES`."""
-        self.brokers = sum(not broker.fenced for broker in client.describe())
-
-    def close(self) -> None:
-        """Close the client; the next call of `client` makes a new one."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()

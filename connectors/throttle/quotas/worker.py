@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from threading import Event
 
 import structlog
@@ -19,21 +20,21 @@ from connectors.throttle.quotas.own_quotas import (
     AlterError,
     OwnQuotas,
     PlannedQuotas,
-    QuotaConnection,
-    connect,
-    describe_quotas,
     explain_callbacks,
-    explain_refusals,
     find_callbacks,
+    name_quotas,
     read_broker_settings,
 )
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, QuotaReports, Released
 from policies.free_space.publication import FactorOrder, LimitVerdict
+from policies.observations import Outcome
 from policies.throttle.quota_entities import Entity
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
 from policies.throttle.quota_settings import DEFAULT_FLOOR, QuotaSettings
 from policies.throttle.quota_state import (
+    MOST_NAMED,
     Coverage,
+    NamedQuota,
     Original,
     QuotaState,
     Rate,
@@ -42,13 +43,14 @@ from policies.throttle.quota_state import (
     misses_empty_ids,
 )
 from policies.throttle.settings import ThrottleSettings
-from policies.units import UserError
+from policies.units import MAX_INT64, UserError
 
 _BROKERS_AGAIN_SECONDS = 600.0
 """Below factor 1.0, how often the brokers' settings are read again; at 1.0 it is with each look."""
 _ATTEMPTS_TO_RELEASE = 5
 _MOST_CHANGES_A_MINUTE = 60
 _MOST_FACTORS = 100
+_EXPLAINED = 3
 _RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
@@ -75,7 +77,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         metrics: QuotaMetrics,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        connect: Callable[[WatchedKafka], QuotaClient] = connect,
+        connect: Callable[[WatchedKafka], QuotaClient] = lambda kafka: QuotaClient(kafka, kafka.timeout_seconds),
     ) -> None:
         super().__init__(
             cluster,
@@ -87,7 +89,11 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         )
         self._settings, self._throttle = settings, throttle
         self._reports, self._metrics = QuotaReports(cluster, outlets, metrics), metrics
-        self._connection = QuotaConnection(kafka, connect)
+        self._connect = partial(connect, kafka)
+        self._client: QuotaClient | None = None
+        """Kept as long as it answers."""
+        self._broker_count = 0
+        """The brokers in service, as last counted."""
         self._own = OwnQuotas(cluster, settings)
         self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
         self._releasing = False
@@ -112,26 +118,19 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         super().recall(decision, appended_at)
         self._remember_factor(decision)
 
-    def preflight(self) -> None:
-        """Check whether the settings fit the cluster. A cluster that does not answer is checked later.
-
-        Raises:
-            UserError: they do not fit; all problems, one per line.
-        """
+    def preflight(self) -> list[str]:
+        """Return why the settings do not fit the cluster. A cluster that does not answer is checked later."""
         if self._settings is None:
-            return
+            return []
         try:
-            problems = list(self._find_problems(self._connection.client()))
-        except UserError:
-            raise
+            return [f"clusters.{self._cluster}.quotas: {each}." for each in self._find_problems(self._open())]
+        except UserError as error:
+            return [str(error)]
         except FAILURES as error:
             _log.warning("quotas cannot be checked yet", cluster=self._cluster, detail=detail_of(error))
-            return
+            return []
         finally:
-            self._connection.close()
-        if problems:
-            place = f"clusters.{self._cluster}.quotas"
-            raise UserError("\n".join(f"{place}: {problem}." for problem in problems))
+            self._close()
 
     def _find_problems(self, client: QuotaClient) -> Iterator[str]:
         self._read_brokers(client)
@@ -167,7 +166,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     def _forget(self, entity: Entity) -> Rate:
         """Record the present quota of an entity as the original, unless a record has another one; return it."""
-        client = self._connection.client()
+        client = self._open()
         seen = client.read()
         rate, recorded = seen.rates.get(entity), seen.originals.get(entity)
         if recorded is not None and recorded.is_held:
@@ -177,8 +176,20 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         self._reports.report_forgotten(entity, rate, self._clock.now())
         return rate
 
+    def _open(self) -> QuotaClient:
+        """Return a client; a new one has just had an answer. Raises one of the client's `FAILURES`."""
+        if self._client is None:
+            self._client = self._connect()
+            self._count_brokers(self._client)
+        return self._client
+
+    def _count_brokers(self, client: QuotaClient) -> None:
+        self._broker_count = sum(not broker.fenced for broker in client.describe())
+
     def _close(self) -> None:
-        self._connection.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     # --- incoming decisions
 
@@ -214,29 +225,35 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     def _attempt(self, wanted: WantedQuota | None, number: int) -> float:
         try:
-            client = self._connection.client()
+            client = self._open()
             self._require_decided_cluster(client.cluster_id)
             if self._must_read_brokers(wanted):
                 self._read_brokers(client)
             seen = client.read()
             rates = self._own.without_ours(seen)
-            coverage = self._find_coverage(rates)
+            # While quotas are only put back, none is scaled.
+            settings = None if self._releasing else self._settings
+            coverage = Coverage() if settings is None else find_coverage(settings, rates)
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
-                self._own.confirm(entity, seen, self._connection.brokers, self._clock.monotonic())
+                self._own.confirm(entity, seen, self._broker_count, self._clock.monotonic())
             plans = self._make_plans(wanted, targets, seen, rates)
             if (wait_seconds := self._find_wait(plans.all)) > 0:
                 return wait_seconds
             self._carry_out(client, plans.all, self._describe_attempt(wanted, number))
         except BaseException:
-            self._connection.close()
+            self._close()
             raise
         self._plans = plans
         self._reports.show_escapes(coverage.escaping)
         state = self._describe(wanted, plans, {entity: seen.rates.get(entity) for entity in coverage.escaping})
         self._state.publish_if_due(self._cluster, state)
         acted = any(planned.verdict.acts for planned in plans.all.values())
-        self._conclude(acted=acted)
+        took_seconds = None
+        if acted and self._measured_from is not None:
+            took_seconds = max(0.0, (self._clock.now() - self._measured_from).total_seconds())
+        self._measured_from = self._problem = None
+        self._reports.report_success(took_seconds)
         self._reports.show(failing=state.not_set is not None)
         return self._choose_pause(wanted, plans.all, acted=acted)
 
@@ -246,15 +263,35 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
     def _describe(
         self, wanted: WantedQuota | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
     ) -> QuotaState:
-        return describe_quotas(
-            self._cluster,
-            wanted,
-            plans,
-            escaping,
-            self._own,
-            brokers=self._connection.brokers,
-            callback_brokers=self._callbacks,
-            excluded_users=self._settings.exclude if self._settings is not None else (),
+        """Return the quotas that are set, the ones that escape, and the ones that somebody else changes.
+
+        Args:
+            escaping: the quotas that decide for clients in place of an entity.
+        """
+        held, brokers = {entity: planned for entity, planned in plans.all.items() if planned.holds}, self._broker_count
+        is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
+        unknown = [(e, p.found) for e, p in plans.all.items() if p.reason is QuotaReason.UNKNOWN_ORIGINAL]
+        contests = [(entity, each) for entity, each in self._own.contests().items() if each.is_contested]
+        return QuotaState(
+            cluster=self._cluster,
+            outcome=Outcome.OK,
+            factor=wanted.factor if wanted is not None and wanted.applies else None,
+            set_count=len(plans.slowed),
+            is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
+            brokers=brokers,
+            let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
+            window_seconds=self._own.window_seconds,
+            escaping=name_quotas(NamedQuota(entity=str(e), bytes_per_second=rate) for e, rate in escaping.items()),
+            escaping_count=len(escaping),
+            clients_without_id_escape=plans.misses_empty_ids,
+            not_set=plans.not_set,
+            contested=name_quotas(
+                NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
+                for e, c in contests
+            ),
+            unknown=name_quotas(NamedQuota(entity=str(e), bytes_per_second=found) for e, found in unknown),
+            callback_brokers=tuple(self._callbacks)[:MOST_NAMED],
+            excluded_users=tuple(self._settings.exclude)[:MOST_NAMED] if self._settings is not None else (),
         )
 
     def _require_decided_cluster(self, found: str | None) -> None:
@@ -285,7 +322,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
     def _read_brokers(self, client: QuotaClient) -> None:
         self._brokers_read_at = self._clock.monotonic()
         try:
-            self._connection.count_brokers(client)
+            self._count_brokers(client)
             self._brokers = read_broker_settings(client)
         except KafkaError:
             if self._brokers is None:
@@ -297,12 +334,6 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
     @property
     def _callbacks(self) -> dict[int, str]:
         return {} if self._settings is None or self._releasing else find_callbacks(self._brokers or {})
-
-    def _find_coverage(self, rates: Mapping[Entity, int]) -> Coverage:
-        """Compare the settings with all quotas; while quotas are only put back, none is scaled."""
-        if self._settings is None or self._releasing:
-            return Coverage()
-        return find_coverage(self._settings, rates)
 
     def _make_plans(
         self,
@@ -322,9 +353,15 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         throttle = {e: p for e, p in plans.items() if targets[e] is wanted}
         slowed = {e: p.rate for e, p in throttle.items() if p.verdict is not LimitVerdict.REFUSE and p.rate is not None}
         rates_to_add = find_additions(self._settings, rates, slowed, is_stop=wanted.factor == 0.0) if slowed else {}
+        free, others_too = (
+            replace(wanted, reason=each) for each in (QuotaReason.EXCLUDED_USER, QuotaReason.ALL_CLIENTS)
+        )
         others = self._own.held_by_others(seen)
+        refusals = [f"{e}: {p.reason.meaning.rstrip('.')}" for e, p in list(throttle.items())[:_EXPLAINED]]
         added = {
-            entity: plan(self._situation(entity, self._explain_addition(entity, wanted), seen, rate))
+            entity: plan(
+                self._situation(entity, free if entity.user in self._settings.exclude else others_too, seen, rate)
+            )
             for entity, rate in rates_to_add.items()
             if entity not in others
         }
@@ -333,12 +370,12 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
             added,
             slowed,
             misses_empty_ids=misses_empty_ids(self._settings, {*slowed, *added}),
-            not_set=None if slowed else explain_refusals(throttle),
+            not_set=None if slowed else "; ".join(refusals),
         )
 
-    def _explain_addition(self, entity: Entity, wanted: WantedQuota) -> WantedQuota:
-        is_excluded = self._settings is not None and entity.user in self._settings.exclude
-        return replace(wanted, reason=QuotaReason.EXCLUDED_USER if is_excluded else QuotaReason.ALL_CLIENTS)
+    def _find_cause(self, added: Entity) -> QuotaReason:
+        is_excluded = self._settings is not None and added.user in self._settings.exclude
+        return QuotaReason.EXCLUDED_USER if is_excluded else QuotaReason.ALL_CLIENTS
 
     def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
         """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
@@ -411,17 +448,9 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         for entity, planned in plans.items():
             if entity not in refused:
                 confirmed = 0 if planned.verdict.acts else self._own.confirmed(entity)
-                self._reports.report_quota(entity, planned, attempt, confirmed, self._connection.brokers)
+                self._reports.report_quota(entity, planned, attempt, confirmed, self._broker_count)
         if refused:
             raise AlterError(refused, plans)
-
-    def _conclude(self, acted: bool) -> None:
-        took_seconds = None
-        if acted and self._measured_from is not None:
-            took_seconds = max(0.0, (self._clock.now() - self._measured_from).total_seconds())
-        self._measured_from = None
-        self._problem = None
-        self._reports.report_success(took_seconds)
 
     def _fail(self, error: Exception, wanted: WantedQuota | None, number: int) -> None:
         self._problem = detail_of(error)
