@@ -20,7 +20,7 @@ from policies.throttle import ThrottleSettings
 from policies.wire import ObservedRecord, Output
 from streaming.host import PolicyHost
 from streaming.key_state import decode
-from streaming.operator import reconcile
+from streaming.transition import reconcile
 from tests.eager import EAGER
 
 POLICY = "throttle"

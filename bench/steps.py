@@ -44,7 +44,7 @@ from policies.units import from_millis, to_millis
 from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, decode, encode
-from streaming.operator import reconcile
+from streaming.transition import reconcile
 from tests.policies.switching.world import Ref, World
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -127,7 +127,7 @@ class PolicyKind:
     written_by: Mapping[type[Reading], str] = field(default_factory=dict)
     """The writer of a kind of reading that is not a collector, such as ```headgate switch```."""
     most_step_bytes: int | None = None
-    """A step takes readings of one partition up to this size; None: `streaming.intake.MOST_BYTES`."""
+    """A step takes readings of one partition up to this size; None: `streaming.transition.MOST_BYTES`."""
     paused_by: str | None = None
     """The policy's own command that pauses it; None: `headgate pause` does."""
     upgrades: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)

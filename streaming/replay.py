@@ -22,9 +22,8 @@ from policies.registry import POLICIES, is_collected
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.host import PolicyHost
-from streaming.intake import read_record, require_pausable, require_watched
 from streaming.key_state import KeyState
-from streaming.operator import step_apart
+from streaming.transition import read_record, step_apart
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _YEARS = range(1970, 9000)
@@ -93,9 +92,7 @@ class Replay:
                 yield Taken(record.place, observation)
 
     def _read(self, record: Recorded) -> Observation:
-        event = read_record(record.value, record.topic)
-        require_watched(self.host, event.data.cluster)
-        require_pausable(event.data)
+        event = read_record(self.host, record.value, record.topic)
         at = record.at or event.time
         if at is None:
             raise BadRecordError(DeadLetterReason.INVALID, "time: a recorded event needs one")
@@ -134,7 +131,7 @@ def _cut_steps(instant: Iterable[Taken]) -> dict[tuple[str, str], list[list[Take
 
     Readings of collectors are one step, as in a batch of the query: which collector was first is chance. Commands and
     reports follow each other on purpose, so each is a step of its own. So is a second reading with the same identity.
-    It counts a millisecond later, as in the query (`streaming.clocks`), or the order of ids would decide.
+    It counts a millisecond later, as in the query (`streaming.key_state`), or the order of ids would decide.
     """
     steps: defaultdict[tuple[str, str], list[dict[Any, Taken]]] = defaultdict(list)
     repeats: Counter[Any] = Counter()

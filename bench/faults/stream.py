@@ -16,7 +16,7 @@ from policies.registry import POLICIES, observed_topic
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
-from streaming.intake import reading_reader
+from streaming.transition import reading_reader
 from tests.golden import read_reference
 
 TOTAL_BYTES = 1_000_000

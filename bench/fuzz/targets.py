@@ -32,9 +32,8 @@ from policies.registry import POLICIES, decided_topics, decision_types, observed
 from policies.units import UserError
 from policies.wire import BadRecordError, DeadLetterReason, EventReader, ObservedRecord
 from streaming.host import PolicyHost
-from streaming.intake import reading_reader
 from streaming.key_state import KeyState
-from streaming.operator import reconcile
+from streaming.transition import reading_reader, reconcile
 from tests.golden import read_reference
 from tools.reference.catalogue import examples
 

@@ -29,8 +29,9 @@ from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
 from policies.wire import ObservedRecord, decision_event, observation_event
 from streaming.host import PolicyHost
-from streaming.operator import KeyTransition, PolicyOperator
+from streaming.operator import PolicyOperator
 from streaming.replay import Recorded, Replay
+from streaming.transition import KeyTransition
 from tests.golden import DATA, OF_A_KEY, Batch, Course, Published, read_courses
 from tests.policies.scenario import at
 from tests.policies.switching.events import Event, readings_of

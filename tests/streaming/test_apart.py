@@ -19,7 +19,7 @@ from policies.throttle.state import ThrottleState
 from streaming import host, intake, operator
 from streaming.host import PolicyHost
 from streaming.key_state import decode, encode
-from streaming.operator import SteppedApart, step_apart
+from streaming.transition import SteppedApart, step_apart
 from streaming.worker_memory import STATE_CACHE
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told

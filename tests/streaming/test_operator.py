@@ -27,7 +27,8 @@ from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
 from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode
-from streaming.operator import KeyTransition, PolicyOperator, reconcile
+from streaming.operator import PolicyOperator
+from streaming.transition import KeyTransition, reconcile
 from streaming.worker_memory import StateCache
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.wire import ObservedRecord
-from streaming.clocks import CLOCK_JUMP_MS, FARTHEST_MS, Order, ReadPosition
+from streaming.key_state import CLOCK_JUMP_MS, FARTHEST_MS, Order, ReadPosition
 from tests.cases import for_each
 
 NOW = 1_800_000_000_000

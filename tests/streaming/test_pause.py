@@ -10,8 +10,8 @@ from policies.pauses import PauseCommand
 from policies.registry import POLICIES
 from policies.wire import observation_event
 from streaming.host import PolicyHost
-from streaming.operator import KeyTransition
 from streaming.replay import Recorded, Replay
+from streaming.transition import KeyTransition
 from tests.policies.scenario import CLUSTER, GB, HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, letters, told
 

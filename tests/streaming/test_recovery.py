@@ -9,7 +9,7 @@ from policies.decisions import Alert
 from policies.policy import POLICY_FAILED
 from policies.recovery import OpenAlerts
 from streaming.host import PolicyHost
-from streaming.operator import KeyTransition
+from streaming.transition import KeyTransition
 from tests.policies.scenario import CLUSTER, GB, HARD, log_dirs, throttle
 from tests.streaming.transitions import Transitions, told
 

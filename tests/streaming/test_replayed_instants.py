@@ -15,8 +15,8 @@ from policies.registry import is_collected
 from policies.sessions.settings import SessionsSettings
 from policies.wire import decision_event, observation_event
 from streaming.host import PolicyHost
-from streaming.intake import read_record
 from streaming.replay import Recorded, Replay
+from streaming.transition import read_record
 from tests.examples import seeds
 from tests.policies.isolation import scenario as isolation
 from tests.policies.isolation.scenario import at, bookies, racks

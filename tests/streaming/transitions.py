@@ -9,7 +9,7 @@ from policies.units import to_millis
 from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode, encode
-from streaming.operator import KeyTransition, reconcile
+from streaming.transition import KeyTransition, reconcile
 from tests.policies.scenario import CLUSTER, at
 from tests.streaming.records import TOPIC, event
 

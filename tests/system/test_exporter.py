@@ -36,7 +36,7 @@ from policies.throttle import ThrottleSettings
 from policies.units import from_millis
 from policies.wire import observation_event
 from streaming.host import PolicyHost
-from streaming.intake import reading_reader
+from streaming.transition import reading_reader
 from tests.connectors.exporter import loop as virtual
 from tests.connectors.exporter.loop import LIMITS, Loop, log_dirs, members
 from tests.golden import read_reference

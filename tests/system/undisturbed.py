@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, TopicPartition
 from policies.policy import TICKS
 from policies.registry import COMMANDS, POLICIES, commands, decided_topics, observed_topics, topic_readers
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, Cut, ObservedRecord
-from streaming.clocks import next_timer_ms
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState
-from streaming.operator import KeyTransition, reconcile
+from streaming.operator import next_timer_ms
+from streaming.transition import KeyTransition, reconcile
 from tests.golden import read_reference
 
 EVERY_PLAN = {"spark.sql.streaming.minBatchesToRetain": 10_000}

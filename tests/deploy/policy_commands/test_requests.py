@@ -24,7 +24,7 @@ from policies.isolation.settings import RuleSet
 from policies.observations import Observation, Reading
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.units import UserError
-from streaming.intake import reading_reader
+from streaming.transition import reading_reader
 from tests.cases import for_each
 from tests.policies.isolation.scenario import GROUPS, START, everything
 from tests.policies.scenario import HARD, Run, log_dirs, members, throttle
