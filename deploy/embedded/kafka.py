@@ -2,14 +2,12 @@
 
 import json
 import secrets
-import shutil
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from logging import NullHandler, getLogger
 from pathlib import Path
 from types import TracebackType
@@ -70,9 +68,6 @@ _SERVER_DEFAULTS: Mapping[str, str | int] = {
     "transaction.state.log.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
-    "share.coordinator.state.topic.num.partitions": 1,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
     # A mistyped topic name must be an error.
     "auto.create.topics.enable": "false",
     "num.partitions": 1,
@@ -93,31 +88,6 @@ _SERVER_DEFAULTS: Mapping[str, str | int] = {
     # After a crash a broker can return only when its former session has ended, so this is part of the time to recover.
     "broker.session.timeout.ms": 5_000,
 }
-
-
-@dataclass(frozen=True)
-class _Identity:
-    """The cluster's identity over restarts: its id, and its ports as long as they are free."""
-
-    cluster_id: str
-    controller_port: int = 0
-    broker_ports: dict[int, int] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, file: Path) -> "_Identity":
-        """Read the identity of a data folder; return an empty one if it has none yet."""
-        try:
-            saved = json.loads(file.read_text())
-        except FileNotFoundError:
-            return cls(secrets.token_urlsafe(16))  # Kafka's form: 16 bytes as 22 characters of URL-safe base64
-        ports = {int(broker): port for broker, port in saved["broker_ports"].items()}
-        return cls(saved["cluster_id"], saved["controller_port"], ports)
-
-    def write(self, file: Path) -> None:
-        """Write it; an interruption leaves the old or the new file."""
-        beside = file.with_name(f"{file.name}.new")
-        beside.write_text(json.dumps(vars(self), indent=1) + "\n")
-        beside.replace(file)
 
 
 class EmbeddedKafka:
@@ -155,7 +125,9 @@ class EmbeddedKafka:
         self._server_properties = dict(server_properties or {})
         self._log_dirs = dict(log_dirs or {})
         self._jvm_flags = (*_JVM_FLAGS, f"-Xmx{heap_mebibytes}m", *jvm_flags)
-        self._identity = _Identity("")
+        self._cluster_id = ""
+        self._controller_port = 0
+        self._broker_ports: dict[int, int] = {}
         self._processes: dict[int, JvmProcess] = {}
         self._lock: ExitStack | None = None
 
@@ -171,7 +143,7 @@ class EmbeddedKafka:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of all brokers, comma separated; available after the start."""
-        return ",".join(f"{LOOPBACK}:{port}" for port in self._identity.broker_ports.values())
+        return ",".join(f"{LOOPBACK}:{port}" for port in self._broker_ports.values())
 
     @property
     def pids(self) -> dict[int, int]:
@@ -202,12 +174,11 @@ class EmbeddedKafka:
         self.reserve()
         try:
             # A killed instance may have left more brokers running than this one has.
-            for run_dir in (*self.data_dir.glob("broker-*/run"), *self.data_dir.glob("broker-*/format")):
+            for run_dir in self.data_dir.glob("broker-*/run"):
                 end_orphan(run_dir)
             self._settle_identity()
             for broker in self.broker_ids:
-                write_properties(self._properties_file(broker), self._properties(broker))
-            self._format_new_brokers(deadline)
+                self._write_files(broker)
             for broker in self.broker_ids:
                 self._processes[broker] = self._launch(broker)
             self._await_ready(deadline)
@@ -267,26 +238,40 @@ class EmbeddedKafka:
             self._lock = None
 
     def _settle_identity(self) -> None:
-        """Choose the cluster's id and free ports, and store them."""
-        file = self.data_dir / "cluster.json"
-        known = _Identity.read(file)
+        """Choose the cluster's id, and its ports: those of its last start, as long as they are free; store them."""
+        file, saved = self.data_dir / "cluster.json", {}
+        with suppress(FileNotFoundError):
+            saved = json.loads(file.read_text())
         for port in self._wanted_ports.values():
             if not _is_free(port):
                 raise UserError(
                     f"port {port} of {LOOPBACK} is in use: stop the process that uses it, or choose another port."
                 )
-        taken = set(self._wanted_ports.values())
-        controller_port = _choose_port(known.controller_port, taken)
-        broker_ports = {
-            broker: self._wanted_ports.get(broker) or _choose_port(known.broker_ports.get(broker, 0), taken)
+        taken, known = set(self._wanted_ports.values()), saved.get("broker_ports", {})
+        # Kafka's form of an id: 16 bytes as 22 characters of URL-safe base64.
+        self._cluster_id = saved.get("cluster_id") or secrets.token_urlsafe(16)
+        self._controller_port = _choose_port(saved.get("controller_port", 0), taken)
+        self._broker_ports = {
+            broker: self._wanted_ports.get(broker) or _choose_port(known.get(str(broker), 0), taken)
             for broker in self.broker_ids
         }
-        self._identity = _Identity(known.cluster_id, controller_port, broker_ports)
-        self._identity.write(file)
+        ports = {"controller_port": self._controller_port, "broker_ports": self._broker_ports}
+        beside = file.with_name(f"{file.name}.new")  # an interruption leaves the old or the new file
+        beside.write_text(json.dumps({"cluster_id": self._cluster_id, **ports}, indent=1) + "\n")
+        beside.replace(file)
+
+    def _write_files(self, broker: int) -> None:
+        """Write the settings of a broker, and the mark of this cluster on its folders that have none yet."""
+        properties = self._properties(broker)
+        write_properties(self._properties_file(broker), properties)
+        for folder in map(Path, (str(self._metadata_dir(broker)), *str(properties["log.dirs"]).split(","))):
+            if not (folder / "meta.properties").exists():
+                mark: dict[str, str | int] = {"version": 1, "cluster.id": self._cluster_id, "node.id": broker}
+                write_properties(folder / "meta.properties", mark)
 
     def _properties(self, broker: int) -> dict[str, str | int]:
-        plaintext = f"PLAINTEXT://{LOOPBACK}:{self._identity.broker_ports[broker]}"
-        controller = f"{LOOPBACK}:{self._identity.controller_port}"
+        plaintext = f"PLAINTEXT://{LOOPBACK}:{self._broker_ports[broker]}"
+        controller = f"{LOOPBACK}:{self._controller_port}"
         is_controller = broker == CONTROLLER_ID
         log_dirs = self._log_dirs.get(broker, (self._broker_dir(broker) / "logs",))
         return {
@@ -294,7 +279,7 @@ class EmbeddedKafka:
             "default.replication.factor": min(len(self.broker_ids), 3),
             "node.id": broker,
             "process.roles": "broker,controller" if is_controller else "broker",
-            "controller.quorum.bootstrap.servers": controller,
+            "controller.quorum.voters": f"{CONTROLLER_ID}@{controller}",
             "listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
             "advertised.listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
             "log.dirs": ",".join(str(path.absolute()) for path in log_dirs),
@@ -305,52 +290,21 @@ class EmbeddedKafka:
 
     # --- processes
 
-    def _format_new_brokers(self, deadline: float) -> None:
-        """Create the metadata folders of new brokers in parallel, because each takes the start of a JVM."""
-        new = [each for each in self.broker_ids if not (self._metadata_dir(each) / "meta.properties").exists()]
-        formats = {broker: self._launch_format(broker) for broker in new}
-        try:
-            for broker, process in formats.items():
-                if not process.wait(max(0.0, deadline - time.monotonic())) or process.exit_code != 0:
-                    raise UserError(
-                        f"the data folder of broker {broker} could not be formatted: {_reason(process.console_tail())}"
-                    )
-        finally:
-            for process in formats.values():
-                process.kill()
-                shutil.rmtree(process.run_dir, ignore_errors=True)
-
-    def _launch_format(self, broker: int) -> JvmProcess:
-        arguments = ("format", "--ignore-formatted", f"--cluster-id={self._identity.cluster_id}")
-        quorum = ("--standalone",) if broker == CONTROLLER_ID else ()
-        command = JvmCommand(
-            "kafka.tools.StorageTool",
-            self._jars,
-            self._logging_flags(broker) + self._jvm_flags,
-            (*arguments, *quorum, "--config", str(self._properties_file(broker))),
-        )
-        return JvmProcess(command, self._broker_dir(broker) / "format")
-
     def _launch(self, broker: int) -> JvmProcess:
         log = self.log_file(broker)
         with suppress(FileNotFoundError):
             log.replace(log.with_name("broker.log.previous"))
-        command = JvmCommand(
-            "kafka.Kafka",
-            self._jars,
-            self._logging_flags(broker) + self._jvm_flags,
-            (str(self._properties_file(broker)),),
+        logging = (f"-Dlog4j2.configurationFile={_LOGGING}", f"-Dheadgate.log.file={log}")
+        settings = (str(self._properties_file(broker)),)
+        return JvmProcess(
+            JvmCommand("kafka.Kafka", self._jars, logging + self._jvm_flags, settings), self._run_dir(broker)
         )
-        return JvmProcess(command, self._run_dir(broker))
-
-    def _logging_flags(self, broker: int) -> tuple[str, ...]:
-        return (f"-Dlog4j2.configurationFile={_LOGGING}", f"-Dheadgate.log.file={self.log_file(broker)}")
 
     def _await_ready(self, deadline: float) -> None:
         """Wait until each running broker answers and lists all others."""
         wanted = set(self.pids)
         for broker in sorted(wanted):
-            while not _serves_with(self._identity.broker_ports[broker], wanted):
+            while not _serves_with(self._broker_ports[broker], wanted):
                 self._check_alive(wanted)
                 if time.monotonic() > deadline:
                     raise UserError(

@@ -45,8 +45,9 @@ def ports(kafka: EmbeddedKafka) -> list[int]:
 def test_of_many_brokers_the_first_is_the_controller_and_all_know_it(tmp_path: Path) -> None:
     kafka = prepared(EmbeddedKafka(tmp_path, (), brokers=3))
     assert [properties(tmp_path, n)["process.roles"] for n in (1, 2, 3)] == ["broker,controller", "broker", "broker"]
-    (quorum,) = {properties(tmp_path, n)["controller.quorum.bootstrap.servers"] for n in (1, 2, 3)}
-    assert quorum in properties(tmp_path)["listeners"]
+    (quorum,) = {properties(tmp_path, n)["controller.quorum.voters"] for n in (1, 2, 3)}
+    voter, _, address = quorum.partition("@")
+    assert (voter, address in properties(tmp_path)["listeners"]) == ("1", True)
     assert "CONTROLLER" not in properties(tmp_path, 2)["listeners"]
     assert len({*ports(kafka), int(quorum.rpartition(":")[2])}) == 4, "each has a port of its own"
 
@@ -76,9 +77,20 @@ def test_the_metadata_lie_apart_from_log_dirs_which_may_fill_up(tmp_path: Path) 
     assert Path(written["metadata.log.dir"]).is_relative_to(tmp_path / "data")
 
 
+def test_each_folder_has_the_mark_of_its_cluster_and_a_mark_that_is_there_stays(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    prepared(EmbeddedKafka(tmp_path / "data", (), log_dirs={1: [disk]}))
+    marks = [(folder / "meta.properties") for folder in (tmp_path / "data" / "broker-1" / "metadata", disk)]
+    cluster_id = json.loads((tmp_path / "data" / "cluster.json").read_text())["cluster_id"]
+    assert {mark.read_text() for mark in marks} == {f"version=1\ncluster.id={cluster_id}\nnode.id=1\n"}
+    marks[0].write_text("as the broker has written it")
+    prepared(EmbeddedKafka(tmp_path / "data", (), log_dirs={1: [disk]}))
+    assert marks[0].read_text() == "as the broker has written it"
+
+
 def test_given_properties_win(tmp_path: Path) -> None:
-    prepared(EmbeddedKafka(tmp_path, (), server_properties={"num.io.threads": 7, "log.dirs": "/elsewhere"}))
-    assert (properties(tmp_path)["num.io.threads"], properties(tmp_path)["log.dirs"]) == ("7", "/elsewhere")
+    prepared(EmbeddedKafka(tmp_path, (), server_properties={"num.io.threads": 7, "log.dirs": f"{tmp_path}/elsewhere"}))
+    assert (properties(tmp_path)["num.io.threads"], properties(tmp_path)["log.dirs"]) == ("7", f"{tmp_path}/elsewhere")
 
 
 def test_ports_and_identity_are_kept_as_long_as_the_ports_are_free(tmp_path: Path) -> None:
