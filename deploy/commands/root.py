@@ -221,10 +221,10 @@ def act(
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
     set_up_logging(verbose=verbose, runs=not release)
     given = _load_with_kafka(settings)
-    from deploy.processes import stack
+    from deploy.processes import parts, stack
 
     if release:
-        for sentence in stack.release(given, forget):
+        for sentence in parts.release(given, forget):
             print_sentence(sentence)
         print_sentence("An actuator that still runs would set its own again.")
     elif forget is not None:

@@ -42,7 +42,7 @@ from deploy.demo.volume import DemoVolume, small_volume
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.signals import set_in_handler
+from deploy.processes.running import set_in_handler
 from deploy.processes.stack import run_whole
 from deploy.query.components import started_ahead
 from deploy.settings.application import Settings

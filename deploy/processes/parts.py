@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -27,6 +27,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
+from deploy.processes.running import new_registry, publishing
 from deploy.processes.shared_components import Held, Work, passing_registry
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
@@ -274,8 +275,8 @@ def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Ite
         yield lambda to, key, value: (publisher if to in observed else patient).publish(to, key, value), patient.publish
 
 
-def release(settings: Settings, registry: CollectorRegistry, publisher: Publisher, forget: str | None) -> Iterator[str]:
-    """Restore on every watched cluster the state from before Headgate, for each policy that can.
+def release(settings: Settings, forget: str | None) -> Iterator[str]:
+    """Restore on every watched cluster the state from before Headgate, whether or not the loop's own Kafka answers.
 
     Yields:
         A sentence for each result.
@@ -283,7 +284,8 @@ def release(settings: Settings, registry: CollectorRegistry, publisher: Publishe
     Raises:
         UserError: not everything could be restored.
     """
-    with Connections(settings) as connections:
+    registry = new_registry()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
         for kind in POLICIES.values():
             block, publish = settings.policy_settings()[kind.name], publisher.publish
             context = _context(block, settings, registry, publish, publish, connections)
@@ -338,21 +340,14 @@ def _context(
     )
 
 
-class Exporting(NamedTuple):
-    """The exporter's components, and the status page that its HTTP server shows."""
-
-    components: list[Component]
-    site: StatusSite
-
-
 def exporting(
     settings: Settings,
     registry: CollectorRegistry,
     on_decision: Callable[[Decision, bool], None] = lambda _decision, _caught_up: None,
     *,
     healthy: Check = lambda: None,
-) -> Exporting:
-    """Make the components of the exporter: metrics and the status page.
+) -> tuple[list[Component], StatusSite]:
+    """Make the components of the exporter, and the status page that its HTTP server shows.
 
     Args:
         on_decision: called with each decision, and whether the exporter has read its history by then.
@@ -371,8 +366,7 @@ def exporting(
         problem=healthy,
     )
     site = StatusSite(exporter.snapshot, version=VERSION, settings_hash=settings_hash)
-    components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
-    return Exporting(components, site)
+    return [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)], site
 
 
 def notifier_components(settings: Settings, registry: CollectorRegistry) -> list[Component]:

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.component import Component
 from connectors.http.tls import find_files, read_stamps
-from deploy.processes.signals import set_in_handler
+from deploy.processes.running import set_in_handler
 from deploy.settings.application import Settings
 from policies.units import UserError
 

@@ -4,6 +4,7 @@ Each component runs on its own thread until its stop event is set. The first com
 process, so that its supervisor (systemd, Kubernetes, a person) notices and restarts it.
 """
 
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -135,3 +136,28 @@ def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publ
     """Yield a publisher to the loop's own Kafka; flush it at the end of the block."""
     with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
         yield publisher
+
+
+# Stops the process in order on SIGINT and SIGTERM.
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set; a second SIGINT interrupts the process as usual."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _frame: object) -> None:
+        set_in_handler(stop)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    return stop
+
+
+def set_in_handler(event: threading.Event) -> None:
+    """Set an event from a signal handler.
+
+    A new thread sets it, because waiting for an event or setting it holds the event's lock for a moment. A handler that
+    interrupts the main thread in that moment would wait for the lock forever.
+    """
+    threading.Thread(target=event.set, name="signal", daemon=True).start()

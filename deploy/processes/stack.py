@@ -26,9 +26,15 @@ from deploy.java.jvm import find_java
 from deploy.processes import parts
 from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components
 from deploy.processes.renewal import Renewal, start_anew
-from deploy.processes.running import new_registry, publishing, require_free_ports, run_components, serving
+from deploy.processes.running import (
+    new_registry,
+    publishing,
+    require_free_ports,
+    run_components,
+    serving,
+    stop_on_signals,
+)
 from deploy.processes.shared_components import Held, SharedComponents, Work, passing_registry
-from deploy.processes.signals import stop_on_signals
 from deploy.query.checkpoint import sole_query_in_turn
 from deploy.query.components import (
     SparkSessions,
@@ -96,51 +102,31 @@ class Decider:
 
     @contextmanager
     def _open(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        tenure = _Tenure(self, lease)
+        running: list[Component] = []
+
+        def run(stop: threading.Event) -> None:
+            with sole_query_in_turn(self._settings, stop) as is_ours:
+                if is_ours:
+                    _log.info("this process decides from now on")
+                    running.extend(self._components(registry, lease))
+                    run_components(running, stop)
+
+        def ready() -> str | None:
+            is_waiting = None if running else "waiting until the previous query has ended"
+            return is_waiting or first_problem(component.ready for component in running)
+
         with passing_registry(self._registry) as registry:
-            yield [Component("query", lambda stop: tenure.run(stop, registry), tenure.healthy, tenure.ready)]
+            yield [Component("query", run, lambda: first_problem(each.healthy for each in running), ready)]
             if not (lease.holds(DECIDER_SHARE) or self._stop.is_set()):
                 self._sessions.start_ahead()
                 self._sessions.while_untaken(partial(warm_up, self._settings))
 
-    def components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
+    def _components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
         """Make the query's components on the present checkpoint, while this process holds the share."""
         take_checkpoint(self._settings, self._report)
         return query_components(
             self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
         )
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the application."""
-        return self._settings
-
-
-class _Tenure:
-    """The time from when this process gets the query until it gives it up."""
-
-    def __init__(self, decider: Decider, lease: PartitionLease) -> None:
-        self._decider = decider
-        self._lease = lease
-        self._components: Sequence[Component] | None = None
-
-    def run(self, stop: threading.Event, registry: CollectorRegistry) -> None:
-        """Decide until `stop` is set."""
-        with sole_query_in_turn(self._decider.settings, stop) as is_ours:
-            if is_ours:
-                _log.info("this process decides from now on")
-                self._components = self._decider.components(registry, self._lease)
-                run_components(self._components, stop)
-
-    def healthy(self) -> str | None:
-        """Return the problem of the query; None without one."""
-        return first_problem(component.healthy for component in self._components or ())
-
-    def ready(self) -> str | None:
-        """Return why the query does not decide yet; None when it does."""
-        if self._components is None:
-            return "waiting until the previous query has ended"
-        return first_problem(component.ready for component in self._components)
 
 
 # Runs one part of the loop as its own process, with its own metrics and health endpoints.
@@ -158,24 +144,19 @@ def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Re
         require_startable(first, settings, decides=run is run_query, acts=run is run_actuators)
         _require_topics(settings)
 
-    restore = restore_dropped if run is run_actuators else _restore_nothing
+    restore = restore_dropped if run is run_actuators else lambda _dropped: None  # other parts set nothing there
     if Renewal(load, first, validate, restore).run(run):
         start_anew()
 
 
-def _restore_nothing(_dropped: Settings) -> None:
-    """This process sets nothing on a watched cluster."""
-
-
 def run_collectors(renewal: Renewal) -> None:
     """Run the collectors of this process's share of the watched clusters."""
-    settings = renewal.settings
-    _require_topics(settings)
-    registry = new_registry()
-    with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        work = Collectors(settings, registry, publisher.publish, connections).work()
-        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(renewal, registry, [shared.component()])
+    _run_shared(
+        renewal,
+        lambda registry, publisher, connections: Collectors(
+            renewal.settings, registry, publisher.publish, connections
+        ).work(),
+    )
 
 
 def run_query(renewal: Renewal) -> None:
@@ -198,29 +179,31 @@ def run_exporter(renewal: Renewal) -> None:
     settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
-    export = exporting(settings, registry)
-    _run_part(renewal, registry, [*export.components, *notifier_components(settings, registry)], export.site)
+    components, site = exporting(settings, registry)
+    _run_part(renewal, registry, [*components, *notifier_components(settings, registry)], site)
 
 
 def run_actuators(renewal: Renewal) -> None:
     """Run the actuators for this process's share of the clusters. When they end, their changes stay."""
+
+    def make(registry: CollectorRegistry, publisher: Publisher, connections: Connections) -> Work:
+        work = Actuators(renewal.settings, registry, publisher, connections).work()
+        if work is None:
+            needed = ", or ".join(filter(None, (connectors_of(kind).needed for kind in POLICIES.values())))
+            raise UserError(f"clusters: no decision can be carried out: none has {needed}")
+        return work
+
+    _run_shared(renewal, make)
+
+
+def _run_shared(renewal: Renewal, make: Callable[[CollectorRegistry, Publisher, Connections], Work]) -> None:
     settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        work = Actuators(settings, registry, publisher, connections).work()
-        if work is None:
-            needed = ", or ".join(filter(None, (connectors_of(kind).needed for kind in POLICIES.values())))
-            raise UserError(f"clusters: no decision can be carried out: none has {needed}")
+        work = make(registry, publisher, connections)
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
         _run_part(renewal, registry, [shared.component()])
-
-
-def release(settings: Settings, forget: str | None) -> Iterator[str]:
-    """Restore the quotas from before Headgate, whether or not the loop's own Kafka answers. Yields the results."""
-    registry = new_registry()
-    with publishing(settings, registry) as publisher:
-        yield from parts.release(settings, registry, publisher, forget)
 
 
 def restore_dropped(settings: Settings) -> None:
@@ -235,7 +218,7 @@ def restore_dropped(settings: Settings) -> None:
         for name, each in settings.clusters.items()
         if any(acts_on(connectors_of(kind), blocks[kind.name], name, each) for kind in POLICIES.values())
     }
-    for line in release(settings.model_copy(update={"clusters": acted}), None) if acted else ():
+    for line in parts.release(settings.model_copy(update={"clusters": acted}), None) if acted else ():
         _log.info(line)
 
 
@@ -378,7 +361,7 @@ def run_whole(
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
         components: list[Component] = []
-        export = exporting(
+        exporter, site = exporting(
             settings,
             registry,
             terminal.decision,
@@ -397,12 +380,12 @@ def run_whole(
                 for work in works
                 if work
             ),
-            *export.components,
+            *exporter,
             *notifier_components(settings, registry),
             *more(registry),
         ]
         watched = ", ".join(settings.clusters)
-        with serving(settings, registry, components, export.site) as server:
+        with serving(settings, registry, components, site) as server:
             url = settings.http.url(server.port)
             terminal.step(f"watching {watched}; status on {url}/, metrics on {url}/metrics")
             run_components(

@@ -14,6 +14,7 @@ from connectors.partitions.membership import PartitionLease
 from deploy.processes import stack
 from deploy.processes.stack import Decider
 from deploy.query.checkpoint import sole_query
+from deploy.query.components import query_components
 from deploy.settings.application import Settings
 
 SECONDS = 30.0
@@ -71,7 +72,8 @@ def held_lease() -> PartitionLease:
     ("clusters", "retirement"), [({"c1": {}}, ["retirement"]), ({}, [])], ids=["some cluster", "every cluster"]
 )
 def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
-    parts = decider(make(clusters=clusters)).components(CollectorRegistry(), held_lease())
+    given: Any = (CollectorRegistry(), Sessions(), Publisher(), lambda: True)
+    parts = query_components(make(clusters=clusters), *given)
     assert [part.name for part in parts] == ["ticker", "query", "loop watch", *retirement]
 
 

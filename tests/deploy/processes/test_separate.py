@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.kafka.topics import TIMESTAMPS, TopicDifference
-from deploy.processes import stack
+from deploy.processes import parts, stack
 from deploy.processes.renewal import Renewal
 from deploy.query import components
 from deploy.settings.application import Settings
@@ -148,9 +148,9 @@ def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> 
 def test_release_needs_nothing_of_the_loop(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError, match="Not put back on payments: all quotas: "):
-        list(stack.release(world.settings, None))
+        list(parts.release(world.settings, None))
 
 
 def test_an_entity_to_forget_must_be_one(world: World) -> None:
     with pytest.raises(UserError, match="--forget alice: not an entity such as user=alice"):
-        list(stack.release(world.settings, "alice"))
+        list(parts.release(world.settings, "alice"))
