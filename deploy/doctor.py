@@ -170,7 +170,7 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
         said = f"{damages[0].path.name}: {damages[0].what}"
         return ProbeResult(Outcome.ERROR, said, ("headgate checkpoint reset",))
     try:
-        require_fitting(found.plan, settings.stream.shuffle_partitions, settings.topics.prefix)
+        require_fitting(found.plan, settings)
     except UserError as error:
         return ProbeResult(Outcome.ERROR, whole_line(str(error)))
     return ProbeResult(Outcome.OK, str(found.folder))

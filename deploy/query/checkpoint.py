@@ -66,14 +66,6 @@ class Plan:
             return None
 
     @property
-    def at_ms(self) -> int | None:
-        """The batch's time by the driver's clock; None if unknown."""
-        try:
-            return int(json.loads(self.text.splitlines()[1])["batchTimestampMs"])
-        except (IndexError, KeyError, ValueError, TypeError):
-            return None
-
-    @property
     def topics(self) -> frozenset[str]:
         """The topics of the batch."""
         try:
@@ -103,11 +95,6 @@ class Checkpoint:
         """The plan of the newest batch."""
         batches = self._batches("offsets")
         return Plan(str(self.folder), _text(self.folder / "offsets" / str(batches[-1])) if batches else "")
-
-    @property
-    def newest_batch(self) -> int:
-        """The number of the last planned batch, finished or not; -1 without one."""
-        return max(self._batches("offsets"), default=-1)
 
     def _batches(self, log: str) -> list[int]:
         folder = self.folder / log
@@ -161,20 +148,21 @@ class Checkpoint:
                 yield Damage(path, "it is missing or empty, and the policies' state with it")
 
 
-def require_fitting(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
+def require_fitting(plan: Plan, settings: "Settings") -> None:
     """Refuse settings that differ from those of the checkpoint.
 
     Raises:
         UserError: with these settings Spark would silently keep the old value, or read other topics with the old
             numbers of batches.
     """
-    made_with = plan.shuffle_partitions
+    made_with, shuffle_partitions = plan.shuffle_partitions, settings.stream.shuffle_partitions
     if made_with not in (None, shuffle_partitions):
         raise UserError(
             f"stream.shuffle_partitions is {shuffle_partitions}, and the checkpoint in {plan.place} was made "
             f"with {made_with}: set it back, name another stream.checkpoint_dir, or begin anew with "
             "`headgate checkpoint reset`"
         )
+    prefix = settings.topics.prefix
     foreign = sorted(topic for topic in plan.topics if not topic.startswith(f"{prefix}."))
     if foreign:
         raise UserError(
@@ -243,7 +231,8 @@ def reset_plan(checkpoint: Checkpoint) -> list[str]:
     Raises:
         UserError: there is no checkpoint.
     """
-    _require_existing(checkpoint)
+    if not checkpoint.exists:
+        raise UserError(f"{checkpoint.folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
     return [
         f"{checkpoint.folder} is moved to {_move_aside(checkpoint)}; nothing is deleted",
         "the query starts with the oldest records in the observed topics; sequences of decisions keep growing",
@@ -271,11 +260,6 @@ def _move_aside(checkpoint: Checkpoint) -> Path:
     name = f"{checkpoint.folder.name}.before-{newest:%Y%m%dT%H%M%SZ}"
     taken = sum(1 for each in checkpoint.folder.parent.glob(f"{name}*"))
     return checkpoint.folder.with_name(f"{name}-{taken + 1}" if taken else name)
-
-
-def _require_existing(checkpoint: Checkpoint) -> None:
-    if not checkpoint.exists:
-        raise UserError(f"{checkpoint.folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
 
 
 def _is_log(path: Path) -> bool:

@@ -216,7 +216,7 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
     if folder is None:
         return  # a remote checkpoint is read through Spark, once there is a session
     checkpoint = Checkpoint(folder)
-    _require_fitting(settings, checkpoint.plan)
+    require_fitting(checkpoint.plan, settings)
     require_same_kafka(checkpoint, report.cluster_id)
 
 
@@ -280,9 +280,15 @@ def query_components(
         lambda: check_topics(settings.loop_kafka(), settings.topics),
         publisher.publish,
     )
-    retirement = _retirement_components(settings, publisher)
     # The ticker stops first: each tick is one more record to decide on, so the query would never be done draining.
-    return [Component("ticker", ticker.run), query, Component("loop watch", watch.run), *retirement]
+    components = [Component("ticker", ticker.run), query, Component("loop watch", watch.run)]
+    if (clusters := settings.watched_clusters()) is None:
+        _log.warning("the settings name no cluster: readings of every cluster name are decided on")
+    else:
+        own = clusters | {LOOP}
+        retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, own, publisher.publish)
+        components.append(Component("retirement", retirement.run))
+    return components
 
 
 def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
@@ -304,7 +310,7 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
     try:
         if place.folder is None:
             plan = Plan(place.uri, read_last_plan(session, place))
-            _require_fitting(settings, plan)
+            require_fitting(plan, settings)
             require_state(place, find_lost_state(session, place, settings.stream.shuffle_partitions))
         else:
             plan = Checkpoint(place.folder).plan
@@ -315,10 +321,6 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
         stop_session(session)
         raise
     return session
-
-
-def _require_fitting(settings: Settings, plan: Plan) -> None:
-    require_fitting(plan, settings.stream.shuffle_partitions, settings.topics.prefix)
 
 
 def require_usable(report: TopicReport) -> None:
@@ -336,12 +338,3 @@ def log_differences(report: TopicReport) -> None:
     for difference in report.differences:
         log = _log.error if difference in report.unusable else _log.warning
         log("topic differs from the settings", topic=difference.topic, difference=str(difference))
-
-
-def _retirement_components(settings: Settings, publisher: Publisher) -> list[Component]:
-    clusters = settings.watched_clusters()
-    if clusters is None:
-        _log.warning("the settings name no cluster: readings of every cluster name are decided on")
-        return []
-    retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, clusters | {LOOP}, publisher.publish)
-    return [Component("retirement", retirement.run)]

@@ -28,6 +28,14 @@ _START_SECONDS = 180.0
 """Time for the JVM's start and the first micro-batch before the query counts as stalled."""
 
 _DURATION_BUCKETS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
+_GAUGES = {
+    "input_records_per_second": "Input rate of the last micro-batch.",
+    "lag_records": "Records in the observed topics after the last batch.",
+    "lag_seconds": "Age of the last batch's oldest record when it began.",
+    "state_keys": "Keys (policy, cluster) with state.",
+    "state_bytes": "Memory of its state store.",
+}
+"""The values of `BatchProgress` that are metrics as they are."""
 
 
 class QueryHealth:
@@ -58,17 +66,9 @@ class QueryHealth:
             buckets=_DURATION_BUCKETS,
         )
         self._records = Counter("headgate_query_input_records", "Observed records read.", registry=registry)
-        self._rate = Gauge(
-            "headgate_query_input_records_per_second", "Input rate of the last micro-batch.", registry=registry
-        )
-        self._lag_records = Gauge(
-            "headgate_query_lag_records", "Records in the observed topics after the last batch.", registry=registry
-        )
-        self._lag_seconds = Gauge(
-            "headgate_query_lag_seconds", "Age of the last batch's oldest record when it began.", registry=registry
-        )
-        self._state_keys = Gauge("headgate_query_state_keys", "Keys (policy, cluster) with state.", registry=registry)
-        self._state_bytes = Gauge("headgate_query_state_bytes", "Memory of its state store.", registry=registry)
+        self._gauges = {
+            name: Gauge(f"headgate_query_{name}", help_text, registry=registry) for name, help_text in _GAUGES.items()
+        }
         self._last = Gauge(
             "headgate_query_last_progress_timestamp_seconds", "When a micro-batch last finished.", registry=registry
         )
@@ -85,11 +85,8 @@ class QueryHealth:
         self._last_batch, self._failure = self._clock(), None
         self._duration.observe(batch.duration_seconds)
         self._records.inc(batch.input_records)
-        self._rate.set(batch.input_records_per_second)
-        self._lag_records.set(batch.lag_records)
-        self._lag_seconds.set(batch.lag_seconds)
-        self._state_keys.set(batch.state_keys)
-        self._state_bytes.set(batch.state_bytes)
+        for name, gauge in self._gauges.items():
+            gauge.set(getattr(batch, name))
         self._last.set_to_current_time()
 
     def on_failure(self, reason: str) -> None:
@@ -140,14 +137,11 @@ def cause_in_one_line(error: BaseException) -> str:
     # A stack trace ends with its root cause; without one, the root cause is at the end of the line.
     roots = [found for found in named if text[: found.start()].endswith("Caused by: ")] or named
     if roots:
-        return _short(f"{roots[-1][1]}: {roots[-1][2] or ''}".rstrip(": "))
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return _short(first)
-
-
-def _short(line: str) -> str:
-    told = _ENDS.sub("", line).strip()
-    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]} …"
+        line = f"{roots[-1][1]}: {roots[-1][2] or ''}".rstrip(": ")
+    else:
+        line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    line = _ENDS.sub("", line).strip()
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
 _log = structlog.get_logger(__name__)
@@ -220,18 +214,14 @@ class QuerySupervisor:
                     if stop.is_set():
                         _log.info("the query ended before it was drained", reason=reason)
                         return
-                    if self._has_progressed_since(started):
+                    has_run = time.monotonic() - started > self._settings.stall_timeout.total_seconds()
+                    if has_run and self._health.not_ready() is None:
                         restarts = failures = 0
                     restarts, failures = restarts + 1, failures + (_BUSY_MACHINE not in reason)
                     self._on_failure(error, reason, failures)
                     stop.wait(min(0.5 * 2**restarts, _LONGEST_PAUSE_SECONDS))
         finally:
             self._close_session()
-
-    def _has_progressed_since(self, started: float) -> bool:
-        """Return whether it has run for a while and finished a batch, so that the count of failures starts again."""
-        ran_seconds = time.monotonic() - started
-        return ran_seconds > self._settings.stall_timeout.total_seconds() and self._health.not_ready() is None
 
     def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
         is_given_up = failures > self._settings.restart_limit
@@ -291,11 +281,8 @@ class QuerySupervisor:
             self._close_session()
         if self._session is None:
             self._session = self._open_session()
-            listen(self._session, self._on_batch, self._settings.spark_internals)
+            listen(self._session, self._health.on_batch, self._settings.spark_internals)
         return self._session
-
-    def _on_batch(self, batch: BatchProgress) -> None:
-        self._health.on_batch(batch)
 
     def _close_session(self) -> None:
         session, self._session = self._session, None

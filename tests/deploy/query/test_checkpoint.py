@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from deploy.commands.root import app
 from deploy.query.checkpoint import (
     Checkpoint,
+    Plan,
     remedy_for,
     require_fitting,
     require_same_kafka,
@@ -135,25 +136,24 @@ def test_without_a_checkpoint_there_is_nothing_to_reset(tmp_path: Path) -> None:
 # Settings that do not fit
 
 
-def test_settings_it_was_made_with_fit(folder: Path) -> None:
-    require_fitting(Checkpoint(folder).plan, 1, "headgate")
-    require_fitting(Checkpoint(folder.with_name("none")).plan, 7, "other")
+def require(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
+    given = {"stream": {"shuffle_partitions": shuffle_partitions}, "topics": {"prefix": prefix}}
+    require_fitting(plan, Settings.model_validate(given))
 
 
-def test_another_number_of_state_partitions_is_refused_with_the_remedy(folder: Path) -> None:
+def test_settings_it_was_made_with_fit_and_others_are_refused_with_the_remedy(folder: Path) -> None:
+    require(Checkpoint(folder).plan, 1, "headgate")
+    require(Checkpoint(folder.with_name("none")).plan, 7, "other")
     with pytest.raises(UserError, match=r"shuffle_partitions is 2, .*made with 1: set it back, .*checkpoint reset`"):
-        require_fitting(Checkpoint(folder).plan, 2, "headgate")
-
-
-def test_another_prefix_is_refused_with_the_remedy(folder: Path) -> None:
+        require(Checkpoint(folder).plan, 2, "headgate")
     with pytest.raises(UserError, match=r"topics.prefix is prod, .* is at headgate\.commands: set it back"):
-        require_fitting(Checkpoint(folder).plan, 1, "prod")
+        require(Checkpoint(folder).plan, 1, "prod")
 
 
 @pytest.mark.parametrize("plan", ["", "v1", "v1\n{}\n{}", "v1\n[]\n[]", 'v1\n{"conf":1}\n{}'])
 def test_a_plan_that_cannot_be_read_refuses_nothing(folder: Path, plan: str) -> None:
     (folder / "offsets/2").write_text(plan)
-    require_fitting(Checkpoint(folder).plan, 2, "prod")
+    require(Checkpoint(folder).plan, 2, "prod")
 
 
 def test_the_offsets_of_another_kafka_are_refused_with_the_remedy(folder: Path) -> None:
