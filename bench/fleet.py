@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from bench.loop import PREFIX, Topics, loop_kafka, quantile, start_throttle, waits_ms
 from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
 from bench.turns import Figures, run
-from streaming.progress import BatchProgress, RawProgressListener
+from streaming.query import BatchProgress, RawProgressListener
 from streaming.session import stop_session
 from tests.system.spark_cluster import SparkCluster
 

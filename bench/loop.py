@@ -31,8 +31,7 @@ from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from streaming.host import PolicyHost
-from streaming.progress import BatchProgress
-from streaming.query import Wiring, start_query
+from streaming.query import BatchProgress, Wiring, start_query
 from streaming.session import start_session
 from streaming.settings import StreamSettings
 from tests.eager import TOTAL_BYTES

@@ -197,14 +197,16 @@ def switching(ledgers: int = 20_000) -> Figures:
 def passes() -> Figures:
     """A log-dir reading that changes nothing, and one that changes the factor."""
     host = PolicyHost({"throttle": ThrottleSettings.model_validate({"hard": {"available_bytes_below": "1GB"}})})
-    key, state, figures = ("throttle", "c"), None, Figures()
+    key, figures = ("throttle", "c"), Figures()
+    state: bytes | None = None
     for number, (what, free) in enumerate((("", 50), ("", 50), ("changing nothing", 50), ("changing the factor", 0))):
         now = START + timedelta(seconds=5 * number)
         volumes = (VolumeReading(log_dir="/a", total_bytes=100 * GB, usable_bytes=free * GB),)
         value = observation_event(LogDirs(**OK, broker=1, volumes=volumes), id=f"{number}", source="bench", time=now)
-        record, passed, depth = ObservedRecord("h.observed.log-dirs", 0, number, to_millis(now), value), set(), 0
+        record = ObservedRecord("h.observed.log-dirs", 0, number, to_millis(now), value)
+        passed, depth = set[tuple[str, str]](), 0
 
-        def note(frame: Any, event: str, _: object, passed: set[Any] = passed) -> None:
+        def note(frame: Any, event: str, _: object, passed: set[tuple[str, str]] = passed) -> None:
             nonlocal depth
             code = frame.f_code
             if str(ROOT / "policies") in code.co_filename or str(ROOT / "streaming") in code.co_filename:

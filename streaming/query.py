@@ -1,25 +1,30 @@
 """The query: reads all observed topics and writes every policy's decisions."""
 
+import json
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policies.policy import TICKS
 from policies.registry import COMMANDS, POLICIES, commands, observed_topics, topic_readers
-from policies.units import millis_of
+from policies.units import millis_of, to_millis
 from policies.wire import CONTENT_TYPE, KEPT_BYTES, MAX_RECORD_BYTES
 from streaming.conf import SMALL_BATCH_TUNING
 from streaming.host import PolicyHost
 from streaming.operator import OUTPUT_SCHEMA, PolicyOperator, StepMark
 from streaming.session import set_defaults
-from streaming.settings import CheckpointPlace, StreamSettings
+from streaming.settings import CheckpointPlace, SparkInternals, StreamSettings
+from streaming.spark_internals import RawEvents, are_used
 
 QUERY_NAME = "headgate"
 BATCH_TIMES = "batch_times"
@@ -207,3 +212,81 @@ def _readers_of_topic(prefix: str) -> Column:
         for column in (fn.lit(f"{prefix}.{topic}"), fn.array(*map(fn.lit, policies)))
     ]
     return fn.create_map(*pairs)[fn.col("topic")]
+
+
+# Spark's progress report after each micro-batch, for metrics and health.
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """One finished micro-batch."""
+
+    batch_id: int
+    duration_seconds: float
+    input_records: int
+    """Without ticks."""
+    input_records_per_second: float
+    lag_records: int
+    """Records that the topics held beyond this batch when it began."""
+    lag_seconds: float
+    """The age of the oldest record of this batch when it began; 0 without records."""
+    state_keys: int
+    state_bytes: int
+    began_ms: int = 0
+    """When it began, by the driver's clock."""
+
+
+class ProgressListener(StreamingQueryListener):
+    """Passes the progress of each batch of the query to a function.
+
+    Args:
+        on_batch: called on a thread of Spark's after each micro-batch.
+    """
+
+    def __init__(self, on_batch: Callable[[BatchProgress], None]) -> None:
+        self._on_batch = on_batch
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Required by Spark."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Pass the batch on, unless it is a rehearsal's."""
+        # PySpark's event has the progress as an attribute, the JVM's as a method.
+        progress = json.loads(event.progress().json() if callable(event.progress) else event.progress.json)
+        if progress.get("name") == QUERY_NAME:
+            self._on_batch(read_progress(progress))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Required by Spark."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Required by Spark; the supervisor itself awaits the end."""
+
+
+class RawProgressListener(RawEvents, ProgressListener):
+    """The same, from the JVM's own events."""
+
+
+def listen(session: SparkSession, on_batch: Callable[[BatchProgress], None], setting: SparkInternals) -> None:
+    """Call `on_batch`, on a thread of Spark's, after each batch of the session's queries."""
+    listener = RawProgressListener(on_batch) if are_used(setting) else ProgressListener(on_batch)
+    session.streams.addListener(listener)
+
+
+def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
+    """Read Spark's progress in its JSON form; a field that a version leaves out counts as zero."""
+    sources, operators = progress.get("sources") or [{}], progress.get("stateOperators") or []
+    times = (progress.get("observedMetrics") or {}).get(BATCH_TIMES) or {}
+    began_ms = to_millis(datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")))
+    oldest_ms, records = times.get("oldest_ms"), int(times.get("records") or 0)
+    return BatchProgress(
+        batch_id=int(progress["batchId"]),
+        duration_seconds=int(progress.get("batchDuration", 0)) / 1000,
+        input_records=records,
+        input_records_per_second=float(progress.get("inputRowsPerSecond", 0.0)),
+        lag_records=int((sources[0].get("metrics") or {}).get("maxOffsetsBehindLatest", 0)),
+        lag_seconds=0.0 if oldest_ms is None else max(0, began_ms - int(oldest_ms)) / 1000,
+        state_keys=sum(int(o.get("numRowsTotal", 0)) for o in operators),
+        state_bytes=sum(int(o.get("memoryUsedBytes", 0)) for o in operators),
+        began_ms=began_ms,
+    )

@@ -142,7 +142,7 @@ class _Window:
 
 
 @cache
-def _reader() -> EventReader[Reading]:
+def reading_reader() -> EventReader[Reading]:
     """Decodes observed records of every registered kind; built once per process."""
     return EventReader(reading_types())
 
@@ -157,7 +157,7 @@ def read_record(host: PolicyHost, value: bytes, topic: str | None) -> Event[Read
         BadRecordError: it is no event, its type is unknown or belongs to another topic, its data does not fit, the
             settings do not name its cluster, or it pauses a policy that is unknown or has a command of its own for it.
     """
-    event = _reader().read(value)
+    event = reading_reader().read(value)
     reading, invalid = event.data, DeadLetterReason.INVALID
     if topic is not None and (own := observed_topic(type(reading))) != topic:
         raise BadRecordError(DeadLetterReason.WRONG_TOPIC, f"type: {event.type} belongs to {own}, not to {topic}")

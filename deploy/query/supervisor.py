@@ -17,8 +17,7 @@ from deploy.query.checkpoint import Checkpoint, remedy_for, remedy_for_start
 from policies.units import UserError
 from streaming.host import PolicyHost
 from streaming.operator import StepMark
-from streaming.progress import BatchProgress, listen
-from streaming.query import Wiring, start_query
+from streaming.query import BatchProgress, Wiring, listen, start_query
 from streaming.session import is_alive, kill_jvm, stop_session
 from streaming.settings import CheckpointPlace, StreamSettings
 

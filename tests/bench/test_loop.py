@@ -6,7 +6,7 @@ import math
 import pytest
 
 from bench.loop import Appended, latencies, quantile, waits_ms
-from streaming.progress import BatchProgress
+from streaming.query import BatchProgress
 
 
 def batch(began_ms: int, seconds: float, records: int) -> BatchProgress:

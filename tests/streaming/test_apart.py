@@ -1,9 +1,9 @@
 """One reading that a policy cannot take, or that exceeds its bounds, takes no other reading with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -16,10 +16,11 @@ from policies.registry import POLICIES
 from policies.throttle import policy
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
-from streaming import host, intake, operator
-from streaming.host import PolicyHost
+from policies.wire import BadRecordError
+from streaming import host, transition
+from streaming.host import PolicyHost, StepResult
 from streaming.key_state import decode, encode
-from streaming.transition import SteppedApart, step_apart
+from streaming.transition import step_apart
 from streaming.worker_memory import STATE_CACHE
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told
@@ -57,16 +58,23 @@ def use_choosy(monkeypatch: pytest.MonkeyPatch) -> None:
     Choosy.steps = 0
 
 
-def step(observations: Sequence[Observation], seconds: float = 60) -> SteppedApart:
-    return step_apart(PolicyHost(HOST.settings, HOST.clusters), KEY, None, observations, at(seconds))
+class Stepped(NamedTuple):
+    """As `step_apart` returns it."""
+
+    result: StepResult
+    refused: Mapping[int, BadRecordError]
 
 
-def brokers_known(stepped: SteppedApart) -> list[int]:
+def step(observations: Sequence[Observation], seconds: float = 60) -> Stepped:
+    return Stepped(*step_apart(PolicyHost(HOST.settings, HOST.clusters), KEY, None, observations, at(seconds)))
+
+
+def brokers_known(stepped: Stepped) -> list[int]:
     state = STATE_CACHE.decode(POLICIES["throttle"], CLUSTER, decode(encode(stepped.result.key_state)))
     return [broker.name for broker in state.cluster.brokers]
 
 
-def alerts(stepped: SteppedApart) -> list[tuple[str, str]]:
+def alerts(stepped: Stepped) -> list[tuple[str, str]]:
     return [(each.alert, each.status) for each in stepped.result.step.decisions if isinstance(each, Alert)]
 
 
@@ -86,7 +94,7 @@ def test_all_others_are_taken_wherever_the_culprits_lie(bad: set[int]) -> None:
 @pytest.mark.usefixtures("choosy")
 def test_the_steps_are_bounded_however_many_culprits_there_are() -> None:
     stepped = step([log_dirs(place, 1000 * (place % 2) + place, 9 * GB) for place in range(2000)])
-    assert Choosy.steps < operator.MOST_STEPS + 20
+    assert Choosy.steps < transition.MOST_STEPS + 20
     assert set(range(1, 2000, 2)) <= set(stepped.refused)
 
 
@@ -159,7 +167,7 @@ def test_a_state_or_an_output_beyond_its_bytes_refuses_the_reading_that_makes_it
 
 
 def test_a_flood_is_told_as_one_alert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "MOST_RECORDS", 10)
+    monkeypatch.setattr(transition, "MOST_RECORDS", 10)
     transitions = Transitions(HOST)
     operator = transitions.take(2, *(transitions.record(log_dirs(1, 3, GB), appended=1) for _ in range(100)))
     (alert,) = (each for each in told(operator, "decided.alerts") if each["alert"] == "readings-refused")

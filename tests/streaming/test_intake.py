@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from streaming import intake
+from streaming import transition as room
 from streaming.host import PolicyHost
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, log_dirs, throttle
 from tests.streaming.records import changed_data
@@ -21,7 +21,7 @@ HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "MOST_RECORDS", 10)
+    monkeypatch.setattr(room, "MOST_RECORDS", 10)
 
 
 @pytest.mark.usefixtures("small")
@@ -59,6 +59,6 @@ def test_a_flood_on_one_topic_or_partition_displaces_nothing_of_another() -> Non
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     transitions = Transitions(HOST)
     record = transitions.record(log_dirs(0, 3, GB), appended=0)
-    monkeypatch.setattr(intake, "MOST_BYTES", 3 * len(record.value or b""))
+    monkeypatch.setattr(room, "MOST_BYTES", 3 * len(record.value or b""))
     transition = transitions.take(1, record, *(transitions.record(log_dirs(0, 3, GB), appended=0) for _ in range(9)))
     assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 7

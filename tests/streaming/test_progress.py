@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pyspark
 import pytest
 
-from streaming.progress import BatchProgress, ProgressListener, RawProgressListener, listen, read_progress
+from streaming.query import BatchProgress, ProgressListener, RawProgressListener, listen, read_progress
 from streaming.settings import SparkInternals
 from tests.cases import for_each
 

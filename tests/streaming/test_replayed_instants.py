@@ -31,7 +31,7 @@ def read_simultaneously(policy: str) -> list[Observation]:
     """Return the recorded events, moved to the grid; of several readings of one thing at one time the last one."""
     found: dict[object, Observation] = {}
     for number, value in enumerate(events(policy)):
-        event = read_record(value, None)
+        event = read_record(PolicyHost(), value, None)
         assert event.time is not None
         moment = event.time.replace(second=event.time.second // GRID_SECONDS * GRID_SECONDS, microsecond=0)
         reading = event.data

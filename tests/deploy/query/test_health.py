@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.query.supervisor import QueryHealth
 from streaming.operator import StepMark
-from streaming.progress import BatchProgress
+from streaming.query import BatchProgress
 from tests.cases import for_each
 
 STALL_SECONDS = 60.0

@@ -18,8 +18,7 @@ from deploy.query import supervisor
 from deploy.query.supervisor import QueryHealth, QuerySupervisor
 from policies.units import UserError, parse_duration
 from streaming.host import PolicyHost
-from streaming.progress import BatchProgress
-from streaming.query import Wiring
+from streaming.query import BatchProgress, Wiring
 from streaming.settings import CheckpointPlace, StreamSettings
 
 WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
