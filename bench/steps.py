@@ -36,7 +36,7 @@ from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionSt
 from policies.switching.ledgers import LedgerKind, LedgerState
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
-from policies.switching.settings import SwitchingSettings, SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
@@ -45,7 +45,7 @@ from policies.wire import ObservedRecord, observation_event
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, decode, encode
 from streaming.transition import reconcile
-from tests.policies.switching.world import Ref, World
+from tests.policies.switching.world import Ref, World, few
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 GB = 10**9
@@ -169,7 +169,7 @@ def sessions() -> Figures:
 
 def switching(ledgers: int = 20_000) -> Figures:
     """Copied ledgers while a switch copies 200 of all its ledgers at once."""
-    world = World(SwitchLimits(copy_concurrency=200))
+    world = World(few(copy_concurrency=200))
     for path in (f"/managed-ledgers/t/ns/persistent/topic-{number}/cursor" for number in range(ledgers)):
         world.refs[path] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate(path, world.now_ms), path)
     world.to(SwitchStage.BUILD)

@@ -15,7 +15,7 @@ from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import MAX_HOB, LedgerKind, TargetPolicy, find_owner
 from policies.switching.plan import make_progress
 from policies.switching.readings import LedgerOutcome
-from policies.switching.settings import SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -28,7 +28,7 @@ from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching import events as every_event
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, RegistrySeen
-from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply
+from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply, few
 
 S = SwitchStage
 _REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
@@ -73,7 +73,7 @@ class Fleet(World):
     goes_on_reporting = False
 
     def __init__(
-        self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED, clusters: int = 3
+        self, limits: SwitchingSettings | None = None, policy: TargetPolicy = TargetPolicy.SHARED, clusters: int = 3
     ) -> None:
         super().__init__(limits, policy)
         for name, hob in (("third", 1), ("fourth", None), ("fifth", 2))[: clusters - 2]:
@@ -389,9 +389,7 @@ class Fleet(World):
 
 def fleet_of(draw: Random) -> Fleet:
     """A fleet with a random number of clusters and random settings."""
-    limits = SwitchLimits(
-        copy_concurrency=2, max_deletions=2, retries=3, orders_ahead=draw.choice((0, 3)),
-        remapped=frozenset({LedgerKind.SCHEMA}) if draw.random() < 0.2 else frozenset(),
-    )  # fmt: skip
+    ahead = draw.choice((0, 3))
+    limits = few(orders_ahead=ahead, strategies={"schema": "remap"} if draw.random() < 0.2 else {})
     policy = TargetPolicy.DEDICATED if draw.random() < 0.15 else TargetPolicy.SHARED
     return Fleet(limits, policy, clusters=draw.choice((2, 3, 3, 4, 5)))

@@ -1,7 +1,6 @@
 """The steps of a walk: everything that may happen to a fleet at any time, each with its weight."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,7 +11,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import Event, LedgerResult, StatusResult
-from tests.policies.switching.world import Held, Ref
+from tests.policies.switching.world import Held, Ref, few
 
 S = SwitchStage
 Step = Callable[[Fleet, Random], object]
@@ -283,13 +282,10 @@ def _loses_checkpoint(fleet: Fleet, draw: Random) -> None:
 
 
 def _settings_change(fleet: Fleet, draw: Random) -> None:
-    kinds = (frozenset[LedgerKind](), frozenset({LedgerKind.SCHEMA}), frozenset({LedgerKind.CURSOR}))
-    fleet.limits = replace(
-        fleet.limits,
+    fleet.limits = few(
         copy_concurrency=draw.choice((1, 2, 5)), max_deletions=draw.choice((1, 3)), retries=draw.choice((1, 3)),
-        orders_ahead=draw.choice((0, 3)), remapped=draw.choice(kinds),
-        rollback_window_ms=draw.choice((1000, DAY_MS, 30 * DAY_MS)),
-        ack_timeout_ms=draw.choice((20_000, 60_000)),
+        orders_ahead=draw.choice((0, 3)), strategies=draw.choice(({}, {"schema": "remap"}, {"cursor": "remap"})),
+        rollback_window=draw.choice(("1s", "1d", "30d")), ack_timeout=draw.choice(("20s", "1m")),
     )  # fmt: skip
     fleet.policy = draw.choice(tuple(TargetPolicy))
 

@@ -42,7 +42,6 @@ from policies.switching.ledgers import (
     with_ledger,
 )
 from policies.switching.precheck import (
-    PrecheckRules,
     PrecheckSnapshot,
     TargetLedgers,
     ids_in_target,
@@ -62,6 +61,7 @@ from policies.switching.readings import (
     SwitchInventoryPart,
     SwitchPrecheck,
 )
+from policies.switching.settings import SwitchingSettings
 from policies.units import UserError
 
 # Reads the input of a precheck from the ZooKeepers of the brokers and of both BookKeeper clusters.
@@ -89,7 +89,7 @@ def take_snapshot(
     source: str,
     target: str,
     bootstrap: str,
-    rules: PrecheckRules,
+    rules: SwitchingSettings,
     registered: Collection[str] = (),
 ) -> SnapshotResult:
     """Read the whole input of a precheck, within the validity of a reading.
@@ -103,7 +103,7 @@ def take_snapshot(
     Raises:
         UserError: a file of a connection cannot be used, or a cluster, chroot or root does not exist.
     """
-    reader = _SnapshotReader(sessions, time_limit(rules.validity_ms / 1000))
+    reader = _SnapshotReader(sessions, time_limit(rules.precheck_validity.total_seconds()))
     seen = reader.read(sessions.find_metadata(source), sessions.find_metadata(target), bootstrap, rules)
     seen = replace(seen, clusters=frozenset({*sessions.settings.clusters, *registered}))
     return SnapshotResult(seen, tuple(dict.fromkeys(reader.problems)))
@@ -118,7 +118,7 @@ class _SnapshotReader:
         self.problems: list[str] = []
 
     def read(
-        self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: PrecheckRules
+        self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: SwitchingSettings
     ) -> PrecheckSnapshot:
         references_ms, leave_out = _now_ms(), self._sessions.settings.leave_out
         inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, leave_out))
@@ -144,7 +144,7 @@ class _SnapshotReader:
             left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
-        found = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.policy)
+        found = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.target_policy)
         if found is None:
             return seen
         existing, ledgers = found
@@ -246,7 +246,7 @@ class ClusterReader:
         brokers_path: the znode in which live brokers register.
     """
 
-    def __init__(self, cluster: str, sessions: ClusterSessions, brokers_path: str, rules: PrecheckRules) -> None:
+    def __init__(self, cluster: str, sessions: ClusterSessions, brokers_path: str, rules: SwitchingSettings) -> None:
         self._cluster = cluster
         self._sessions = sessions
         self._brokers_path = brokers_path

@@ -113,7 +113,7 @@ def _make_reconciler(
     sessions = opened.enter_context(ClusterSessions(cluster, sources.zookeeper, bookkeeper))
     observed, registry = context.topic(observed_topic(SwitchLedger)), Registry(sessions.brokers, cluster)
     publish = observations_to(context.publish, observed, SOURCE)
-    reader = ClusterReader(cluster, sessions, settings.brokers_path, own.rules)
+    reader = ClusterReader(cluster, sessions, settings.brokers_path, own)
     valid_ms = 2 * millis_of(settings.inventory_interval)
     copiers = LedgerCopiers(sessions, settings, jvm, own.copy_concurrency)
     dependencies = Dependencies(

@@ -24,7 +24,7 @@ from deploy.switch.precheck import Checked, bookkeeper_clusters, check, finding_
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
 from policies.switching.precheck import ids_to_import
-from policies.switching.settings import SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import FAILED, LedgerStage
 from policies.units import UserError, counted, human_bytes, human_seconds
 
@@ -84,7 +84,7 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
         UserError: as the precheck does.
     """
     checked = check(settings, cluster, target)
-    limits = settings.policies.switching.for_cluster(cluster).limits
+    limits = settings.policies.switching.for_cluster(cluster)
     plan = make_plan(settings, checked, rates, limits)
     if as_json:
         typer.echo(json.dumps(_plain(plan, limits, checked)))
@@ -95,7 +95,7 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
     return plan.ready
 
 
-def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchLimits) -> SwitchPlan:
+def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchingSettings) -> SwitchPlan:
     """Make the preview from a precheck."""
     seen, report = checked.taken.snapshot, checked.report
     kinds = {
@@ -105,7 +105,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
     }  # fmt: skip
     brokers, clusters = bookkeeper_clusters(settings, checked.cluster)
     with ClusterSessions(checked.cluster, brokers, clusters) as sessions:
-        copied = ids_to_import(seen, settings.policies.switching.for_cluster(checked.cluster).rules) | {
+        copied = ids_to_import(seen, limits) | {
             ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA
         }
         try:
@@ -142,7 +142,7 @@ def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) 
         return None
 
 
-def plan_lines(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> Iterator[RenderableType]:
+def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> Iterator[RenderableType]:
     """Format the plan."""
     yield from verdict_lines(checked.reading)
     yield from finding_lines(checked.reading)
@@ -183,20 +183,20 @@ def broker_lines(plan: SwitchPlan) -> Iterator[str]:
     yield "attribution writes the znodes of schemas and cursors one by one; owners of loaded topics write their cursors"
 
 
-def way_back_lines(limits: SwitchLimits) -> Iterator[str]:
+def way_back_lines(limits: SwitchingSettings) -> Iterator[str]:
     """Describe the windows, which count from going live: when the last broker acks."""
-    window, cleanup = limits.rollback_window_ms / 1000, limits.cleanup_after_ms / 1000
+    window, cleanup = limits.rollback_window.total_seconds(), limits.cleanup_after.total_seconds()
     yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
     yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"
 
 
-def _plain(plan: SwitchPlan, limits: SwitchLimits, checked: Checked) -> dict[str, Any]:
+def _plain(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> dict[str, Any]:
     return {
         **asdict(plan),
         "count": plan.count,
         "estimated_seconds": plan.build_seconds + plan.promote_seconds,
-        "rollback_window_seconds": limits.rollback_window_ms / 1000,
-        "cleanup_after_seconds": max(limits.cleanup_after_ms, limits.rollback_window_ms) / 1000,
+        "rollback_window_seconds": limits.rollback_window.total_seconds(),
+        "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
         "brokers_see": list(broker_lines(plan)),
         "digest": checked.report.digest,
         "problems": checked.taken.problems,

@@ -236,7 +236,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
 def check(settings: Settings, cluster: str, target: str) -> Checked:
     """Read both clusters and all references, and judge them. Raises as `run_precheck` does."""
     brokers, clusters = bookkeeper_clusters(settings, cluster)
-    rules = settings.policies.switching.for_cluster(cluster).rules
+    rules = settings.policies.switching.for_cluster(cluster)
     with ClusterSessions(cluster, brokers, clusters) as sessions:
         try:
             sessions.find_metadata(target)

@@ -17,7 +17,7 @@ from policies.switching.ledgers import (
     raise_marks,
 )
 from policies.switching.plan import LedgerPlan
-from policies.switching.settings import SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     FAILED,
     BrokerReport,
@@ -37,7 +37,7 @@ class SwitchFacts:
 
     state: SwitchingState
     plan: LedgerPlan
-    limits: SwitchLimits
+    limits: SwitchingSettings
     now_ms: int
 
     # --- the switch

@@ -80,7 +80,7 @@ class Impostor:
 
 
 def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded":
-    """Adopt the registry from its first reading; from later ones take only the versions of its znodes.
+    """Take up the registry from its first reading; from later ones take only the versions of its znodes.
 
     After the first reading the policy is the only writer, so any other difference was written by somebody else and
     contests the registry. The state is None if the reading is older than the last one.
@@ -90,8 +90,8 @@ def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "
     state, before = replace(state, registry_ms=at_ms), state
     # Commands may come before the first reading: the registry is then older than the entries that they made.
     is_first = before.registry_ms == NEVER and before.directive is None and bool(seen.clusters)
-    if not state.entries or is_first or _shows_lost_progress(state, seen, at_ms):
-        return _adopt(state, seen, at_ms)
+    if not state.entries or is_first or _is_behind(state, seen):
+        return _take_up(state, seen, at_ms)
     versions = {e.name: e.version for e in seen.clusters}
     contested, by = _find_other_active(state, seen) or state.leaderless(), None
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
@@ -110,13 +110,32 @@ def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "
     return after, RegistryChecked(versions, resolved=bool(before.contested) and not contested)
 
 
-def _adopt(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded":
-    """Join the registry's entries with those that commands registered before it was first read.
+def _is_behind(state: SwitchingState, seen: SwitchRegistry) -> bool:
+    """Whether our switch was made of old records that came again after a lost checkpoint: the kept one is ahead of it.
+
+    A recent `start` may fit once more, and an early registry or progress may be adopted. The kept one otherwise never
+    has a later epoch, nor a later stage, nor another time of going live.
+    """
+    kept, ours = seen.progress, state.switch
+    if kept is None or take_up(kept, _get_directive(seen), NEVER) is None:
+        return False
+    if ours is None or kept.epoch > ours.epoch:
+        return ours is not None or state.directive in (None, _get_directive(seen))
+    is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
+    is_later = kept.target == ours.target and (is_other or kept.stage_ms > ours.stage_ms)
+    return kept.epoch == ours.epoch and is_later
+
+
+def _take_up(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded":
+    """Go on from the registry and the progress beside it; keep the entries that commands registered before.
 
     The first cluster ever registered is active. If the registry already has an active cluster, then the one that was
     registered early was not the first, and becomes a standby.
     """
-    versions = {e.name: e.version for e in seen.clusters}
+    versions, directive, kept = {e.name: e.version for e in seen.clusters}, _get_directive(seen), seen.progress
+    if kept is not None:
+        # Also where another directive is in force now: the brokers had ids of all these clusters.
+        state = mark_writes(state, {kept.source, kept.target, kept.brokers_from or kept.source})
     adopted = {
         e.name: RegistryEntry(e.name, e.uri, e.instance_id, e.root.rstrip("/"), e.status, e.version)
         for e in seen.clusters
@@ -125,53 +144,27 @@ def _adopt(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded"
     has_active = any(e.status is ClusterStatus.ACTIVE for e in seen.clusters)
     early = (e for e in state.entries if e.name not in adopted)
     own = (replace(e, status=ClusterStatus.STANDBY) if has_active else e for e in early)
+    switch = take_up(kept, directive, at_ms)
+    epochs = [state.epoch, seen.committed_epoch, *(each.epoch for each in (directive, switch) if each is not None)]
     after = replace(
         state,
         entries=tuple(sorted((*adopted.values(), *own), key=lambda e: e.name)),
         bootstrap=seen.bootstrap or state.bootstrap,
-        directive=_get_directive(seen),
+        directive=directive,
         committed_epoch=seen.committed_epoch,
-        epoch=max(state.epoch, seen.directive.epoch if seen.directive else 0, seen.committed_epoch),
+        epoch=max(epochs),
         # After a lost checkpoint executors remember earlier orders: a new order must not reuse one of their numbers.
         ops=max(state.ops, at_ms) if seen.clusters else state.ops,
         removed=tuple(n for n in state.removed if n in versions),
+        switch=switch or state.switch,
+        judged_ms=kept.commanded_ms if kept is not None and switch is not None else state.judged_ms,
     )
-    after = _take_up(after, seen, at_ms)
     after = replace(after, contested=_find_other_active(after, seen) or after.leaderless())
     return after, RegistryChecked(versions) if state.entries else None
 
 
 def _get_directive(seen: SwitchRegistry) -> Directive | None:
     return Directive(seen.directive.epoch, seen.directive.target) if seen.directive else None
-
-
-def _take_up(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> SwitchingState:
-    directive, kept = _get_directive(seen), seen.progress
-    switch = take_up(kept, directive, at_ms)
-    if kept is not None:
-        # Also where another directive is in force now: the brokers had ids of all these clusters.
-        state = mark_writes(state, {kept.source, kept.target, kept.brokers_from or kept.source})
-    if switch is None or kept is None:
-        return state
-    epoch = max(state.epoch, switch.epoch)
-    return replace(state, switch=switch, judged_ms=kept.commanded_ms, directive=directive, epoch=epoch)
-
-
-def _shows_lost_progress(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> bool:
-    """Whether the kept switch is ahead of ours: then ours was made of old records that came again.
-
-    After a lost checkpoint the topics are read from their oldest record on. A recent `start` may fit once more, and an
-    early registry or progress may be adopted. The kept one otherwise never has a later epoch, nor a later stage, nor
-    another time of going live.
-    """
-    kept, shown, ours = seen.progress, _get_directive(seen), state.switch
-    if kept is None or shown is None or take_up(kept, shown, at_ms) is None:
-        return False
-    if ours is None:
-        return state.directive in (None, shown) or kept.epoch == shown.epoch
-    is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
-    is_later = kept.target == ours.target and (is_other or kept.stage_ms > ours.stage_ms)
-    return kept.epoch > ours.epoch or (kept.epoch == ours.epoch and is_later)
 
 
 def _find_other_active(state: SwitchingState, seen: SwitchRegistry) -> str:
@@ -314,46 +307,33 @@ def assemble(
     if known is None or not is_same:
         known = InventoryAssembly(reading.inventory, at_ms)
     if isinstance(reading, SwitchInventory):
-        known = replace(
-            known, expected_parts=reading.parts, expected_references=reading.references, target=reading.target,
-            began_ms=at_ms - reading.took_ms,
-            valid_ms=reading.valid_ms,
-            moved_too=reading.moved_too,
-            epoch=reading.epoch,
-            staying=tuple(
-                StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in reading.staying
-            ),
-        )  # fmt: skip
+        known = replace(known, manifest=reading.model_dump_json(), began_ms=at_ms - reading.took_ms)
     else:
-        known = replace(known, parts=put(known.parts, _pack_part(reading), "number"))
+        references = [Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references]
+        packed = msgspec.msgpack.encode((references, [each.to_ledger() for each in reading.existing]))
+        known = replace(known, parts=put(known.parts, InventoryPart(reading.part, packed), "number"))
     known = replace(known, at_ms=max(known.at_ms, at_ms))
-    if not _is_whole(known):
-        return known, None
-    return InventoryAssembly(known.inventory, known.at_ms, complete=True), _join_parts(known)
+    whole = _join_parts(known)
+    return (known if whole is None else InventoryAssembly(known.inventory, known.at_ms, complete=True)), whole
 
 
-def _pack_part(reading: SwitchInventoryPart) -> InventoryPart:
-    references = [Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references]
-    existing = [each.to_ledger() for each in reading.existing]
-    return InventoryPart(reading.part, msgspec.msgpack.encode((references, existing)), len(references))
-
-
-def _is_whole(known: InventoryAssembly) -> bool:
-    count = sum(p.count for p in known.parts)
-    return (
-        known.expected_parts is not None
-        and [p.number for p in known.parts] == list(range(known.expected_parts))
-        and count == known.expected_references
-    )
-
-
-def _join_parts(known: InventoryAssembly) -> InventorySeen:
+def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
+    """Return the whole inventory; None while its manifest, a part or a reference is missing."""
+    if not known.manifest:
+        return None
+    manifest = SwitchInventory.model_validate_json(known.manifest)
+    if [p.number for p in known.parts] != list(range(manifest.parts)):
+        return None
     parts = [_CONTENT.decode(p.packed) for p in known.parts]
     references = tuple(r for references, _ in parts for r in references)
+    if len(references) != manifest.references:
+        return None
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
+    staying = tuple(StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in manifest.staying)
     return InventorySeen(
-        references, known.began_ms, known.target, existing, known.staying, known.valid_ms, known.moved_too, known.epoch
-    )
+        references, known.began_ms, manifest.target, existing, staying, manifest.valid_ms, manifest.moved_too,
+        manifest.epoch,
+    )  # fmt: skip
 
 
 def find_epoch(state: SwitchingState, reported: int | None, read_ms: int) -> int:

@@ -47,7 +47,7 @@ class SwitchingPolicy:
         self, state: SwitchingState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SwitchingState]:
         """Take the observations, let time pass, and return the decisions and alert conditions that follow."""
-        before, now_ms, limits = state or SwitchingState(), to_millis(now), self._settings.limits
+        before, now_ms, limits = state or SwitchingState(), to_millis(now), self._settings
         seen, transition = sort_observations(tuple(observations)), Transition(before, limits, now_ms)
         drafts = reconcile(transition, (*seen, None))
         after, issuer = transition.packed(), self._issuer

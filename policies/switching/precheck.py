@@ -36,7 +36,8 @@ from policies.switching.ledgers import (
     with_ledger,
 )
 from policies.switching.readings import FindingReading, HitCount, StayingReading, SwitchPrecheck
-from policies.units import MAX_INT64, counted_with, format_duration, name_some
+from policies.switching.settings import SwitchingSettings
+from policies.units import MAX_INT64, counted_with, format_duration, millis_of, name_some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +85,7 @@ class PrecheckSnapshot:
     """The names of all other known BookKeeper clusters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrecheckRules:
-    """The user's rules for a switch."""
-
-    policy: TargetPolicy
-    validity_ms: int
-    """How long a reading counts, and with it the report."""
-    remapped: frozenset[LedgerKind] = frozenset()
-    """Kinds whose copies get a new id, so the old id need not be free in the target."""
-    skip_idgen: bool = False
-    """In a lab: a target whose ids are behind counts as ready, and every report shows it."""
-
-
-def ids_to_import(seen: PrecheckSnapshot, rules: PrecheckRules) -> frozenset[int]:
+def ids_to_import(seen: PrecheckSnapshot, rules: SwitchingSettings) -> frozenset[int]:
     """Return the ledgers that are copied under their own id."""
     return frozenset(
         r.ledger_id
@@ -120,11 +108,11 @@ def greatest_referenced(seen: PrecheckSnapshot) -> int:
     return max((*outside, *staying), default=NO_LEDGER)
 
 
-def hits_by_class(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) -> dict[HitClass, Set[int]]:
+def hits_by_class(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int]) -> dict[HitClass, Set[int]]:
     """Classify the target's ledgers that matter. The join is by sets of ids, so only existing ledgers are examined."""
     found: dict[HitClass, set[int]] = {hit: set() for hit in HitClass}
     if seen.existing is not None:
-        matters = seen.existing.ids if rules.policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
+        matters = seen.existing.ids if rules.target_policy is TargetPolicy.DEDICATED else wanted & seen.existing.ids
         moved = ids_in_target(seen)
         for ledger_id in matters:
             found[_classify(seen, seen.existing, ledger_id, is_moved=ledger_id in moved)].add(ledger_id)
@@ -168,7 +156,7 @@ class PrecheckFinding(Struct, array_like=True, frozen=True):
 
 
 def findings(
-    seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
+    seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
 ) -> Iterator[PrecheckFinding]:
     """Return every reason against a switch; an unknown value is one."""
     yield from _incomplete(seen, rules, wanted)
@@ -184,7 +172,7 @@ def findings(
         yield _about(FindingReason.DELETED_ID, deleted, f"were deleted from {seen.target.name} and must not come back")
 
 
-def _incomplete(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) -> Iterator[PrecheckFinding]:
+def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int]) -> Iterator[PrecheckFinding]:
     for cluster in (seen.source, seen.target):
         missing = [
             what
@@ -206,7 +194,7 @@ def _incomplete(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) 
         yield PrecheckFinding(
             FindingReason.SNAPSHOT_INCOMPLETE, f"the ledgers of {seen.target.name} could not be listed"
         )
-    elif rules.policy is TargetPolicy.DEDICATED and not seen.existing.listed:
+    elif rules.target_policy is TargetPolicy.DEDICATED and not seen.existing.listed:
         yield PrecheckFinding(
             FindingReason.SNAPSHOT_INCOMPLETE, f"a dedicated target must be listed whole; {seen.target.name} was not"
         )
@@ -214,7 +202,7 @@ def _incomplete(seen: PrecheckSnapshot, rules: PrecheckRules, wanted: Set[int]) 
         yield _about(FindingReason.SNAPSHOT_INCOMPLETE, unknown, f"were not looked up in {seen.target.name}")
 
 
-def _stale(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Iterator[PrecheckFinding]:
+def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Iterator[PrecheckFinding]:
     ahead_ms = max(read_times_ms(seen)) - now_ms
     if ahead_ms > 0:
         yield PrecheckFinding(
@@ -222,11 +210,11 @@ def _stale(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Iterato
             f"a reading is dated {format_duration(timedelta(milliseconds=ahead_ms))} later than now",
         )
     age_ms = now_ms - min(read_times_ms(seen))
-    if age_ms >= rules.validity_ms:
+    if age_ms >= millis_of(rules.precheck_validity):
         yield PrecheckFinding(
             FindingReason.STALE,
             f"the oldest reading is {format_duration(timedelta(milliseconds=age_ms))} old; it counts for "
-            f"{format_duration(timedelta(milliseconds=rules.validity_ms))}",
+            f"{format_duration(timedelta(milliseconds=millis_of(rules.precheck_validity)))}",
         )
 
 
@@ -400,7 +388,7 @@ class PrecheckReport(Struct, array_like=True, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(f.reason for f in self.findings))
 
 
-def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> PrecheckReport:
+def precheck(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> PrecheckReport:
     """Judge a snapshot.
 
     Args:
@@ -409,16 +397,17 @@ def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Prech
     wanted = ids_to_import(seen, rules)
     hits = hits_by_class(seen, rules, wanted)
     found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
-    bypassed = tuple(f for f in found if rules.skip_idgen and f.reason in BYPASSABLE)
+    bypassed = tuple(f for f in found if rules.skip_idgen_precheck and f.reason in BYPASSABLE)
     in_the_way = [f for f in found if f not in bypassed]
     source_next, target_next = (c.generator.next_id if c.generator else None for c in (seen.source, seen.target))
     counted = {hit: HitSamples(len(ids), least(ids)) for hit, ids in hits.items()}
     # Both options were added later. They enter the digest only if set, so that other digests stay as they were.
-    options = [*([list(seen.left_out)] if seen.left_out else []), *(["skip_idgen"] if rules.skip_idgen else [])]
+    options: list[object] = [list(seen.left_out)] if seen.left_out else []
+    options += ["skip_idgen"] if rules.skip_idgen_precheck else []
     content = (
         (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
         (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
-        (rules.policy, sorted(rules.remapped), *options),
+        (rules.target_policy, sorted(rules.remapped), *options),
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest_referenced(seen),
@@ -436,7 +425,7 @@ def precheck(seen: PrecheckSnapshot, rules: PrecheckRules, now_ms: int) -> Prech
         findings=found,
         digest=hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest(),
         checked_ms=now_ms,
-        expires_ms=min(now_ms, *read_times_ms(seen)) + rules.validity_ms,
+        expires_ms=min(now_ms, *read_times_ms(seen)) + millis_of(rules.precheck_validity),
         staying=seen.staying,
         left_out=seen.left_out,
         bypassed=bool(bypassed),

@@ -1,37 +1,13 @@
 """Settings of the switching policy: ``policies.switching``, per broker cluster by name or glob."""
 
-from dataclasses import dataclass
-
 from pydantic import Field
 
 from policies.settings import PolicySettings
 from policies.switching.ledgers import IdStrategy, LedgerKind, TargetPolicy
-from policies.switching.precheck import PrecheckRules
 from policies.units import Duration, PositiveDuration, Size, millis_of, parse_duration
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchLimits:
-    """The settings of one broker cluster as the state machine uses them."""
-
-    rollback_window_ms: int = DAY_MS
-    cleanup_after_ms: int = 15 * DAY_MS
-    copy_concurrency: int = 16
-    max_deletions: int = 16
-    retries: int = 5
-    orders_ahead: int = 0
-    copy_bytes_per_second: int | None = None
-    skip_idgen_precheck: bool = False
-    ack_timeout_ms: int = 60_000
-    remapped: frozenset[LedgerKind] = frozenset()
-
-    @property
-    def window(self) -> int:
-        """The most ledgers with an open order: those in work, and those ordered ahead."""
-        return self.copy_concurrency + self.orders_ahead
 
 
 class SwitchingSettings(PolicySettings):
@@ -92,27 +68,11 @@ class SwitchingSettings(PolicySettings):
         return frozenset(kind for kind, strategy in self.strategies.items() if strategy is IdStrategy.REMAP)
 
     @property
-    def limits(self) -> SwitchLimits:
-        """The settings as the state machine uses them."""
-        return SwitchLimits(
-            rollback_window_ms=millis_of(self.rollback_window),
-            cleanup_after_ms=millis_of(self.cleanup_after),
-            copy_concurrency=self.copy_concurrency,
-            max_deletions=self.max_deletions,
-            retries=self.retries,
-            orders_ahead=self.orders_ahead,
-            copy_bytes_per_second=self.copy_bytes_per_second,
-            skip_idgen_precheck=self.skip_idgen_precheck,
-            ack_timeout_ms=millis_of(self.ack_timeout),
-            remapped=self.remapped,
-        )
+    def window(self) -> int:
+        """The most ledgers with an open order: those in work, and those ordered ahead."""
+        return self.copy_concurrency + self.orders_ahead
 
     @property
-    def rules(self) -> PrecheckRules:
-        """The settings as a precheck uses them."""
-        return PrecheckRules(
-            policy=self.target_policy,
-            validity_ms=millis_of(self.precheck_validity),
-            remapped=self.remapped,
-            skip_idgen=self.skip_idgen_precheck,
-        )
+    def ack_timeout_ms(self) -> int:
+        """`ack_timeout` in milliseconds."""
+        return millis_of(self.ack_timeout)

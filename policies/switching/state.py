@@ -324,8 +324,6 @@ class InventoryPart(Struct, array_like=True, frozen=True):
     number: int
     packed: bytes
     """References and ledgers as msgpack, decoded only once all parts have arrived."""
-    count: int
-    """The number of packed references."""
 
 
 class InventoryAssembly(Struct, array_like=True, frozen=True):
@@ -336,19 +334,12 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
     """The time of its part that arrived last."""
     parts: tuple[InventoryPart, ...] = ()
     """Sorted by number."""
-    expected_parts: int | None = None
-    """The number of parts by its manifest; None before the manifest has arrived."""
-    expected_references: int = 0
-    target: str = ""
+    manifest: str = ""
+    """As JSON; empty before it has arrived."""
     began_ms: InstantMs = NEVER
     """When its reading began."""
     complete: bool = False
     """Whether it was complete; parts that arrive again are dropped."""
-    staying: tuple[StayingLedgers, ...] = ()
-    """Ledgers that stay in their cluster, as the manifest counts them."""
-    valid_ms: int = 1_200_000
-    moved_too: bool = False
-    epoch: int | None = None
 
 
 class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
@@ -461,18 +452,13 @@ _ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
 """Until these instants nothing is deleted: after the clock was set back they stay."""
 
 
-def limit_instants(state: SwitchingState, now_ms: int) -> SwitchingState:
-    """Return the state after the clock was set back: nothing in it happened, or is valid, later than now."""
-    limited: SwitchingState = _limit(state, now_ms)
-    return limited
-
-
-def _limit(value: Any, now_ms: int, name: str = "") -> Any:
+def limit_instants(value: Any, now_ms: int, name: str = "") -> Any:
+    """Return the state, or a value of it, after the clock was set back: nothing happened, or is valid, later than now."""
     if isinstance(value, Struct):
         fields = ((each, getattr(value, each)) for each in value.__struct_fields__)
-        limited = {each: _limit(before, now_ms, each) for each, before in fields}
+        limited = {each: limit_instants(before, now_ms, each) for each, before in fields}
         return replace(value, **limited)
     if isinstance(value, tuple):
-        return tuple(_limit(each, now_ms, name) for each in value)
+        return tuple(limit_instants(each, now_ms, name) for each in value)
     is_instant = isinstance(value, int) and name.endswith("_ms") and name not in _ENDS
     return min(value, now_ms) if is_instant else value

@@ -18,7 +18,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.ledgers import mark_written
 from policies.switching.plan import load_plan
-from policies.switching.settings import SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -71,7 +71,7 @@ class DecisionDraft:
 class Transition:
     """The state during a step, with its plan as it changes."""
 
-    def __init__(self, state: SwitchingState, limits: SwitchLimits, now_ms: int) -> None:
+    def __init__(self, state: SwitchingState, limits: SwitchingSettings, now_ms: int) -> None:
         self.state = state
         self.limits = limits
         self.now_ms = now_ms

@@ -17,7 +17,7 @@ from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import SwitchStatus
 from policies.switching.state import UNDELETED, UNREVERTED, ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from policies.switching.transition import Transition
-from policies.units import counted_with, name_some
+from policies.units import counted_with, millis_of, name_some
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _NEEDS_BOTH = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.CLEANUP})
@@ -81,8 +81,8 @@ def _triggered(facts: SwitchFacts, step: Transition) -> None:
     sentence = f"{'all ' if count > 1 else ''}{counted_with(count, 'broker', 'writes', 'write')} to {switch.target}"
     step.advance(
         SwitchStage.LIVE_DUAL_READ, SwitchReason.ALL_ACKED, sentence, live_ms=now_ms,
-        rollback_until_ms=now_ms + limits.rollback_window_ms,
-        cleanup_from_ms=now_ms + max(limits.cleanup_after_ms, limits.rollback_window_ms),
+        rollback_until_ms=now_ms + millis_of(limits.rollback_window),
+        cleanup_from_ms=now_ms + millis_of(max(limits.cleanup_after, limits.rollback_window)),
     )  # fmt: skip
     step.take_inventory()
 

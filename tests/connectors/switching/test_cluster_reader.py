@@ -13,9 +13,9 @@ from connectors.switching.clusters import ClusterMetadata, ClusterSessions
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
-from policies.switching.ledgers import Layout, TargetPolicy, path_of
-from policies.switching.precheck import PrecheckRules
+from policies.switching.ledgers import Layout, path_of
 from policies.switching.readings import SwitchInventory, SwitchInventoryPart
+from policies.switching.settings import SwitchingSettings
 from tests.connectors.bookkeeper.test_ledgers import captured
 from tests.connectors.pulsar.znodes import cursor_info
 from tests.connectors.switching.memory_zookeeper import Server
@@ -71,7 +71,7 @@ class MemorySessions(ClusterSessions):
         self.servers[server].write(path, data)
 
 
-RULES = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=60_000)
+RULES = SwitchingSettings.model_validate({"target_policy": "shared", "precheck_validity": "1m"})
 
 
 class World:

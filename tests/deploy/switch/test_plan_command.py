@@ -22,7 +22,7 @@ def test_it_says_who_must_follow(brokers: tuple[str, ...] | None, says: str) -> 
 
 
 def test_the_way_back_counts_from_going_live_and_ends_with_the_clean_up() -> None:
-    limits = SwitchingSettings.model_validate({"rollback_window": "36h", "cleanup_after": "1h"}).limits
+    limits = SwitchingSettings.model_validate({"rollback_window": "36h", "cleanup_after": "1h"})
     back, cleanup = way_back_lines(limits)
     assert "36.0 h from going live" in back
     assert "from 36.0 h on" in cleanup, "a clean-up never comes before the end of the window"

@@ -15,12 +15,13 @@ from policies.switching.ledgers import (
     Reference,
     TargetPolicy,
 )
-from policies.switching.precheck import PrecheckRules, PrecheckSnapshot, TargetLedgers
+from policies.switching.precheck import PrecheckSnapshot, TargetLedgers
+from policies.switching.settings import SwitchingSettings
 
 NOW_MS = 1_000_000_000
 VALIDITY_MS = 600_000
-DEDICATED = PrecheckRules(policy=TargetPolicy.DEDICATED, validity_ms=VALIDITY_MS)
-SHARED = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS)
+DEDICATED = SwitchingSettings(target_policy=TargetPolicy.DEDICATED)
+SHARED = SwitchingSettings(target_policy=TargetPolicy.SHARED)
 
 OLD = ClusterSnapshot(
     name="old",

@@ -9,18 +9,18 @@ from policies.switching.decisions import RejectCode
 from policies.switching.ledgers import FindingReason, IdGenerator
 from policies.switching.precheck import precheck, to_reading
 from policies.switching.readings import SwitchCommand
-from policies.switching.settings import SwitchLimits
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchStage
-from tests.policies.switching.snapshots import DEDICATED, GOOD, NEW, NOW_MS, SHARED
-from tests.policies.switching.world import World
+from tests.policies.switching.snapshots import GOOD, NEW, NOW_MS, SHARED
+from tests.policies.switching.world import World, few
 
-LAB = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, skip_idgen_precheck=True)
+LAB = few(skip_idgen_precheck=True)
 BEHIND = replace(GOOD, target=with_fields(NEW, generator=IdGenerator(None, 2, 0)))
 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_only_ids_that_are_behind_are_passed_over_and_the_finding_stays(skip: bool) -> None:
-    rules = replace(SHARED, skip_idgen=skip)
+    rules = SHARED.model_copy(update={"skip_idgen_precheck": skip})
     report = precheck(BEHIND, rules, NOW_MS)
     assert (report.ready, report.bypassed, report.reasons) == (skip, skip, (FindingReason.IDGEN_BEHIND,))
     reading = to_reading(report, "c1")
@@ -28,16 +28,16 @@ def test_only_ids_that_are_behind_are_passed_over_and_the_finding_stays(skip: bo
 
 
 def test_what_is_unknown_is_never_passed_over() -> None:
-    report = precheck(replace(BEHIND, references_complete=False), replace(DEDICATED, skip_idgen=True), NOW_MS)
+    report = precheck(replace(BEHIND, references_complete=False), LAB, NOW_MS)
     assert report.ready is False
     assert report.bypassed is True
 
 
 def test_a_report_that_bypassed_nothing_says_so() -> None:
-    assert precheck(GOOD, replace(DEDICATED, skip_idgen=True), NOW_MS).bypassed is False
+    assert precheck(GOOD, LAB, NOW_MS).bypassed is False
 
 
-def bypassed(limits: SwitchLimits) -> tuple[World, SwitchCommand]:
+def bypassed(limits: SwitchingSettings) -> tuple[World, SwitchCommand]:
     """The target's ids are behind, and its report was bypassed."""
     world = World(limits).to(SwitchStage.PRECHECKED)
     world.clusters["new"].hob = None
@@ -48,7 +48,7 @@ def bypassed(limits: SwitchLimits) -> tuple[World, SwitchCommand]:
 
 
 def test_a_bypassed_report_starts_nothing_unless_the_settings_allow_it() -> None:
-    world, start = bypassed(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3))
+    world, start = bypassed(few())
     said = world.tell(start)
     assert [each.code for each in said] == [RejectCode.PRECHECK_FAILED]
     assert "was bypassed" in said[0].sentence

@@ -8,16 +8,15 @@ from msgspec.structs import replace
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
 from policies.switching.ledgers import IdMark
-from policies.switching.settings import SwitchLimits
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
-from tests.policies.switching.world import World
+from tests.policies.switching.world import World, few
 
 S = SwitchStage
 
 
 def facts(state: SwitchingState, now_ms: int = 0) -> SwitchFacts:
-    return Transition(state, SwitchLimits(), now_ms).facts()
+    return Transition(state, few(), now_ms).facts()
 
 
 HOLD = World().to(S.HOLD)

@@ -15,13 +15,12 @@ from hypothesis.stateful import (
 
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.judge import guards
-from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import LedgerResult, StatusResult
-from tests.policies.switching.world import HarmError, Held, World, stored
+from tests.policies.switching.world import HarmError, Held, World, few, stored
 
 PATHS = st.sampled_from(["/c1", "/c2", "/s1"])
 BROKERS = st.sampled_from(["b1", "b2"])
@@ -32,7 +31,7 @@ class TwoClusters(RuleBasedStateMachine):
     """Brokers write, executors work, people command, things are lost, repeated, late and foreign."""
 
     world: World
-    limits: SwitchLimits | None = None
+    limits: SwitchingSettings | None = None
 
     @initialize(
         stage=st.sampled_from(
@@ -271,7 +270,7 @@ LONG = settings(QUICK, max_examples=1500, phases=[Phase.generate])
 class SchemasAnew(TwoClusters):
     """Schemas get new ids in the target, whatever stands there under theirs."""
 
-    limits = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, remapped=frozenset({LedgerKind.SCHEMA}))
+    limits = few(strategies={"schema": "remap"})
 
 
 @pytest.mark.parametrize("runs", [TwoClusters, SchemasAnew])

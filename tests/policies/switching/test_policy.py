@@ -15,7 +15,7 @@ from policies.switching.emit import renewal_ms
 from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.policy import SwitchingPolicy
 from policies.switching.readings import CommandName, LedgerOutcome, SwitchCommand, SwitchLease
-from policies.switching.settings import DAY_MS, SwitchingSettings, SwitchLimits
+from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
 from tests.cases import case, for_each
@@ -23,7 +23,7 @@ from tests.policies.switching.commands import command
 from tests.policies.switching.events import OK, LedgerResult, RegistrySeen
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
-from tests.policies.switching.world import World, apply, codes, stored, tell_of
+from tests.policies.switching.world import World, apply, codes, few, stored, tell_of
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
@@ -201,7 +201,7 @@ def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
     world.orders.clear()
     world.checked("old")
     assert codes(world.tell(world.start_event("old"))) == [RejectCode.COLLISION], "its ids were deleted from it"
-    world.limits = SwitchLimits(remapped=frozenset(LedgerKind))
+    world.limits = few(strategies=dict.fromkeys(LedgerKind, "remap"))
     world.checked("old")
     assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED], "its generator is behind"
     world.clusters["old"].hob, world.clusters["old"].created = 2, 0

@@ -14,17 +14,16 @@ from policies.switching.ledgers import (
     FindingReason,
     HitClass,
     IdGenerator,
+    IdStrategy,
     Ledger,
     LedgerKind,
     LedgerState,
     Reference,
-    TargetPolicy,
 )
 from policies.switching.precheck import (
     HitSamples,
     PrecheckFinding,
     PrecheckReport,
-    PrecheckRules,
     PrecheckSnapshot,
     TargetLedgers,
     find_remedy,
@@ -51,7 +50,7 @@ from tests.policies.switching.snapshots import (
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
 
-def check(rules: PrecheckRules = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> PrecheckReport:
+def check(rules: SwitchingSettings = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> PrecheckReport:
     return precheck(snapshot(**changes), rules, now_ms)
 
 
@@ -157,7 +156,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
     ],
 )  # fmt: skip
 @for_each("rules", [DEDICATED, SHARED], ids=["dedicated", "shared"])
-def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: PrecheckRules) -> None:
+def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rules: SwitchingSettings) -> None:
     report = check(rules, existing=found(target), source_facts={7: ledger(7)})
     assert {h for h, hits in report.hits.items() if hits.count} == {hit}
     assert report.hits[hit].samples == (7,)
@@ -184,7 +183,7 @@ def test_a_shared_target_is_asked_about_every_id() -> None:
 
 
 def test_kinds_that_get_new_ids_need_not_be_free() -> None:
-    rules = PrecheckRules(policy=TargetPolicy.SHARED, validity_ms=VALIDITY_MS, remapped=frozenset({LedgerKind.CURSOR}))
+    rules = SHARED.model_copy(update={"strategies": {LedgerKind.CURSOR: IdStrategy.REMAP}})
     report = check(rules, existing=found(ledger(5)), deleted=frozenset({5}))
     assert report.ready
     assert report.ids_to_import == (7, 9)

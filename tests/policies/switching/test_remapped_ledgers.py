@@ -6,18 +6,18 @@ from msgspec.structs import replace
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.policies.switching.commands import command
-from tests.policies.switching.world import START_MS, Held, World, tell_of, verdicts
+from tests.policies.switching.world import START_MS, Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
 
-SCHEMAS_ANEW = frozenset({LedgerKind.SCHEMA})
+SCHEMAS_ANEW = {"schema": "remap"}
 
 
 def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
-    world = World(SwitchLimits(remapped=frozenset(LedgerKind)))
+    world = World(few(strategies=dict.fromkeys(LedgerKind, "remap")))
     world.to(S.HOLD)
     assert world.stages() == {"/c1": L.PROMOTED_VIA_ROLLOVER, "/c2": L.PROMOTED_VIA_ROLLOVER, "/s1": L.PROMOTED}
     for path in ("/c1", "/c2", "/s1"):
@@ -29,7 +29,7 @@ def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
 
 def anew(stage: SwitchStage) -> World:
     """Of which the schema's id is taken in the target, so that its ledger gets a new one."""
-    world = World(SwitchLimits(copy_concurrency=8, retries=3, remapped=SCHEMAS_ANEW))
+    world = World(few(copy_concurrency=8, retries=3, strategies=SCHEMAS_ANEW))
     world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", world.now_ms)
     return world.to(stage)
 
@@ -57,7 +57,7 @@ def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() ->
     world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
     world.work()
     assert (world.stage, world.task("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
-    world.limits = SwitchLimits(remapped=SCHEMAS_ANEW)
+    world.limits = few(strategies=SCHEMAS_ANEW)
     world.later().tell(world.start_event())
     world.work()
     assert (world.task("/s1").stage, world.refs["/s1"].ledger_id) == (L.PROMOTED, world.task("/s1").target_id)
@@ -123,9 +123,9 @@ def test_a_copy_under_a_new_id_of_which_nobody_heard_is_deleted_after_a_rollback
     assert is_untouched(world, task.ledger_id)
 
 
-@pytest.mark.parametrize("remapped", [frozenset(), frozenset({LedgerKind.CURSOR})], ids=["same id", "remap"])
-def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: frozenset[LedgerKind]) -> None:
-    world = World(SwitchLimits(remapped=remapped)).to(S.PROMOTE)
+@pytest.mark.parametrize("remapped", [{}, {"cursor": "remap"}], ids=["same id", "remap"])
+def test_a_cursor_that_moved_to_the_target_by_itself_stays_there_in_a_rollback(remapped: dict[str, str]) -> None:
+    world = World(few(strategies=remapped)).to(S.PROMOTE)
     if remapped:
         for order in list(world.orders):
             world.carry_out(order)  # the owners rolled them over, and nobody heard of it

@@ -31,7 +31,7 @@ class WireWorld(World):
     """As `World`, over the wire."""
 
     def __init__(self, settings: SwitchingSettings = SETTINGS) -> None:
-        super().__init__(settings.limits)
+        super().__init__(settings)
         self.host = SwitchingPolicy(CLUSTER, settings)
         self.kept = NEVER_STEPPED
         self.published: list[Decision] = []

@@ -26,9 +26,9 @@ from policies.switching.ledgers import (
 )
 from policies.switching.plan import load_plan
 from policies.switching.policy import reconcile
-from policies.switching.precheck import PrecheckRules, PrecheckSnapshot, TargetLedgers, precheck
+from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, precheck
 from policies.switching.readings import LedgerOutcome, SwitchCommand
-from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, HOUR_MS, SwitchingSettings
 from policies.switching.state import (
     UNDONE,
     Directive,
@@ -42,11 +42,19 @@ from policies.switching.state import (
     SwitchStage,
 )
 from policies.switching.transition import DecisionDraft, Transition
+from policies.units import millis_of
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, MembersSeen, StatusResult, observations_of
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
+
+
+def few(**changes: Any) -> SwitchingSettings:
+    """Settings by which few things happen at once."""
+    return SwitchingSettings.model_validate(
+        {"copy_concurrency": 2, "max_deletions": 2, "retries": 3, "orders_ahead": 0} | changes
+    )
 
 
 class HarmError(AssertionError):
@@ -128,8 +136,8 @@ class World:
 
     goes_on_reporting = True
 
-    def __init__(self, limits: SwitchLimits | None = None, policy: TargetPolicy = TargetPolicy.SHARED) -> None:
-        self.limits = limits or SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3)
+    def __init__(self, limits: SwitchingSettings | None = None, policy: TargetPolicy = TargetPolicy.SHARED) -> None:
+        self.limits = limits or few()
         self.policy = policy
         self.now_ms = START_MS
         self.clusters = {"old": Bookies("old", "id-of-old"), "new": Bookies("new", "id-of-new", hob=1)}
@@ -310,7 +318,7 @@ class World:
             source_facts={i: self.facts(source, i) for i in self.clusters[source].ledgers},
             deleted=frozenset(gone),
         )  # fmt: skip
-        rules = PrecheckRules(policy=self.policy, validity_ms=600_000, remapped=self.limits.remapped)
+        rules = self.limits.model_copy(update={"target_policy": self.policy})
         report = precheck(seen, rules, self.now_ms)
         return PrecheckResult(
             report.source, report.target, report.ready, report.digest, report.reasons, report.checked_ms,
@@ -444,7 +452,7 @@ class World:
         )
 
     def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
-        is_early = not self.deletes_early and self.now_ms < self.switch.live_ms + self.limits.cleanup_after_ms
+        is_early = not self.deletes_early and self.now_ms < self.switch.live_ms + millis_of(self.limits.cleanup_after)
         if is_early and task.ledger_id in self.clusters[source].ledgers:  # a repeated order finds its work done
             raise HarmError(f"ledger {task.ledger_id} is deleted before its time")
         named = (r for r in self.refs.values() if (r.attribution or "old") == source)
@@ -533,7 +541,7 @@ class World:
             if stage is SwitchStage.ABORTED:
                 self.tell(command("end", self.key()))
             return self.work() if stage is SwitchStage.ROLLED_BACK else self
-        self.later(self.limits.cleanup_after_ms).refresh()
+        self.later(millis_of(self.limits.cleanup_after)).refresh()
         self.tell(command("cleanup", self.key()))
         if stage is SwitchStage.CLEANUP:
             return self
@@ -576,7 +584,7 @@ def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> lis
 
 
 def apply(
-    state: SwitchingState, events: Iterable[Event], limits: SwitchLimits, now_ms: int
+    state: SwitchingState, events: Iterable[Event], limits: SwitchingSettings, now_ms: int
 ) -> tuple[SwitchingState, tuple[DecisionDraft, ...]]:
     """The state after some events, and the decisions of the machine alone."""
     transition = Transition(state, limits, now_ms)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.decisions import Alert
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.readings import SwitchCommand
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS
 from policies.switching.state import (
     ClusterStatus,
     Directive,
@@ -23,7 +23,7 @@ from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import RegistrySeen, StatusResult
 from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import Bookies, Held, World, codes, verdicts
+from tests.policies.switching.world import Bookies, Held, World, codes, few, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -128,12 +128,12 @@ def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() ->
 
 
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
-    world = World(SwitchLimits(rollback_window_ms=20 * DAY_MS)).to(S.HOLD)
+    world = World(few(rollback_window="20d")).to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.rollback_until_ms
 
 
 def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
-    world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
+    world = World(few(rollback_window="1d", cleanup_after="0s")).to(S.HOLD)
     world.now_ms = world.switch.rollback_until_ms
     world.tell(*world.reported_again(), command("cleanup", world.key()))
     world.now_ms -= 1

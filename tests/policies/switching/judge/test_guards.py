@@ -11,11 +11,11 @@ from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.judge import guards
 from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, LedgerStage, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import LedgerResult, RegistrySeen
-from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, tell_of
+from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, few, tell_of
 
 S, L = SwitchStage, LedgerStage
 
@@ -273,7 +273,7 @@ def after_window() -> None:
 
 def after_deletions() -> None:
     """Driven on within the window, after some ledgers were already deleted."""
-    world = World(SwitchLimits(rollback_window_ms=DAY_MS, cleanup_after_ms=0)).to(S.HOLD)
+    world = World(few(rollback_window="1d", cleanup_after="0s")).to(S.HOLD)
     tasks = tuple(replace(u, stage=L.CLEANED) if u.paths == ("/c1",) else u for u in world.switch.tasks)
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
     world.tell(command("rollback", "x"))
@@ -282,7 +282,7 @@ def after_deletions() -> None:
 
 def rolled_back_after_a_clean_up_that_was_ended() -> None:
     """One ledger that a cursor and a schema name, deleted for the cursor, before an operator ended the clean-up."""
-    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3))
+    world = World(few(copy_concurrency=2, max_deletions=1, retries=3))
     world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
     world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
     [deletion], world.orders = world.orders, []

@@ -4,11 +4,11 @@ import pytest
 
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
-from policies.switching.settings import DAY_MS, SwitchLimits
+from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import LedgerResult, StatusResult
-from tests.policies.switching.world import Held, World, tell_of, verdicts
+from tests.policies.switching.world import Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -84,7 +84,7 @@ def test_no_more_copies_than_allowed_run_at_once() -> None:
 
 
 def test_orders_lie_ready_so_that_the_executor_never_waits() -> None:
-    world = World(SwitchLimits(copy_concurrency=1, orders_ahead=1, retries=3)).to(S.BUILD)
+    world = World(few(copy_concurrency=1, orders_ahead=1, retries=3)).to(S.BUILD)
     assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
     world.work(SwitchVerdict.START_COPY, limit=1)
     assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
@@ -141,7 +141,7 @@ def test_what_an_order_that_failed_did_all_the_same_is_taken_back_and_its_copies
 
 
 def test_what_was_not_taken_back_stays_in_the_plan() -> None:
-    world = World(SwitchLimits(retries=1)).to(S.HOLD)
+    world = World(few(retries=1)).to(S.HOLD)
     world.tell(command("rollback", world.key()))
     kept = world.orders.pop()
     world.tell(LedgerResult(kept.task.ledger_id, kept.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]

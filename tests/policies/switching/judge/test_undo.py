@@ -11,14 +11,14 @@ from policies.switching.facts import awaited
 from policies.switching.judge.holds import find_holds
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome, SwitchCommand
-from policies.switching.settings import DAY_MS, HOUR_MS, SwitchLimits
+from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
 from tests.policies.switching.commands import command
 from tests.policies.switching.events import Event, LedgerResult, RegistrySeen
 from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import Bookies, Ref, World, codes, tell_of
+from tests.policies.switching.world import Bookies, Ref, World, codes, few, tell_of
 
 S = SwitchStage
 BACK: dict[str, Any] = {"attribution_only": False}
@@ -199,7 +199,7 @@ def test_once_live_rollback_takes_promotions_back_and_abort_names_it(stage: Swit
 
 
 def test_end_stops_a_clean_up_and_start_takes_it_up_again() -> None:
-    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3)).to(S.CLEANUP)
+    world = World(few(copy_concurrency=2, max_deletions=1, retries=3)).to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY)
     world.tell(command("end", "a"))
     world.work()
@@ -225,7 +225,7 @@ def test_end_leads_out_of_a_clean_up_although_no_broker_can_follow_and_nothing_c
 
 
 def test_after_end_a_clean_up_waits_for_deletions_that_were_begun_and_orders_none_again() -> None:
-    world = World(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3)).to(S.CLEANUP)
+    world = World(few()).to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY)
     deletions, world.orders = world.orders, []
     world.tell(command("end", "a"))
@@ -411,7 +411,7 @@ def test_a_switch_that_is_taken_back_before_it_is_live_leaves_brokers_where_a_ro
 
 def test_a_rollback_after_an_ended_clean_up_tries_no_ledger_again_that_was_deleted() -> None:
     """One ledger that a cursor and a schema name; it was deleted for the cursor, so the schema cannot go back."""
-    world = World(SwitchLimits(copy_concurrency=2, max_deletions=1, retries=3))
+    world = World(few(copy_concurrency=2, max_deletions=1, retries=3))
     world.refs["/s2"] = Ref(LedgerKind.SCHEMA, world.refs["/c1"].ledger_id, "/c1")
     world.to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY)
     [deletion], world.orders = world.orders, []
@@ -536,9 +536,9 @@ def test_hold_ends_although_no_broker_can_follow_when_nothing_is_deleted() -> No
 
 
 def test_hold_ends_and_deletes_only_what_an_inventory_since_shows_to_be_unnamed() -> None:
-    world = World(SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, cleanup_after_ms=0)).to(S.HOLD)
+    world = World(few(cleanup_after="0s")).to(S.HOLD)
     world.refs["/c1"].attribution = "old"
-    world.limits = SwitchLimits(copy_concurrency=2, max_deletions=2, retries=3, cleanup_after_ms=0)
+    world.limits = few(cleanup_after="0s")
     said = world.tell(command("end", "e", delete=True))
     assert "which cannot be undone" in said[0].sentence
     world.work()
