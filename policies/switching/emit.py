@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,74 +22,55 @@ from policies.switching.decisions import (
 )
 from policies.switching.facts import SwitchFacts, awaited, deviations
 from policies.switching.judge.holds import Hold
-from policies.switching.plan import LedgerPlan, make_progress, stage_counts
-from policies.switching.state import MOVED, LedgerStage, LedgerTask, RegistryEntry, Switch, SwitchingState, SwitchStage
+from policies.switching.plan import make_progress, stage_counts
+from policies.switching.state import MOVED, LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, millis_of, to_millis
 
-# Numbers and dates drafts, so that an executor can verify each decision before it acts.
-
 
 def emit(
-    state: SwitchingState,
-    drafts: Sequence[DecisionDraft],
-    plan: LedgerPlan,
-    ids: Sequence[str],
-    issuer: Issuer,
-    now: datetime,
+    facts: SwitchFacts, drafts: Sequence[DecisionDraft], ids: Sequence[str], issuer: Issuer, now: datetime
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
-    """Make decisions from drafts, in their order.
+    """Make decisions from drafts, in their order, so that an executor can verify each of them before it acts.
 
     Args:
-        state: the state after the step.
-        plan: the plan after the step.
+        facts: those of the end of the step.
         ids: the ids of the step's observations, as evidence.
     """
-    decisions: list[SwitchDecision] = []
+    state, decisions = facts.state, list[SwitchDecision]()
+    switch, lease = state.switch, state.lease
     for draft in drafts:
-        state = number(state, now)
-        evidence = tuple(ids[draft.cause : draft.cause + 1])
-        decisions.append(_decision(state, draft, plan, evidence, issuer, now))
+        state = _number(state, now)
+        decision = SwitchDecision(
+            **issuer.header(f"{issuer.cluster}/{draft.subject or 'switch'}", state.sequence, now),
+            verdict=draft.verdict,
+            reason=draft.reason,
+            explanation=draft.sentence,
+            evidence=tuple(ids[draft.cause : draft.cause + 1]),
+            code=draft.code,
+            stage=switch.stage if switch else SwitchStage.NONE,
+            epoch=state.epoch,
+            lease_token=lease.token if lease else 0,
+            op=draft.op,
+            source=switch.source if switch else None,
+            target=switch.target if switch else None,
+            ledger=_refer_to_ledger(facts, draft),
+            expects=_expect(state, draft),
+            args=draft.details,
+            valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
+        )
+        decisions.append(decision)
     return state, tuple(decisions)
 
 
-def number(state: SwitchingState, now: datetime) -> SwitchingState:
+def _number(state: SwitchingState, now: datetime) -> SwitchingState:
     """Take the next sequence, which all subjects of the cluster share."""
     return replace(state, sequence=next_sequence(state.sequence, to_millis(now), is_first=state.sequence == 0))
 
 
-def _decision(
-    state: SwitchingState,
-    draft: DecisionDraft,
-    plan: LedgerPlan,
-    evidence: tuple[str, ...],
-    issuer: Issuer,
-    now: datetime,
-) -> SwitchDecision:
-    subject = f"{issuer.cluster}/{draft.subject or 'switch'}"
-    switch, lease = state.switch, state.lease
-    return SwitchDecision(
-        **issuer.header(subject, state.sequence, now),
-        verdict=draft.verdict,
-        reason=draft.reason,
-        explanation=draft.sentence,
-        evidence=evidence,
-        code=draft.code,
-        stage=switch.stage if switch else SwitchStage.NONE,
-        epoch=state.epoch,
-        lease_token=lease.token if lease else 0,
-        op=draft.op,
-        source=switch.source if switch else None,
-        target=switch.target if switch else None,
-        ledger=_refer_to_ledger(draft.task, plan) if draft.task else None,
-        expects=_expect(state, draft),
-        args=_flatten(draft.details),
-        valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
-    )
-
-
-def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
-    planned = plan.get(task.key) is not None
+def _refer_to_ledger(facts: SwitchFacts, draft: DecisionDraft) -> LedgerRef | None:
+    if (task := draft.task) is None:
+        return None
     return LedgerRef(
         ledger_id=task.ledger_id,
         target_id=task.target_id,
@@ -97,19 +78,18 @@ def _refer_to_ledger(task: LedgerTask, plan: LedgerPlan) -> LedgerRef:
         paths=task.paths,
         stage=task.stage,
         remap=task.remap,
-        place=plan.place(task.key) if planned else 1,
-        of=max(1, len(plan)),
+        place=facts.plan.place(task.key) if facts.plan.get(task.key) is not None else 1,
+        of=max(1, len(facts.plan)),
     )
 
 
 def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
     """Return the values that an executor must find before it writes."""
-    switch, details = state.switch, draft.details
+    switch = state.switch
     if draft.verdict is SwitchVerdict.WRITE_DIRECTIVE:
         return {"epoch_below": state.epoch}
     if draft.verdict is SwitchVerdict.WRITE_STATUS:
-        version = details.get("expected_version")
-        return {"version": version if isinstance(version, int) else None}
+        return {"version": draft.details["expected_version"]}
     if draft.task is None or switch is None:
         return {}
     task, is_revert = draft.task, draft.verdict is SwitchVerdict.REVERT
@@ -127,18 +107,6 @@ def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int 
         SwitchVerdict.DELETE_OLD: {"attribution": switch.target, "legacy": "only", "ledger_id": id_in_target},
     }
     return expects.get(draft.verdict, {})
-
-
-def _flatten(details: Mapping[str, object]) -> dict[str, str | int | bool | None]:
-    """Convert details for the wire; a registry entry becomes its fields."""
-    plain: dict[str, str | int | bool | None] = {}
-    for name, value in details.items():
-        if isinstance(value, RegistryEntry):
-            plain |= {"name": value.name, "uri": value.uri, "instance_id": value.instance_id, "root": value.root}
-            plain |= {"status": value.status.value, "version": value.version}
-        elif value is None or isinstance(value, str | int):
-            plain[name] = value
-    return plain
 
 
 # The record of a cluster's switch, published when it differs from the one in force, and repeated in time.
@@ -160,18 +128,20 @@ def emit_record(
     is_due = bool(after.record) and to_millis(now) >= renewal_ms(after)
     if after == before and not is_due and after.directive is None:
         return after, ()
-    content, stage = _content(after, facts, holds), after.switch.stage if after.switch else SwitchStage.NONE
+    content, stage = _content(facts, holds), after.switch.stage if after.switch else SwitchStage.NONE
     # The digest is of the record as it is published: renaming a class or function must not change it.
     plain = msgspec.json.encode((stage, content), order="deterministic", enc_hook=lambda model: model.model_dump())
     digest = hashlib.sha256(plain).hexdigest()[:16]
     if digest == before.record and not is_due:
         return after, ()
-    after = replace(number(after, now), record=digest, recorded_ms=to_millis(now))
+    after = replace(_number(after, now), record=digest, recorded_ms=to_millis(now))
+    # The reason is that of the last change of stage, else that of the last decision.
+    advances = [d for d in drafts if d.verdict is SwitchVerdict.ADVANCE]
     record = SwitchRecord(
         **issuer.header(issuer.cluster, after.sequence, now, about=("record",)),
         verdict=stage,
-        reason=_reason(drafts),
-        explanation=_explain(issuer.cluster, after, facts),
+        reason=next((d.reason for d in (*advances[-1:], *drafts[-1:])), SwitchReason.COMMANDED),
+        explanation=_explain(issuer.cluster, facts),
         valid_until=ends_at(now, LONGEST_VALIDITY),
         **content,
     )
@@ -183,19 +153,14 @@ def renewal_ms(state: SwitchingState) -> int:
     return state.recorded_ms + millis_of(LONGEST_VALIDITY) // 2
 
 
-def _reason(drafts: Sequence[DecisionDraft]) -> SwitchReason:
-    """Return the reason of the last change of stage, else that of the last decision."""
-    advances = [d for d in drafts if d.verdict is SwitchVerdict.ADVANCE]
-    return next((d.reason for d in (*drafts[-1:], *advances[-1:])[::-1]), SwitchReason.COMMANDED)
-
-
-def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
-    switch = state.switch
+def _content(facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
+    state, switch = facts.state, facts.state.switch
     counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
-    live = switch is not None and switch.live_ms >= 0
     epoch = switch.epoch if switch else state.epoch
     acked = {b.name for b in state.brokers if b.acked_epoch == epoch and facts.is_recent(b.at_ms)}
-    is_known = state.members is not None and not state.members.is_unread
+    is_known, since_ms = state.members is not None and not state.members.is_unread, -1
+    if switch is not None:  # a triggered switch is at its stage since its start
+        since_ms = switch.started_ms if switch.stage is SwitchStage.TRIGGERED else switch.stage_ms
     return {
         "active": state.active(),
         "source": switch.source if switch else None,
@@ -220,11 +185,11 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) -
         "contested": state.contested,
         "unplanned": switch.unplanned if switch else (),
         "unplanned_count": switch.unplanned_count if switch else 0,
-        "rollback_until": from_millis(switch.rollback_until_ms) if switch and live else None,
-        "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and live else None,
+        "rollback_until": from_millis(switch.rollback_until_ms) if switch and switch.live_ms >= 0 else None,
+        "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and switch.live_ms >= 0 else None,
         "prechecks": {c.target: c.digest for c in state.checks},
         "registry": {e.name: e.status.value for e in state.entries},
-        "stage_since": _stage_since(switch),
+        "stage_since": from_millis(since_ms) if since_ms >= 0 else None,
         "copy_bytes_per_second": facts.limits.copy_bytes_per_second,
         "bypassed": state.bypassed,
         "holds": tuple(
@@ -242,16 +207,8 @@ def _content(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) -
     }
 
 
-def _stage_since(switch: Switch | None) -> datetime | None:
-    """A triggered switch is at its stage since its start."""
-    if switch is None:
-        return None
-    since_ms = switch.started_ms if switch.stage is SwitchStage.TRIGGERED else switch.stage_ms
-    return from_millis(since_ms) if since_ms >= 0 else None
-
-
-def _explain(cluster: str, state: SwitchingState, facts: SwitchFacts) -> str:
-    switch = state.switch
+def _explain(cluster: str, facts: SwitchFacts) -> str:
+    state, switch = facts.state, facts.state.switch
     if switch is None:
         return f"Brokers of {cluster} write to {state.active() or 'a cluster that is not registered'}; no switch began"
     counts = Counter(stage_counts(switch))

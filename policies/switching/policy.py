@@ -53,7 +53,7 @@ class SwitchingPolicy:
         after, issuer = transition.packed(), self._issuer
         facts = transition.facts()
         holds = find_holds(facts)
-        after, decisions = emit(after, drafts, transition.plan, tuple(each.id for each in seen), issuer, now)
+        after, decisions = emit(facts, drafts, tuple(each.id for each in seen), issuer, now)
         after, record = emit_record(before, after, facts, holds, drafts, issuer, now)
         return Step(
             after,

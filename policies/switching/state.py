@@ -453,7 +453,7 @@ _ENDS = frozenset({"rollback_until_ms", "cleanup_from_ms"})
 
 
 def limit_instants(value: Any, now_ms: int, name: str = "") -> Any:
-    """Return the state, or a value of it, after the clock was set back: nothing happened, or is valid, later than now."""
+    """Return a state, or a value of it, after the clock was set back: nothing happened, or is valid, after now."""
     if isinstance(value, Struct):
         fields = ((each, getattr(value, each)) for each in value.__struct_fields__)
         limited = {each: limit_instants(before, now_ms, each) for each, before in fields}

@@ -62,7 +62,7 @@ class DecisionDraft:
     code: RejectCode | None = None
     task: LedgerTask | None = None
     op: int = 0
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, str | int | bool | None] = field(default_factory=dict)
     """Further arguments for the executor."""
     cause: int = -1
     """The index of the event that caused it, among the events of the step."""
@@ -217,7 +217,15 @@ class Transition:
         """Order an entry of the registry, which needs no lease: commands write it before there is an orchestrator."""
         if not self.state.contested:
             sentence = f"{entry.name} ({entry.uri}) is registered as {entry.status.value}"
-            details = {"entry": entry, "bootstrap": self.state.bootstrap}
+            details = {
+                "name": entry.name,
+                "uri": entry.uri,
+                "instance_id": entry.instance_id,
+                "root": entry.root,
+                "status": entry.status.value,
+                "version": entry.version,
+                "bootstrap": self.state.bootstrap,
+            }
             subject = f"registry/{entry.name}"
             self.publish(SwitchVerdict.WRITE_REGISTRY, reason, sentence, subject=subject, details=details)
 
@@ -232,7 +240,7 @@ class Transition:
         facts = self.facts()
         return bool(facts.stands_still or guards.refuse_without_lease(facts))
 
-    def _names(self) -> dict[str, object]:
+    def _names(self) -> dict[str, str | int | bool | None]:
         switch = self.facts().switch
         return {"source": switch.source, "target": switch.target}
 

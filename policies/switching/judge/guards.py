@@ -43,10 +43,8 @@ class Refused(NamedTuple):
 
 def refuse_known_identity(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
     """No cluster of the same identity is registered under another name."""
-    for entry in facts.state.entries:
-        if (entry.instance_id, entry.root) == (instance_id, root) and entry.name != name:
-            return f"{instance_id}{root} is already registered as {entry.name}"
-    return None
+    same = (e.name for e in facts.state.entries if (e.instance_id, e.root) == (instance_id, root) and e.name != name)
+    return next((f"{instance_id}{root} is already registered as {other}" for other in same), None)
 
 
 def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
@@ -54,9 +52,8 @@ def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str
     if why := why_not_a_name(name):
         return f"'{name}' {why}"
     known = facts.state.entry(name)
-    if known is None or (known.instance_id, known.root) == (instance_id, root):
-        return None
-    return f"{name} stands for {known.instance_id}{known.root}"
+    is_other = known is not None and (known.instance_id, known.root) != (instance_id, root)
+    return f"{name} stands for {known.instance_id}{known.root}" if known is not None and is_other else None
 
 
 def refuse_cluster_in_use(facts: SwitchFacts, name: str) -> Refusal:
@@ -107,11 +104,6 @@ def refuse_other_switch(facts: SwitchFacts) -> Refusal:
     """No switch is under way."""
     live = facts.state.live_switch()
     return f"the switch to {live.target} is at {live.stage.value}" if live else None
-
-
-def is_final(facts: SwitchFacts) -> bool:
-    """Whether the switch can no longer be taken back: its rollback window is over, or ledgers were deleted."""
-    return refuse_closed_window(facts) is not None or refuse_begun_deletion(facts) is not None
 
 
 def refuse_active_target(facts: SwitchFacts, target: str) -> Refusal:
@@ -188,8 +180,7 @@ def refuse_lower_ids(facts: SwitchFacts, target: str) -> Refusal:
     if (gave := facts.gave_beyond(target)) >= 0:
         return f"{target} gives {generator.next_id} next, and gave {gave} before: {remedy_beyond(gave, target)}"
     for mark in facts.written_elsewhere(target):
-        taken = facts.may_have_given(mark)
-        if taken >= generator.next_id:
+        if (taken := facts.may_have_given(mark)) >= generator.next_id:
             why = f"up to {taken} is taken by {mark.name}, which brokers were sent to: {remedy_beyond(taken, target)}"
             return f"{target} gives {generator.next_id} next, {why}"
     return None
@@ -204,21 +195,15 @@ def refuse_lower_ids_at_home(facts: SwitchFacts, home: str) -> Refusal:
     return refuse_taken_ids(facts, away, home)
 
 
-def find_hob_beyond(facts: SwitchFacts, source: str, target: str) -> int | None:
-    """Return the ``HOB`` that makes `refuse_taken_ids` hold; None if ids are not known, or none lies beyond."""
-    one, other = facts.generator(source), facts.generator(target)
-    if one is None or other is None:
-        return None
-    taken = [facts.floor_of_ids(one, target), facts.gave_beyond(target)]
-    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(target))]))
-    return hob if hob <= MAX_HOB else None
-
-
 def refuse_return(facts: SwitchFacts, home: str) -> Refusal:
-    """Brokers may go back, or Headgate can advance the ids so that they may."""
-    why = refuse_lower_ids_at_home(facts, home)
+    """Brokers may go back, or an operator can advance the ids so that they may: a ``HOB`` lies beyond all of them."""
     away = facts.state.active() or facts.switch.target
-    return why if why and find_hob_beyond(facts, away, home) is None else None
+    one, other, why = facts.generator(away), facts.generator(home), refuse_lower_ids_at_home(facts, home)
+    if why is None or one is None or other is None:
+        return why
+    taken = [facts.floor_of_ids(one, home), facts.gave_beyond(home)]
+    hob = hob_beyond(max([*taken, *map(facts.may_have_given, facts.written_elsewhere(home))]))
+    return why if hob > MAX_HOB else None
 
 
 def refuse_unread_ids(facts: SwitchFacts, home: str) -> Refusal:
@@ -268,10 +253,9 @@ def refuse_straying_brokers(facts: SwitchFacts) -> Refusal:
 
 def refuse_brokers_away(facts: SwitchFacts) -> Refusal:
     """Every live broker follows a directive to the cluster where it wrote before the switch."""
-    directive = facts.state.directive
-    if directive is None or directive.target != facts.switch.home:
-        return f"brokers are not directed to {facts.switch.home} yet"
-    return refuse_straying_brokers(facts)
+    directive, home = facts.state.directive, facts.switch.home
+    is_directed = directive is not None and directive.target == home
+    return refuse_straying_brokers(facts) if is_directed else f"brokers are not directed to {home} yet"
 
 
 def refuse_early_readings(facts: SwitchFacts) -> Refusal:
@@ -401,25 +385,24 @@ def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:
     since_ms = switch.ended_ms if switch is not None else -1
     if facts.state.active() == name:
         return f"{name} is active"
-    if switch is not None and (inventory is None or inventory.at_ms < since_ms):
+    if inventory is None:
+        return (
+            "no complete inventory of the references is known"
+            if switch is None
+            else "no inventory since the switch ended"
+        )
+    if switch is not None and inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if inventory is not None and inventory.epoch is not None and not facts.is_since_directive(inventory.epoch):
+    if inventory.epoch is not None and not facts.is_since_directive(inventory.epoch):
         return "no inventory since brokers were last directed"
-    return _has_no_references(facts, name) or refuse_used_by_broker(facts, name, since_ms)
-
-
-def _has_no_references(facts: SwitchFacts, name: str) -> str | None:
-    """Count the references that name a cluster's ledgers, and the kinds of those that stay, by a recent inventory."""
-    if facts.state.inventory is None:
-        return "no complete inventory of the references is known"
-    at_ms, valid_ms = facts.state.inventory.at_ms, facts.state.inventory.valid_ms
-    if facts.now_ms >= at_ms + valid_ms:
-        return f"the last inventory is of {format_instant(from_millis(at_ms))}, which is too old: the next one counts"
-    left = facts.count_named(name)
-    staying = facts.state.inventory.staying
-    kinds = [f"{s.count} {s.kind.value}" for s in staying if s.cluster in (name, ANY_CLUSTER)]
-    among = f" ({', '.join(kinds)} among them)" if kinds else ""
-    return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}" if left else None
+    if facts.now_ms >= inventory.at_ms + inventory.valid_ms:
+        at = format_instant(from_millis(inventory.at_ms))
+        return f"the last inventory is of {at}, which is too old: the next one counts"
+    if left := facts.count_named(name):
+        kinds = [f"{s.count} {s.kind.value}" for s in inventory.staying if s.cluster in (name, ANY_CLUSTER)]
+        among = f" ({', '.join(kinds)} among them)" if kinds else ""
+        return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}"
+    return refuse_used_by_broker(facts, name, since_ms)
 
 
 def refuse_older_lease(facts: SwitchFacts, token: int) -> Refusal:

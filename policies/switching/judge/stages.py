@@ -31,7 +31,10 @@ def advance(facts: SwitchFacts, step: Transition) -> None:
     if switch is None or facts.stands_still or guards.refuse_without_lease(facts):
         return
     if switch.recovering_ms >= 0:
-        _ask_for_plan(facts, step)
+        # After a lost checkpoint nothing is ordered before an inventory, and that once both clusters are read.
+        if switch.awaiting is SwitchAction.NONE and facts.source_instance and facts.target_instance:
+            step.update_switch(awaiting=SwitchAction.INVENTORY)
+            step.take_inventory()
     elif facts.needs_new_clients:
         open_new_clients(facts, SwitchReason.NOT_READY, step)
     elif switch.stage in _ROWS:
@@ -41,41 +44,37 @@ def advance(facts: SwitchFacts, step: Transition) -> None:
             _ROWS[switch.stage](facts, step)
 
 
-def _ask_for_plan(facts: SwitchFacts, step: Transition) -> None:
-    """After a lost checkpoint: order an inventory once both clusters are read; nothing else is ordered before it."""
-    if facts.switch.awaiting is SwitchAction.NONE and facts.source_instance and facts.target_instance:
-        step.update_switch(awaiting=SwitchAction.INVENTORY)
-        step.take_inventory()
-
-
-def _block(facts: SwitchFacts, why: str, sentence: str, step: Transition) -> None:
+def _block(facts: SwitchFacts, step: Transition, why: str = "", what: str = "") -> None:
     """Record what blocks the switch; an empty reason unblocks it. Only a new reason is published."""
     if why != facts.switch.blocked:
         step.update_switch(blocked=why)
         if why:
-            step.publish(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, sentence)
+            step.publish(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, f"{what}: {why}")
 
 
 # --- going live (row 6)
 
 
 def _triggered(facts: SwitchFacts, step: Transition) -> None:
+    """Go live, or wait for the ``HOB`` that the reason names; INV-3 needs only clients that are opened from now on.
+
+    A client that is open remembers the lower ``HOB``, so a remedy counts only for clients opened since.
+    """
     if facts.unreachable_before_moves:
         _reject(facts, step)
         return
     if guards.refuse_missing_acks(facts):
-        _block(facts, "", "", step)
+        _block(facts, step)
         return
-    switch, limits, now_ms = facts.switch, facts.limits, facts.now_ms
-    ids_collide = None if switch.bypassed else guards.refuse_taken_ids(facts, switch.source, switch.target)
-    order_breaks = None if switch.bypassed else guards.refuse_broken_order(facts)
-    unlike = guards.refuse_same_identity(facts, switch.source, switch.target)
-    why = guards.refuse_writes_elsewhere(facts) or unlike or ""
-    if not why and (ids_collide or order_breaks):
-        _wait_for_ids(facts, ids_collide, order_breaks, step)
-        return
-    _block(facts, why, f"all brokers acked, but the switch does not go live: {why}", step)
-    if why or guards.refuse_early_readings(facts):
+    switch, limits, now_ms, disorder = facts.switch, facts.limits, facts.now_ms, None
+    why = guards.refuse_writes_elsewhere(facts) or guards.refuse_same_identity(facts, switch.source, switch.target)
+    if not why and not switch.bypassed:
+        why = guards.refuse_taken_ids(facts, switch.source, switch.target)
+        disorder = None if why else guards.refuse_broken_order(facts)
+    _block(facts, step, why or disorder or "", "all brokers acked, but the switch does not go live")
+    if disorder and facts.generator(switch.target) is not None:
+        open_new_clients(facts, SwitchReason.NOT_READY, step)
+    if why or disorder or guards.refuse_early_readings(facts):
         return
     count = len(facts.live_brokers)
     sentence = f"{'all ' if count > 1 else ''}{counted_with(count, 'broker', 'writes', 'write')} to {switch.target}"
@@ -87,22 +86,11 @@ def _triggered(facts: SwitchFacts, step: Transition) -> None:
     step.take_inventory()
 
 
-def _wait_for_ids(facts: SwitchFacts, ids_collide: str | None, order_breaks: str | None, step: Transition) -> None:
-    """Row 6, ids: wait for the ``HOB`` that the reason names; INV-3 needs only clients that are opened from now on.
-
-    A client that is open remembers the lower ``HOB``, so a remedy counts only for clients opened since.
-    """
-    why = ids_collide or order_breaks or ""
-    _block(facts, why, f"all brokers acked, but the switch does not go live: {why}", step)
-    if not ids_collide and facts.generator(facts.switch.target) is not None:
-        open_new_clients(facts, SwitchReason.NOT_READY, step)
-
-
 def _reject(facts: SwitchFacts, step: Transition) -> None:
     """Row 7: a broker cannot make its client, and none has moved. Brokers return once they get greater ids there."""
     switch, reason = facts.switch, SwitchReason.CLIENT_INIT_FAILED
     if switch.home != switch.target and (why := _find_obstacle_to_return(facts)):
-        _block(facts, why, f"brokers do not go back to {switch.home} yet: {why}", step)
+        _block(facts, step, why, f"brokers do not go back to {switch.home} yet")
         return
     failing = name_some([found.broker for found in facts.unreachable_before_moves])
     sentence = f"{failing} cannot reach {switch.target}; no broker said that it moved, so none will"
@@ -145,36 +133,30 @@ def _promote(facts: SwitchFacts, step: Transition) -> None:
 
 
 def _rollback(facts: SwitchFacts, step: Transition) -> None:
+    """Take references back, and direct brokers home once it is known that they get greater ids there."""
+    directive, home = facts.state.directive, facts.switch.home
     is_away = not facts.switch.attribution_only and guards.refuse_brokers_away(facts) is not None
     if is_away:
-        _send_home(facts, step)
+        is_directed = directive is not None and directive.target == home
+        why = "" if is_directed else _find_obstacle_to_return(facts)
+        _block(facts, step, why, f"brokers do not go back to {home} yet")
+        if not why and not is_directed:
+            step.direct_brokers(SwitchReason.COMMANDED, home)
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     unfinished = facts.plan.count_unfinished(*UNREVERTED)
     for task in facts.plan.idle(free, *UNREVERTED):
-        if why := guards.refuse_missing_source(facts, task):
-            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=why))
+        if missing := guards.refuse_missing_source(facts, task):
+            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=missing))
         else:
             step.order_ledger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
     if unfinished or is_away:
         return
-    _block(facts, "", "", step)
+    _block(facts, step)
     if facts.switch.confirm_ms < 0:
         step.update_switch(confirm_ms=facts.now_ms)
         step.take_inventory()
     elif not facts.rollback_is_unconfirmed:
         _end_rollback(facts, step)
-
-
-def _send_home(facts: SwitchFacts, step: Transition) -> None:
-    """Direct brokers home once it is known that they get greater ids there; then wait for each of them."""
-    directive, home = facts.state.directive, facts.switch.home
-    if directive is not None and directive.target == home:
-        _block(facts, "", "", step)
-    elif why := _find_obstacle_to_return(facts):
-        _block(facts, why, f"brokers do not go back to {home} yet: {why}", step)
-    else:
-        _block(facts, "", "", step)
-        step.direct_brokers(SwitchReason.COMMANDED, home)
 
 
 def _find_obstacle_to_return(facts: SwitchFacts) -> str:
@@ -191,15 +173,16 @@ def _end_rollback(facts: SwitchFacts, step: Transition) -> None:
     kept = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
     over = [t.paths[0] for t in facts.plan.at(LedgerStage.PROMOTED_VIA_ROLLOVER)]
     back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
-    parts = [f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}"]
-    parts += [f"given up: {name_some(kept)}"] if kept else []
-    parts += [f"rolled over, so they stay in {switch.target}: {name_some(over)}"] if over else []
-    if switch.unplanned_count:
-        name = counted_with(switch.unplanned_count, "reference", "names", "name")
-        parts.append(f"{name} {switch.target}: {name_some(switch.unplanned)}")
-    sentence = "; ".join(parts if kept else [*parts, "our copies are deleted later"])
+    named = counted_with(switch.unplanned_count, "reference", "names", "name")
+    parts = [
+        f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}",
+        kept and f"given up: {name_some(kept)}",
+        over and f"rolled over, so they stay in {switch.target}: {name_some(over)}",
+        switch.unplanned_count and f"{named} {switch.target}: {name_some(switch.unplanned)}",
+        not kept and "our copies are deleted later",
+    ]
     stage = SwitchStage.ROLLED_BACK_WITH_FAILURES if kept else SwitchStage.ROLLED_BACK
-    step.advance(stage, SwitchReason.ALL_TERMINAL, sentence, ended_ms=facts.now_ms)
+    step.advance(stage, SwitchReason.ALL_TERMINAL, "; ".join(str(p) for p in parts if p), ended_ms=facts.now_ms)
 
 
 def _delete_copies(facts: SwitchFacts, step: Transition) -> None:
@@ -227,7 +210,7 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
             step.write_status()
         return
     behind = guards.refuse_straying_brokers(facts)
-    _block(facts, behind or "", f"the clean-up waits: {behind}", step)
+    _block(facts, step, behind or "", "the clean-up waits")
     if behind:
         return
     free, busy = facts.limits.max_deletions - facts.plan.count_ordered(SwitchAction.DELETE_OLD), False
@@ -275,21 +258,19 @@ def judge_status(facts: SwitchFacts, result: SwitchStatus, step: Transition) -> 
 def _finish(facts: SwitchFacts, step: Transition, *, status_failed: bool) -> None:
     switch, left = facts.switch, facts.left_behind
     reason = SwitchReason.STATUS_FAILED if status_failed else SwitchReason.ALL_TERMINAL
-    trouble: list[str] = []
+    named = counted_with(switch.unplanned_count, "reference", "names", "name")
+    found = (
+        left and f"{counted_with(left, 'ledger', 'stays', 'stay')} behind",
+        status_failed and "a status could not be written",
+        switch.kept and guards.refuse_straying_brokers(facts),
+        switch.unplanned_count and f"{named} {switch.source} that nobody planned for: {name_some(switch.unplanned)}",
+    )
+    trouble = "; ".join(str(each) for each in found if each)
     stay = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)] if switch.kept else []
     are = counted_with(len(stay), "ledger", "is", "are")
     kept = f"; {are} kept in {switch.source}: {name_some(stay)}" if stay else ""
-    if left:
-        trouble.append(counted_with(left, "ledger", "stays", "stay") + " behind")
-    if status_failed:
-        trouble.append("a status could not be written")
-    if switch.kept and (behind := guards.refuse_straying_brokers(facts)):
-        trouble.append(behind)
-    if switch.unplanned_count:
-        name = counted_with(switch.unplanned_count, "reference", "names", "name")
-        trouble.append(f"{name} {switch.source} that nobody planned for: {name_some(switch.unplanned)}")
     stage = SwitchStage.DONE_WITH_FAILURES if trouble else SwitchStage.DONE
-    result = f" with failures: {'; '.join(trouble)}" if trouble else f": {switch.target} holds what {switch.source} did"
+    result = f" with failures: {trouble}" if trouble else f": {switch.target} holds what {switch.source} did"
     sentence = f"the switch is done{result}{kept}"
     step.advance(stage, reason, sentence, ended_ms=facts.now_ms, awaiting=SwitchAction.NONE)
     if not trouble:

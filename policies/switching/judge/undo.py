@@ -164,7 +164,8 @@ def ask_end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
     at = f"the switch is at {live.stage.value}"
     is_held = live.stage is SwitchStage.HOLD
     yield _INVALID, delete and not is_held and f"{at}: only in hold may it delete ledgers"
-    is_open = live.stage in REVERSIBLE and not is_held and not guards.is_final(facts)
+    is_final = guards.refuse_closed_window(facts) or guards.refuse_begun_deletion(facts)
+    is_open = live.stage in REVERSIBLE and not is_held and not is_final
     yield _INVALID, is_open and f"the switch to {live.target} is at {live.stage.value}, and can be taken back"
     yield _INVALID, live.stage is SwitchStage.TRIGGERED and f"the switch to {live.target} is not live"
     is_unwritten = live.stage is SwitchStage.DONE_WITH_FAILURES and live.status_failed
