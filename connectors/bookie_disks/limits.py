@@ -30,51 +30,20 @@ _TEXTS = TypeAdapter(dict[str, str])
 _BYTES, _MESSAGES = "publishThrottlingRateInByte", "publishThrottlingRateInMsg"
 
 
-class DamagedRecordError(AdminError):
-    """The record of one target cannot be read, so its original limit is not known."""
-
-
 class FoundRecords(NamedTuple):
     """The records of all targets of one kind of limit."""
 
     known: dict[str, PublishRecord]
-    damaged: dict[str, DamagedRecordError]
-    """Targets that must not be touched, because their original limit is not known."""
+    damaged: dict[str, AdminError]
+    """Targets that must not be touched: their property is not one of ours, so their original limit is not known."""
 
 
 class PublishAdmin(AdminApi):
     """The part of Pulsar's admin REST API with publish limits. Every method raises as `RestClient.get` does."""
 
-    def list_namespaces(self) -> list[str]:
-        """Return all namespaces but the system's."""
-        found = (name for tenant in self.tenants() for name in self.namespaces(tenant))
-        return sorted(name for name in found if name != SYSTEM)
-
-    def read(self, path: str) -> Any:
+    def read(self, path: str, shape: TypeAdapter[Any] = _ANY) -> Any:
         """Return a document; None if there is none."""
-        return self._unless_missing(path, _ANY, None)
-
-    def record(self, namespace: str, name: str) -> PublishRecord | None:
-        """Return the record in a property of a namespace; None if it has none.
-
-        Raises:
-            DamagedRecordError: the property is not one of ours, so the original limit is not known.
-        """
-        text = self._unless_missing(_path(namespace, "properties"), _TEXTS, {}).get(name)
-        if text is None:
-            return None
-        try:
-            return msgspec.json.decode(text, type=PublishRecord)
-        except msgspec.MsgspecError as error:
-            raise DamagedRecordError(Outcome.ERROR, f"property {name} of {namespace} is damaged: {error}") from None
-
-    def write_record(self, namespace: str, name: str, record: PublishRecord) -> None:
-        """Write the record to a property of a namespace."""
-        self.send("PUT", _path(namespace, "properties"), {name: msgspec.json.encode(record).decode()})
-
-    def delete_record(self, namespace: str, name: str) -> None:
-        """Delete the property; there may be none."""
-        self.send_unless_missing("DELETE", _path(namespace, "property", name))
+        return self._unless_missing(path, shape, None)
 
     def send(self, method: str, path: str, body: Any = None) -> None:
         """Send a request."""
@@ -103,29 +72,32 @@ class PublishLimits(ABC):
         self._admin.close()
 
     def list_all(self) -> Sequence[str]:
-        """Return everything that can be a target."""
-        return self._admin.list_namespaces()
+        """Return everything that can be a target: all namespaces but the system's."""
+        found = (name for tenant in self._admin.tenants() for name in self._admin.namespaces(tenant))
+        return sorted(name for name in found if name != SYSTEM)
 
     def records(self) -> FoundRecords:
         """Find the records of all targets."""
         found = FoundRecords({}, {})
         for target in self.list_all():
-            try:
-                record = self._admin.record(_record_place(target), self.record_name)
-            except DamagedRecordError as error:
-                found.damaged[target] = error
+            properties = self._admin.read(_path(_record_place(target), "properties"), _TEXTS) or {}
+            if self.record_name not in properties:
                 continue
-            if record is not None:
-                found.known[target] = record
+            try:
+                found.known[target] = msgspec.json.decode(properties[self.record_name], type=PublishRecord)
+            except msgspec.MsgspecError as error:
+                why = f"property {self.record_name} of {_record_place(target)} is damaged: {error}"
+                found.damaged[target] = AdminError(Outcome.ERROR, why)
         return found
 
     def write_record(self, target: str, record: PublishRecord) -> None:
-        """Write a target's record."""
-        self._admin.write_record(_record_place(target), self.record_name, record)
+        """Write the record to a property of the target's namespace."""
+        properties = {self.record_name: msgspec.json.encode(record).decode()}
+        self._admin.send("PUT", _path(_record_place(target), "properties"), properties)
 
     def delete_record(self, target: str) -> None:
-        """Delete a target's record."""
-        self._admin.delete_record(_record_place(target), self.record_name)
+        """Delete the property; there may be none."""
+        self._admin.send_unless_missing("DELETE", _path(_record_place(target), "property", self.record_name))
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:
         """Return the group of each namespace of the groups to slow down.

@@ -94,23 +94,17 @@ class PublishReports(LevelReports[PublishMetrics, PublishPlan]):
             self._metrics.show_rate(self._cluster, target, plan.rate)
             self._metrics.overwritten.labels(self._cluster, target)  # from 0 on, or the first change would not count
         else:
-            self._drop(target)
+            self._held.discard(target)
+            self._metrics.show_rate(self._cluster, target, None)
         self.report_done(target, plan, attempt, (plan.verdict.result, plan.rate, plan.reason))
 
     def report_gone(self, recorded: Set[str], at: datetime) -> None:
         """Report each limit that is gone with its namespace: of those that were set, the ones without a record."""
         for target in sorted(self._held - recorded):
-            self._drop(target)
+            self._held.discard(target)
+            self._metrics.show_rate(self._cluster, target, None)
             self._last.pop(target, None)
             self.emit(target, _NONE_SET, ReportResult.UNCHANGED, Attempt(at))
-
-    def _drop(self, target: str) -> None:
-        self._held.discard(target)
-        self._metrics.show_rate(self._cluster, target, None)
-
-    def report_overwritten(self, target: str) -> None:
-        """Count that somebody else changed a limit that was set."""
-        self._metrics.overwritten.labels(self._cluster, target).inc()
 
     def report_success(self, at: datetime) -> None:
         """Show that all limits of the cluster are right. The next failure is new."""
@@ -164,7 +158,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         self._settings, self._policy = settings, policy
         self._limits = limits
         self._others = others
-        self._reports = PublishReports(cluster, settings.by, publish, metrics)
+        self._reports, self._metrics = PublishReports(cluster, settings.by, publish, metrics), metrics
         self._subjects: dict[str, str] = {}
         """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] | None = None
@@ -239,13 +233,12 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
     def _attempt(self, wanted: Mapping[str, WantedShare], number: int) -> float:  # noqa: ARG002 - there is one
         began = self._clock.monotonic()
         self._require_ours()
-        is_settled = self._look(wanted) and not any(share.slows for share in wanted.values())
-        return self._choose_pause(is_settled=is_settled, since=began)
-
-    def _choose_pause(self, *, is_settled: bool, since: float) -> float:
-        """Return the time until the next look: short after a change, and while somebody else may open the gate."""
-        rest_seconds = _LEAST_REST * (self._clock.monotonic() - since)
-        return self._verify_seconds if is_settled else min(self._verify_seconds, max(LOOK_SECONDS, rest_seconds))
+        is_right = self._look(wanted)
+        if is_right and not any(share.slows for share in wanted.values()):
+            return self._verify_seconds
+        # Short after a change, and while somebody else may open the gate.
+        rest_seconds = _LEAST_REST * (self._clock.monotonic() - began)
+        return min(self._verify_seconds, max(LOOK_SECONDS, rest_seconds))
 
     def release(self) -> list[str]:
         """Put all original limits back, of all kinds. Returns the targets for which that failed."""
@@ -336,7 +329,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         """Count a limit that no longer has the rate with which it was read back."""
         confirmed = self._confirmed.pop(target, None)
         if confirmed is not None and plan.found.rate != confirmed:
-            self._reports.report_overwritten(target)
+            self._metrics.overwritten.labels(self._cluster, target).inc()
         if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
             self._confirmed[target] = plan.rate
 
