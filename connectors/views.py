@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.registration import connectors_of, load_named
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
-from policies.free_space.limits import Limit
+from policies.free_space.limits import FreeSpaceSettings, Limit
 from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
-from policies.observations import Observation
+from policies.observations import Observation, sort_observations
 from policies.policy import PolicyKind
 from policies.settings import PolicySettings
 from policies.units import millis_of
@@ -198,7 +198,7 @@ class LoopSnapshot:
 
 # What a policy contributes to the exporter: its metrics (`PolicyView`) and its section of the status page.
 
-StateT = TypeVar("StateT")
+StateT = TypeVar("StateT", bound="Foldable")
 DECISION_STALE = Family(
     "headgate_decision_stale",
     "1 when the last decision is past its validity without a successor: the loop is dead and the fallback applies.",
@@ -251,8 +251,15 @@ class PolicyView(ABC):
         """Yield the samples of this moment."""
 
 
+class Foldable(Protocol):
+    """The state of one cluster."""
+
+    def take(self, seen: Observation) -> None:
+        """Take the next reading, be it good or failed."""
+
+
 class FoldingView(PolicyView, Generic[StateT]):
-    """Folds the readings of each cluster as a step of the policy does.
+    """Folds the readings of each cluster in the order of their times.
 
     Args:
         history: the age of the oldest reading that still counts in any cluster.
@@ -272,9 +279,9 @@ class FoldingView(PolicyView, Generic[StateT]):
         for name, readings in found.items():
             self._fold(self._cluster(name), readings)
 
-    @abstractmethod
     def _fold(self, cluster: StateT, readings: Sequence[Observation]) -> None:
-        """Fold readings of one cluster into its state."""
+        for seen in sort_observations(tuple(readings)):
+            cluster.take(seen)
 
     def _cluster(self, name: str) -> StateT:
         """Return the state of a cluster, made when its name first occurs."""
@@ -326,6 +333,19 @@ class PolicyDetail(BaseModel):
     def fill(self) -> Fill | None:
         """Return the present point of the page's plot; None: it has none."""
         return None
+
+
+DiskT = TypeVar("DiskT", bound=DiskDetail)
+
+
+def list_disks(
+    snapshot: PolicySnapshot, kind: type[DiskT], usable: Family, total: Family, seconds: Family, *names: str
+) -> Iterator[DiskT]:
+    """Yield the section of each disk; `names` are the fields with the labels after ``cluster``."""
+    settings, totals, left = snapshot.settings, snapshot.values(total), snapshot.values(seconds)
+    soft, hard = (settings.soft, settings.hard) if isinstance(settings, FreeSpaceSettings) else (None, None)
+    for key, free in snapshot.values(usable).items():
+        yield kind.measure(free, totals[key], soft, hard, left.get(key), **dict(zip(names, key, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

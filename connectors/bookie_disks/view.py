@@ -3,7 +3,7 @@
 The disks are those of the last readings; all that is judged comes from the decisions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
@@ -22,6 +22,7 @@ from connectors.views import (
     PolicyDetail,
     PolicySnapshot,
     Sample,
+    list_disks,
     seconds_to_full,
 )
 from policies.bookie_disks import NAME
@@ -31,7 +32,7 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import Bookies
 from policies.decisions import Decision
 from policies.free_space.volumes import VolumeState
-from policies.observations import Observation, Outcome, sort_observations
+from policies.observations import Observation, Outcome
 from policies.units import to_millis
 
 FACTOR = Family(
@@ -71,8 +72,10 @@ class _Watched:
     decisions: dict[str, BookieThrottle] = field(default_factory=dict)
 
     def take(self, seen: Observation) -> None:
-        """Take a good reading: of a bookie's disks, or of the bookies that the cluster has."""
+        """Take a reading, if it is good: of a bookie's disks, or of the bookies that the cluster has."""
         reading = seen.reading
+        if reading.outcome is not Outcome.OK:
+            return
         if isinstance(reading, BookieDisks):
             self.disks.read(reading.bookie, reading.dirs, seen.at_ms)
             if reading.bookie in self.read_only or len(self.read_only) < MOST_SERVERS:
@@ -96,11 +99,6 @@ class BookieDisksView(FoldingView[_Watched]):
 
     def __init__(self, settings: BookieDisksSettings) -> None:
         super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)))
-
-    def _fold(self, cluster: _Watched, readings: Sequence[Observation]) -> None:
-        for seen in sort_observations(tuple(readings)):
-            if seen.reading.outcome is Outcome.OK:
-                cluster.take(seen)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""
@@ -203,9 +201,12 @@ class BookieDisksDetail(PolicyDetail):
 
 
 def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
-    factors, dirs = snapshot.values(FACTOR), list(_list_dirs(snapshot))
+    factors = snapshot.values(FACTOR)
+    dirs = list(list_disks(snapshot, LedgerDir, USABLE, TOTAL, SECONDS_TO_FULL, "bookie", "ledger_dir"))
     if not factors and not dirs:
         return None
+    decisions = snapshot.of_kind(BookieThrottle)
+    explained = min(decisions, key=lambda each: (each.factor, each.group), default=None)
     limiting = {group: (bookie, dir_) for group, bookie, dir_, _ in snapshot.values(LIMITING)}
     slowest = sorted((factor, group) for (group,), factor in factors.items())[:SHOWN_GROUPS]
     fullest = nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))
@@ -213,25 +214,12 @@ def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
     return BookieDisksDetail(
         group_count=len(factors),
         groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g, (None,))[0]) for f, g in slowest),
-        sentence=_explain_slowest(snapshot),
+        sentence=None if explained is None else explained.explanation[:_LONGEST_SENTENCE],
         read_only=tuple(sorted(bookie for (bookie,), is_set in snapshot.values(READ_ONLY).items() if is_set)),
         dir_count=len(dirs),
         dirs=tuple(fullest),
         limiting=next((each for each in dirs if (each.bookie, each.ledger_dir) == limits), next(iter(fullest), None)),
     )
-
-
-def _explain_slowest(snapshot: PolicySnapshot) -> str | None:
-    slowest = min(snapshot.of_kind(BookieThrottle), key=lambda each: (each.factor, each.group), default=None)
-    return None if slowest is None else slowest.explanation[:_LONGEST_SENTENCE]
-
-
-def _list_dirs(snapshot: PolicySnapshot) -> Iterator[LedgerDir]:
-    settings, left = snapshot.settings, snapshot.values(SECONDS_TO_FULL)
-    soft, hard = (settings.soft, settings.hard) if isinstance(settings, BookieDisksSettings) else (None, None)
-    totals = snapshot.values(TOTAL)
-    for key, usable in snapshot.values(USABLE).items():
-        yield LedgerDir.measure(usable, totals[key], soft, hard, left.get(key), bookie=key[0], ledger_dir=key[1])
 
 
 DETAIL = DetailKind(BookieDisksDetail, _build_detail, Path(__file__).with_name("detail.html"))

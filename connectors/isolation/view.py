@@ -17,7 +17,7 @@ from policies.decisions import Decision
 from policies.isolation.decisions import QUARANTINE_GROUP, Placement
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import Presence
-from policies.observations import Observation, Outcome, Reading, sort_observations
+from policies.observations import Observation, Outcome
 
 BOOKIES = Family(
     "headgate_bookies",
@@ -55,8 +55,9 @@ class _IsolatedCluster:
     grouped: frozenset[str] | None = None
     """The bookies in a group other than the quarantine group; None while no groups have been read."""
 
-    def take(self, reading: Reading) -> None:
+    def take(self, seen: Observation) -> None:
         """Take a reading; one that failed leaves the last good one."""
+        reading = seen.reading
         if isinstance(reading, Bookies) and reading.outcome is Outcome.OK:
             self.bookies = reading
         elif isinstance(reading, BookieRacks) and reading.outcome in (Outcome.OK, Outcome.ABSENT):
@@ -82,10 +83,6 @@ class IsolationView(FoldingView[_IsolatedCluster]):
         longest = max(each.validity for each in settings.everywhere())
         super().__init__(longest, lambda _: _IsolatedCluster())
         self._placements: dict[str, Placement] = {}
-
-    def _fold(self, cluster: _IsolatedCluster, readings: Sequence[Observation]) -> None:
-        for seen in sort_observations(tuple(readings)):
-            cluster.take(seen.reading)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Fold the next placement of a namespace."""

@@ -23,13 +23,14 @@ from connectors.views import (
     PolicyDetail,
     PolicySnapshot,
     Sample,
+    list_disks,
     seconds_to_full,
 )
 from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
-from policies.observations import Observation, Outcome, sort_observations
+from policies.observations import Observation, Outcome
 from policies.throttle import NAME
 from policies.throttle.decisions import FALLBACK_REASONS, FilledBy, LimitingVolume, ThrottleFactor, ThrottleReason
 from policies.throttle.readings import KafkaCluster, LogDirs, TopicUsage
@@ -125,8 +126,10 @@ class _ThrottledCluster:
     violations: Counter[LimitHit] = field(default_factory=Counter)
 
     def take(self, seen: Observation) -> None:
-        """Take a good reading: of a broker's log dirs, or of the brokers that the cluster has."""
+        """Take a reading, if it is good: of a broker's log dirs, or of the brokers that the cluster has."""
         reading = seen.reading
+        if reading.outcome is not Outcome.OK:
+            return
         if isinstance(reading, LogDirs):
             broker = str(reading.broker)
             self.disks.read(broker, reading.volumes, seen.at_ms)
@@ -148,11 +151,6 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
 
     def __init__(self, settings: ThrottleSettings) -> None:
         super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
-
-    def _fold(self, cluster: _ThrottledCluster, readings: Sequence[Observation]) -> None:
-        for seen in sort_observations(tuple(readings)):
-            if seen.reading.outcome is Outcome.OK:
-                cluster.take(seen)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
@@ -260,7 +258,7 @@ class Volume(DiskDetail):
 
     broker: str
     log_dir: str
-    cordoned: bool = Field(description="Its broker places no new partitions on it.")
+    cordoned: bool = Field(default=False, description="Its broker places no new partitions on it.")
 
 
 SHOWN_FILLERS = 8
@@ -334,7 +332,9 @@ class ThrottleDetail(PolicyDetail):
 
 
 def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
-    volumes, factor = list(_list_volumes(snapshot)), snapshot.value(FACTOR)
+    found = list_disks(snapshot, Volume, USABLE, TOTAL, SECONDS_TO_FULL, "broker", "log_dir")
+    cordoned, factor = snapshot.values(CORDONED), snapshot.value(FACTOR)
+    volumes = [each.model_copy(update={"cordoned": (each.broker, each.log_dir) in cordoned}) for each in found]
     if factor is None and not volumes:
         return None
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
@@ -350,15 +350,6 @@ def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
         filled_by=filled_by,
         fillers=() if filled_by is None else tuple(list_fillers(filled_by, snapshot.prefix)),
     )
-
-
-def _list_volumes(snapshot: PolicySnapshot) -> Iterator[Volume]:
-    settings, left = snapshot.settings, snapshot.values(SECONDS_TO_FULL)
-    totals, cordoned = snapshot.values(TOTAL), snapshot.values(CORDONED)
-    soft, hard = (settings.soft, settings.hard) if isinstance(settings, ThrottleSettings) else (None, None)
-    for key, usable in snapshot.values(USABLE).items():
-        own = {"broker": key[0], "log_dir": key[1], "cordoned": key in cordoned}
-        yield Volume.measure(usable, totals[key], soft, hard, left.get(key), **own)
 
 
 DETAIL = DetailKind(ThrottleDetail, _build_detail, Path(__file__).with_name("detail.html"))

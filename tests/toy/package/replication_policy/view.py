@@ -1,6 +1,6 @@
 """The metrics of the replication policy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from connectors.views import DECISION_STALE, Family, FoldingView, Sample
@@ -27,6 +27,9 @@ class _Cluster:
 
     reading: LastReading | None = None
 
+    def take(self, seen: Observation) -> None:
+        self.reading = fold(self.reading, [seen])
+
 
 class ReplicationView(FoldingView[_Cluster]):
     """The present picture of all clusters."""
@@ -36,9 +39,6 @@ class ReplicationView(FoldingView[_Cluster]):
     def __init__(self, settings: ReplicationSettings) -> None:
         super().__init__(max(each.validity for each in settings.everywhere()), lambda _: _Cluster())
         self._decisions: dict[str, ReplicationDecision] = {}
-
-    def _fold(self, cluster: _Cluster, readings: Sequence[Observation]) -> None:
-        cluster.reading = fold(cluster.reading, readings)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Take a cluster's next decision."""
