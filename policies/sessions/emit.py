@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import is_
 from typing import Any
 
@@ -11,7 +11,6 @@ from msgspec.structs import replace as update
 from policies.decisions import EVIDENCE_LIMIT, Issuer, Mode, Publication, unique_ids
 from policies.sessions.decisions import (
     OwnershipDecision,
-    OwnershipReason,
     OwnershipVerdict,
     SessionDecision,
     SessionReason,
@@ -19,9 +18,10 @@ from policies.sessions.decisions import (
     SessionVerdict,
 )
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
-from policies.sessions.judge import MemberVerdict, RuledClaim, Verdicts
-from policies.sessions.orders import MemberOrder
+from policies.sessions.fleet import Budget
+from policies.sessions.judge import MemberOrder, MemberVerdict
 from policies.sessions.readings import bundle_of, registration_path
+from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import (
     NEVER,
     SESSIONS,
@@ -31,36 +31,17 @@ from policies.sessions.state import (
     NodeRecord,
     SourceRecord,
 )
-from policies.units import from_millis, human_seconds
+from policies.units import from_millis
 
 NAMED_BUNDLES = 100
 
 RENEWED = frozenset({SessionVerdict.HOLD, SessionVerdict.RECONNECT, SessionVerdict.RECOVER})
 """These are published again when they lapse and still apply; a shutdown is published once."""
 _RENEWED_BUNDLES = frozenset({OwnershipVerdict.WAIT, OwnershipVerdict.RE_OWN})
-_ACTIONS = {
-    OwnershipVerdict.KEEP: "keep it",
-    OwnershipVerdict.RE_OWN: "own it again",
-    OwnershipVerdict.WAIT: "wait",
-    OwnershipVerdict.UNLOAD: "unload it",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """The publications of one step."""
-
-    sessions: tuple[SessionDecision, ...]
-    bundles: tuple[OwnershipDecision, ...]
-    orders: Mapping[str, LastPublishedOrder]
-    """The orders published now, by member."""
-    rulings: Mapping[tuple[str, str], LastPublishedRuling]
-    """The rulings published now, by path and member."""
-    sequence: int
 
 
 class DecisionPublisher:
-    """Turns verdicts into decisions, and numbers them.
+    """Turns the verdicts of one step into decisions, and numbers them.
 
     Args:
         sequence: the last sequence before this step.
@@ -70,44 +51,47 @@ class DecisionPublisher:
         self._issuer = issuer
         self._facts = facts
         self._publication = Publication(facts.now_ms, sequence)
-        self._orders: dict[str, LastPublishedOrder] = {}
-        self._rulings: dict[tuple[str, str], LastPublishedRuling] = {}
+        self.sequence = sequence
+        self.sessions: list[SessionDecision] = []
+        self.bundles: list[OwnershipDecision] = []
+        self.orders: dict[str, LastPublishedOrder] = {}
+        """The orders published now, by member."""
+        self.rulings: dict[tuple[str, str], LastPublishedRuling] = {}
+        """The rulings published now, by path and member."""
 
-    def emit(self, verdicts: Verdicts) -> Published:
-        """Return the decisions to publish: bundles by path and member, then members in the order of their losses."""
-        ruled = [(r, v.member) for v in verdicts.members for r in v.rulings]
-        ruled.sort(key=lambda pair: pair[0].claim.claim.key)
-        bundles: list[OwnershipDecision] = []
-        for ruling, member in ruled:
-            last = ruling.claim.claim.last_published
-            is_in_turn = ruling.claim.node is not None and ruling.claim.node.is_in_turn
-            if last is not None and is_in_turn and ruling.ruling.verdict is not last.verdict:
+    def emit(self, verdicts: Iterable[MemberVerdict]) -> "DecisionPublisher":
+        """Make the decisions: bundles by path and member, then members in the order of their losses."""
+        ruled = [(claim, ruling, v.member) for v in verdicts for claim, ruling in v.rulings]
+        for claim, ruling, member in sorted(ruled, key=lambda each: each[0].claim.key):
+            last, node = claim.claim.last_published, claim.node
+            if last is not None and node is not None and node.is_in_turn and ruling.verdict is not last.verdict:
                 continue
-            fingerprint = self._ruling_fingerprint(ruling, member)
-            is_renewed = ruling.ruling.verdict in _RENEWED_BUNDLES
-            if self._is_needed(fingerprint, last, is_renewed=is_renewed):
-                bundles.append(self._rule(ruling, member, fingerprint))
-        sessions: list[SessionDecision] = []
-        for verdict in verdicts.members:
-            if (order := verdict.order) is not None:
-                fingerprint, before = (
-                    self._order_fingerprint(verdict.member, order),
-                    verdict.member.member.last_published,
+            retry = (ruling.retry_ms, ruling.expected_version)
+            session, mode = member.member.session, self._facts.settings.mode
+            content = _join(ruling.verdict, ruling.reason, *retry, session, claim.claim.since_ms, mode)
+            if self._is_needed(content, last, is_renewed=ruling.verdict in _RENEWED_BUNDLES):
+                self.rulings[claim.claim.key] = LastPublishedRuling(
+                    ruling.verdict, ruling.reason, self._facts.now_ms, content
                 )
-                if order.brings_down or self._is_needed(fingerprint, before, is_renewed=order.verdict in RENEWED):
-                    sessions.append(self._order(verdict, order, fingerprint))
-        sequence = self._publication.sequence
-        return Published(tuple(sessions), tuple(bundles), self._orders, self._rulings, sequence)
+                self.bundles.append(self._rule(claim, ruling, session, member.member.read_id))
+        for verdict in verdicts:
+            if (order := verdict.order) is not None:
+                content, last_order = self._order_content(verdict.member, order), verdict.member.member.last_published
+                is_renewed = order.verdict in RENEWED
+                if order.brings_down or self._is_needed(content, last_order, is_renewed=is_renewed):
+                    self.sessions.append(self._order(verdict, order, content))
+        self.sequence = self._publication.sequence
+        return self
 
     def _is_needed(
-        self, fingerprint: str, last: LastPublishedOrder | LastPublishedRuling | None, *, is_renewed: bool
+        self, content: str, last: LastPublishedOrder | LastPublishedRuling | None, *, is_renewed: bool
     ) -> bool:
         if last is None:
             return True
         due_ms = self._facts.schedule.due_ms(last.published_ms) if is_renewed else None
-        return self._publication.is_needed(fingerprint, last.fingerprint, due_ms)
+        return self._publication.is_needed(content, last.fingerprint, due_ms)
 
-    def _order_fingerprint(self, member: MemberFacts, order: MemberOrder) -> str:
+    def _order_content(self, member: MemberFacts, order: MemberOrder) -> str:
         """The content of an order; a change of it is published. While a member flaps, its losses do not count."""
         parts: list[object] = [order.verdict, order.reason, self._facts.settings.mode]
         track = member.track
@@ -115,20 +99,14 @@ class DecisionPublisher:
             parts += [track.status, track.session, track.lost_ms]
             if order.reason in (SessionReason.CONNECTION_LOST, SessionReason.RECONNECTED):
                 parts.append(track.since_ms)
-        return "|".join(map(str, parts))
+        return _join(*parts)
 
-    def _ruling_fingerprint(self, ruled: RuledClaim, member: MemberFacts) -> str:
-        ruling, claim = ruled.ruling, ruled.claim.claim
-        retry = (ruling.retry_ms, ruling.expected_version, ruling.delete_first)
-        session, mode = member.member.session, self._facts.settings.mode
-        return "|".join(map(str, (ruling.verdict, ruling.reason, *retry, session, claim.since_ms, mode)))
-
-    def _order(self, verdict: MemberVerdict, order: MemberOrder, fingerprint: str) -> SessionDecision:
+    def _order(self, verdict: MemberVerdict, order: MemberOrder, content: str) -> SessionDecision:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
         paths = tuple(c.claim.path for c in verdict.member.owned)
         is_recovery = order.verdict is SessionVerdict.RECOVER
-        self._orders[member.member] = LastPublishedOrder(
-            order.verdict, order.reason, facts.now_ms, fingerprint,
+        self.orders[member.member] = LastPublishedOrder(
+            order.verdict, order.reason, facts.now_ms, content,
             track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
         )  # fmt: skip
         return SessionDecision(
@@ -153,27 +131,26 @@ class DecisionPublisher:
             recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
         )
 
-    def _rule(self, ruled: RuledClaim, member: MemberFacts, fingerprint: str) -> OwnershipDecision:
-        facts, claim, node, ruling = self._facts, ruled.claim.claim, ruled.claim.node, ruled.ruling
-        session, bundle = member.member.session, bundle_of(claim.path)
-        published = LastPublishedRuling(ruling.verdict, ruling.reason, facts.now_ms, fingerprint)
-        self._rulings[claim.key] = published
+    def _rule(self, claim: ClaimFacts, ruling: BundleRuling, session: str | None, read_id: str) -> OwnershipDecision:
+        facts, node, bundle = self._facts, claim.node, bundle_of(claim.claim.path)
         return OwnershipDecision(
-            **self._next_header("ownership", f"{claim.member}/{bundle}", is_first=claim.last_published is None),
+            **self._next_header(
+                "ownership", f"{claim.claim.member}/{bundle}", is_first=claim.claim.last_published is None
+            ),
             verdict=ruling.verdict,
             reason=ruling.reason,
-            explanation=explain_ruling(bundle, ruled, session),
-            evidence=unique_ids(node.read_id if node else "", member.member.read_id),
-            numbers={"rivals": sorted(ruled.claim.rivals), "czxid": node.czxid if node else None},
-            member=claim.member,
+            explanation=explain_ruling(bundle, (claim, ruling), session),
+            evidence=unique_ids(node.read_id if node else "", read_id),
+            numbers={"rivals": sorted(claim.rivals), "czxid": node.czxid if node else None},
+            member=claim.claim.member,
             bundle=bundle,
-            path=claim.path,
+            path=claim.claim.path,
             rules=facts.settings.ownership_rules,
             owner=node.owner if node and node.exists else None,
             node_session=node.session if node and node.exists else None,
             session=session,
             expected_version=ruling.expected_version,
-            delete_first=ruling.delete_first,
+            delete_first=ruling.expected_version is not None,
             preload=ruling.verdict is OwnershipVerdict.RE_OWN,
             close_first=ruling.verdict is OwnershipVerdict.UNLOAD,
             retry_ms=ruling.retry_ms,
@@ -186,28 +163,8 @@ class DecisionPublisher:
         return {**header, "valid_until": self._facts.schedule.ends_at(now)}
 
 
-def explain_ruling(bundle: str, ruled: RuledClaim, session: str | None) -> str:
-    """The sentence of a decision about one bundle, from the values that decided."""
-    ruling, node, member = ruled.ruling, ruled.claim.node, ruled.claim.claim.member
-    found = (node.session if node is not None else None) or "unknown"
-    owner = (node.owner if node is not None else None) or "an unknown member"
-    left = "" if ruling.left_ms is None else f", {human_seconds(ruling.left_ms / 1000)} left"
-    replaced = f" and is replaced at version {ruling.expected_version}" if ruling.delete_first else ""
-    names = f"its node names {owner}, session {found}"
-    rivals = ", ".join(sorted(ruled.claim.rivals))
-    reasons = {
-        OwnershipReason.ABSENT: "has no node",
-        OwnershipReason.OWN_SESSION: f"has a node of its session {session}",
-        OwnershipReason.OLD_SESSION: f"has a node of its old session {found} (it has {session} now){replaced}{left}",
-        OwnershipReason.OLD_SESSION_PERSISTS: f"still has a node of its old session {found}: ZooKeeper has kept it",
-        OwnershipReason.OTHER_OWNER: f"is owned by {owner}, session {found}",
-        OwnershipReason.DOUBLE_OWNERSHIP: f"is claimed by {rivals} as well; {names}",
-        OwnershipReason.NOT_EPHEMERAL: "has a node that is not ephemeral",
-        OwnershipReason.UNREADABLE: f"has a node whose owner or session cannot be read: {names}",
-        OwnershipReason.UNREAD: f"has not been read since the session {session} began",
-    }
-    retry = "" if ruling.retry_ms is None else f" and read it again after {ruling.retry_ms} ms"
-    return f"{member} must {_ACTIONS[ruling.verdict]}{retry}: bundle {bundle} {reasons[ruling.reason]}."
+def _join(*parts: object) -> str:
+    return "|".join(map(str, parts))
 
 
 # Applies a step to the facts: its publications, the progress of each recovery, and the end of members and nodes.
@@ -218,11 +175,11 @@ FORGET_MS = 3_600_000
 """A node that has been absent for this long is forgotten, with the alerts about it."""
 
 
-def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
+def apply_step(facts: Facts, verdicts: Iterable[MemberVerdict], budget: Budget, published: DecisionPublisher) -> Facts:
     """Return the facts after a step: with its publications, without members, nodes and claims that are over."""
-    after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts.members}
+    after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts}
     sessions, known = facts.sources.get(SESSIONS, SourceRecord(SESSIONS)), (m.member for m in after.values())
-    forgotten = find_forgotten(known, sessions, facts.validity_ms, verdicts.budget.down())
+    forgotten = find_forgotten(known, sessions, facts.validity_ms, budget.down())
     members = {name: after[name] for name in facts.members if name not in forgotten}
     claimants = Counter(claim.claim.path for member in after.values() for claim in member.claims)
     members = {name: _drop_claims(member, claimants, facts) for name, member in members.items()}
@@ -239,9 +196,7 @@ def apply_step(facts: Facts, verdicts: Verdicts, published: Published) -> Facts:
         kept = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
         roles = {name: replace(role, members=kept[name]) for name, role in roles.items()}
     bundles = [n for n in facts.bundles if n.path not in gone] if gone else facts.bundles
-    return replace(
-        facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=verdicts.budget
-    )
+    return replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=budget)
 
 
 def find_forgotten(
@@ -275,7 +230,7 @@ def is_long_absent(node: NodeRecord) -> bool:
     return not node.exists and node.read_ms - node.changed_ms >= FORGET_MS
 
 
-def _apply_verdict(verdict: MemberVerdict, published: Published, now_ms: int) -> MemberFacts:
+def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms: int) -> MemberFacts:
     facts, member, order = verdict.member, verdict.member.member, verdict.order
     claims = []
     for claim in facts.claims:

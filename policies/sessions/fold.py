@@ -29,7 +29,7 @@ from policies.sessions.readings import (
     named_member,
     registration_path,
 )
-from policies.sessions.session_machine import Events, Timeouts, fold_health, fold_report, fold_session, pass_member_time
+from policies.sessions.session_machine import Events, fold_health, fold_report, fold_session, pass_member_time
 from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
 from policies.sessions.state import (
     NEVER,
@@ -41,7 +41,6 @@ from policies.sessions.state import (
     SessionTrack,
     SourceRecord,
 )
-from policies.units import millis_of
 
 # Folds the znodes by which members own bundles and register themselves: the last good reading of each.
 
@@ -50,13 +49,13 @@ class OwnershipNodes:
     """The nodes by path, while one step changes them.
 
     Args:
-        timeouts: after a gap longer than `validity_ms`, a member may have been registered in between, so its absence
-            starts again. Changes of a registration are remembered for `settle_ms`.
+        settings: after a gap longer than `validity`, a member may have been registered in between, so its absence
+            starts again. Changes of a registration are remembered for `settle`.
     """
 
-    def __init__(self, nodes: Iterable[NodeRecord], timeouts: Timeouts) -> None:
+    def __init__(self, nodes: Iterable[NodeRecord], settings: SessionsSettings) -> None:
         self.by_path = {n.path: n for n in nodes}
-        self._timeouts = timeouts
+        self._settings = settings
         self._by_owner: dict[str | None, list[NodeRecord]] | None = None
         self._bundles: list[NodeRecord] | None = None
 
@@ -136,7 +135,7 @@ class OwnershipNodes:
             return
         owner = last.owner if last.exists and last.owner is not None else last.prior
         # While ZooKeeper could not be read, a member could not register itself, so it has its time after that.
-        longest_ms = self._timeouts.validity_ms if failed_ms <= last.read_ms else IN_A_ROW_MS
+        longest_ms = self._settings.validity_ms if failed_ms <= last.read_ms else IN_A_ROW_MS
         has_gap = last.read_ms != NEVER and at_ms - last.read_ms > longest_ms and not is_bundle(last.path)
         self.by_path[last.path] = NodeRecord(
             last.path,
@@ -156,7 +155,7 @@ class OwnershipNodes:
         if last.read_ms == NEVER:
             return None
         before = (last.owner or last.path) if last.exists else None
-        return follow(last.doubt, before, owner, at_ms, self._timeouts.settle_ms)
+        return follow(last.doubt, before, owner, at_ms, self._settings.settle_ms)
 
 
 # Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.
@@ -274,11 +273,10 @@ class ClusterState:
 
     def __init__(self, state: SessionsState, settings: SessionsSettings) -> None:
         self._settings = settings
-        self.timeouts = Timeouts(millis_of(settings.settle), millis_of(settings.validity))
         self.members = {m.member: m for m in state.members}
         self._has_new_losses = False
         self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
-        self.nodes = OwnershipNodes(state.nodes, self.timeouts)
+        self.nodes = OwnershipNodes(state.nodes, self._settings)
         self.claims = Claims(state.claims)
         self.sources = {s.name: s for s in state.sources}
         self.refused: dict[str, str] = {}
@@ -304,7 +302,7 @@ class ClusterState:
                     self.claims.follow_report(seen, report, self.nodes, self.members)
                 case MemberHealth() as health:
                     member = self.members.get(health.member, Member(health.member))
-                    self.members[health.member] = fold_health(member, seen, health, self.timeouts)
+                    self.members[health.member] = fold_health(member, seen, health, self._settings)
         self._pass_time(now_ms)
         self.claims.contest_by_session(self.members, self.nodes)
         for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_key else ():
@@ -334,7 +332,7 @@ class ClusterState:
             self._note_failure(SESSIONS, seen.at_ms)
         if reading.member is not None:
             member = self.members.get(reading.member, Member(reading.member, reading.role))
-            self._update(*fold_session(member, seen, reading, self.timeouts), seen.at_ms)
+            self._update(*fold_session(member, seen, reading, self._settings), seen.at_ms)
 
     def _fold_tree(self, seen: Observation, reading: Ownerships) -> None:
         good = reading.outcome is Outcome.OK
@@ -349,7 +347,7 @@ class ClusterState:
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
         before = self.sources.get(name, SourceRecord(name))
-        self.sources[name] = after = fold_source(before, seen, self.timeouts, good=good)
+        self.sources[name] = after = fold_source(before, seen, self._settings, good=good)
         if is_failure(name, seen.reading.outcome.value):
             self._note_failure(name, seen.at_ms)
         return after is not before
@@ -359,13 +357,13 @@ class ClusterState:
         source = self.sources.get(name, SourceRecord(name))
         if at_ms > source.failed_ms:
             recovered_ms = source.read_ms if source.read_ms > at_ms else source.recovered_ms
-            doubt = follow(source.doubt, _READ, None, at_ms, self.timeouts.settle_ms)
+            doubt = follow(source.doubt, _READ, None, at_ms, self._settings.settle_ms)
             self.sources[name] = replace(source, failed_ms=at_ms, recovered_ms=recovered_ms, doubt=doubt)
 
     def _pass_time(self, to_ms: int) -> None:
         for name in sorted(self._moving & self.members.keys()):
             member = self.members[name]
-            after, events = pass_member_time(member, to_ms, self.timeouts)
+            after, events = pass_member_time(member, to_ms, self._settings)
             if after is not member:
                 self._update(after, events, to_ms)
 
@@ -393,7 +391,7 @@ class ClusterState:
                     self.members[member.member] = replace(member, fleet_wide=True)
 
 
-def fold_source(source: SourceRecord, seen: Observation, timeouts: Timeouts, *, good: bool) -> SourceRecord:
+def fold_source(source: SourceRecord, seen: Observation, settings: SessionsSettings, *, good: bool) -> SourceRecord:
     """Return the record of a source after an attempt to read it; the same record if the attempt is not newer."""
     if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
         return source
@@ -407,7 +405,7 @@ def fold_source(source: SourceRecord, seen: Observation, timeouts: Timeouts, *, 
         tried_ms=seen.at_ms,
         tried_id=seen.id,
         outcome=outcome,
-        since_ms=source.since_ms if seen.at_ms - source.read_ms <= timeouts.validity_ms else seen.at_ms,
+        since_ms=source.since_ms if seen.at_ms - source.read_ms <= settings.validity_ms else seen.at_ms,
         recovered_ms=seen.at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms,
-        doubt=follow(source.doubt, _READ, _READ, seen.at_ms, timeouts.settle_ms),
+        doubt=follow(source.doubt, _READ, _READ, seen.at_ms, settings.settle_ms),
     )

@@ -1,57 +1,209 @@
-"""Judges facts: what each member must do, and what becomes of each bundle it claims. Pure; no state is written.
+"""Judges facts: what each member must do, by rules in a fixed order. Pure; no state is written.
 
 Members are judged in the order in which they lost their sessions. Only the shutdown budget passes from one to the next:
 an order that brings a member down uses up a part of it.
+
+Nothing irreversible is decided on unknown data. Once the reading of a member's session is stale, its last published
+order remains in force. While ZooKeeper cannot be read, no member is shut down or restarted.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.structs import replace as update
 
 from policies.decisions import unique_ids
-from policies.sessions import ownership_table
-from policies.sessions.decisions import OwnershipReason, OwnershipVerdict, SessionStatus
+from policies.sessions.decisions import OwnershipVerdict, SessionEvent, SessionStatus
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
-from policies.sessions.fleet import Budget, ReadingPair, has_no_protection
-from policies.sessions.orders import (
-    WAITING,
-    BundleVerdicts,
-    MemberOrder,
-    bring_down,
-    explain_losses,
-    guard_fleet,
-    judge_recovery,
-)
-from policies.sessions.ownership_table import BundleRuling, Claimant, NodeNow
-from policies.sessions.readings import UNCHANGED_TREE_INTERVAL, SessionState
+from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.fleet import Budget, Certainty, has_no_protection
+from policies.sessions.readings import SessionState
+from policies.sessions.rulings import RuledClaim, rule_claims
 from policies.sessions.session_machine import FLAPPING_LOSSES, MOST_LOSSES
-from policies.sessions.settings import (
-    SHORTEST_DELAY_MS,
-    OnSessionLost,
-    SessionsSettings,
-    expiry_spread_ms,
-    monitor_ms,
-)
-from policies.sessions.state import NEVER, SessionTrack
+from policies.sessions.settings import SHORTEST_DELAY_MS, OnSessionLost, SessionsSettings, expiry_spread_ms, monitor_ms
+from policies.sessions.state import SessionTrack
 from policies.units import agreeing, counted, from_millis, human_seconds, millis_of, name_some
 
-# Judges each member by rules in a fixed order: the first rule that fits decides.
-#
-# Nothing irreversible is decided on unknown data. Once the reading of a member's session is stale, its last published
-# order remains in force. While ZooKeeper cannot be read, no member is shut down or restarted.
+
+class MemberOrder(Struct, frozen=True, gc=False):
+    """What a member must do, and why."""
+
+    verdict: Verdict
+    reason: Reason
+    message: str
+    """The rest of a sentence that begins with the member's name."""
+    evidence: tuple[str, ...] = ()
+    left_ms: int | None = None
+    """The time until a wait ends; None if there is no wait."""
+    recovery_ms: int | None = None
+    """The time from the loss until every bundle was settled, for an order that reports a recovery."""
+
+    @property
+    def brings_down(self) -> bool:
+        """Whether it uses up a part of the shutdown budget."""
+        return self.verdict in (Verdict.SHUTDOWN, Verdict.RESTART)
 
 
-def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
+WAITING = frozenset({Reason.STALE_READING, Reason.CONFIRMING, Reason.SHUTDOWN_BUDGET})
+"""With one of these reasons, a `hold` is a shutdown or restart that waits."""
+
+
+def _bring_down(
+    order: MemberOrder,
+    certainty: Certainty,
+    read_ms: int,
+    facts: Facts,
+    meanwhile: Verdict = Verdict.HOLD,
+) -> MemberOrder:
+    """Return a shutdown or restart, or the order to give while the budget is spent or the readings are uncertain.
+
+    Args:
+        order: the shutdown or restart; its message names the cause only.
+        certainty: how certain the readings behind it are, the oldest of which is of `read_ms`.
+        facts: the cluster, with the budget that is left.
+        meanwhile: the verdict while the budget is spent.
+    """
+    message = f"{order.message}: {'shut it down' if order.verdict is Verdict.SHUTDOWN else 'restart it'}"
+    if not facts.budget.has_left(facts.now_ms):
+        message = f"{message} as soon as the shutdown budget allows it ({_explain_budget(facts)})"
+        return MemberOrder(meanwhile, Reason.SHUTDOWN_BUDGET, message, order.evidence)
+    waiting = update(order, verdict=Verdict.HOLD)
+    if certainty is Certainty.STALE:
+        age = human_seconds((facts.now_ms - read_ms) / 1000)
+        message = f"{message} as soon as a fresh reading confirms it (the last one is {age} old)"
+        return update(waiting, reason=Reason.STALE_READING, message=message)
+    if certainty is Certainty.ONCE:
+        message = f"{message} as soon as a second reading in a row confirms it"
+        return update(waiting, reason=Reason.CONFIRMING, message=message)
+    return update(order, message=message)
+
+
+def _explain_budget(facts: Facts) -> str:
+    """Word the limit, and what ends the wait: members that come back, or the end of the window."""
+    budget = facts.budget
+    if budget.limit == 0:
+        return "`shutdown_budget` is 0"
+    down = sorted(budget.down())
+    if len(down) >= budget.limit:
+        ordered = {s.member: f"{s.member} since {from_millis(s.at_ms):%H:%M:%S}" for s in budget.spent}
+        names = name_some([ordered[name] for name in down], 3)
+        return f"{counted(budget.limit, 'member')} at a time; {names} {agreeing(len(down), 'is', 'are')} not back yet"
+    window, free_ms = human_seconds(facts.settings.shutdown_window.total_seconds()), budget.free_ms(facts.now_ms)
+    following = "" if free_ms is None else f"; the next may follow at {from_millis(free_ms):%H:%M:%S} UTC"
+    return f"{budget.limit} in {window}{following}"
+
+
+def _guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...]] | None:
+    """Return why a member is not shut down for the loss of its session, with evidence; None if it may be."""
+    read_id = member.member.read_id
+    if facts.unread is not None:
+        return f"but ZooKeeper cannot be read ({facts.unread.reason})", (read_id, *facts.unread.evidence)
+    role = member.role
+    if not member.member.fleet_wide and role.may_lose_another:
+        return None
+    others = [m.read_id for m in (*role.lost, *role.cut_off) if m.member != member.name]
+    fresh = {each.member.read_id for each in facts.members.values() if each.is_fresh}
+    together = "while others lost theirs or ZooKeeper was not read;" if role.may_lose_another else "and is not alone:"
+    return f"{together} {_explain_losses(member)}", (read_id, *(id_ for id_ in others if id_ in fresh))
+
+
+def _explain_losses(member: MemberFacts) -> str:
+    """How many members of its role are without a session, and how many would be fleet-wide."""
+    role = member.role
+    lost = role.losses
+    ended = f", and {role.closed} more {agreeing(role.closed, 'has', 'have')} ended theirs" if role.closed else ""
+    return (
+        f"{lost} of {len(role.members)} {agreeing(lost, 'is', 'are')} without a session or cut off{ended}, "
+        f"where {role.fewest_fleet_wide} would be fleet-wide"
+    )
+
+
+FINAL = frozenset({OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD})
+"""With one of these verdicts, the bundle is the member's own again or given up."""
+
+BundleVerdicts = tuple[OwnershipVerdict | None, ...]
+"""The verdict on each bundle that a member claims: this step's, else the last published one; None without any."""
+
+
+def _judge_settled(
+    member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts
+) -> MemberOrder | None:
+    """Return what a member with a session must do; None if there is nothing to do.
+
+    Args:
+        bundles: the verdict on each bundle it claims.
+    """
+    last, events = member.member.last_published, member.member.events
+    if (order := _judge_unlisted(member, facts)) is not None:
+        return order
+    if member.member.recovering:
+        return _judge_progress(member, track, facts, bundles)
+    if SessionEvent.JOINED in events:
+        what = "is back with a new session after an orderly shutdown"
+        return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
+    if SessionEvent.RECONNECTED in events or (last is not None and last.reason is Reason.CONNECTION_LOST):
+        what = "has reconnected in time: it kept its session, and caches filled before are to be invalidated"
+        return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
+    return _judge_load_data(member, facts)
+
+
+def _judge_unlisted(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+    health, absence = member.member.health, member.liveness.unlisted
+    if health is None or absence is None or absence.due_ms > facts.now_ms or facts.unread is not None:
+        return None
+    if not member.role.may_lose_another:
+        return None
+    since = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
+    what = f"has a session again and is registered, but the cluster has not listed it for {since}"
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.NOT_READY, what, unique_ids(health.id, *member.evidence))
+    return _bring_down(order, absence.certainty, absence.read_ms, facts)
+
+
+def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts) -> MemberOrder:
+    """Order the recovery plan until every bundle is the member's own again or given up."""
+    lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
+    owned = member.owned
+    has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
+    if has_begun and all(verdict in FINAL for verdict in bundles):
+        rulings = dict(zip((claim.claim.path for claim in member.claims), bundles, strict=True))
+        kept = sum(rulings[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
+        recovery_ms = facts.now_ms - lost_ms
+        what = f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session"
+        if owned:
+            what += f": it owns {kept} of {counted(len(owned), 'bundle')} again, and gives up {len(owned) - kept}"
+        return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
+    away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
+    plan = ", then ".join(facts.settings.recovery_order)
+    bundles_owned = counted(len(owned), "bundle") if facts.has_ownership else "an unknown number of bundles"
+    what = f"has a session again, {away} after it lost the one before: {plan}; it owned {bundles_owned}"
+    return MemberOrder(Verdict.RECOVER, Reason.SESSION_REESTABLISHED, what, evidence)
+
+
+def _judge_load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
+    """Order a member that owns its bundles again to publish its load data, unless it has, or has time left."""
+    awaited_ms, last = member.member.awaited_ms, member.member.last_published
+    if awaited_ms is None:
+        return None
+    if member.has_published:
+        if last is not None and last.verdict is Verdict.REPUBLISH_LOAD_DATA:
+            return MemberOrder(Verdict.RESUME, Reason.REGISTERED, "has published its load data", member.evidence)
+        return None
+    if facts.now_ms < awaited_ms + millis_of(facts.settings.load_data_after):
+        return None
+    waited = human_seconds((facts.now_ms - awaited_ms) / 1000)
+    what = f"has recovered, but has published no load data for {waited}: publish it again"
+    return MemberOrder(Verdict.REPUBLISH_LOAD_DATA, Reason.LOAD_DATA_MISSING, what, member.evidence)
+
+
+def _judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
     """Return what a member must do; None if there is nothing to do, or its last published order remains in force.
 
     Args:
         facts: the cluster, with the budget that is left.
         bundles: the verdict on each bundle it claims.
     """
-    track = member.track
-    goes_down = track is not None and _goes_down(member, track)
+    track, goes_down = member.track, _goes_down(member)
     if (order := _judge_zombie(member, facts, goes_down=goes_down)) is not None:
         return order
     if has_no_protection(member.member, member.registration):
@@ -67,18 +219,18 @@ def judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> 
             return _judge_disconnected(member, track, facts)
         case SessionStatus.SESSION_LOST:
             return _judge_lost(member, track, facts)
-    return judge_recovery(member, track, facts, bundles)
+    return _judge_settled(member, track, facts, bundles)
 
 
-def _goes_down(member: MemberFacts, track: SessionTrack) -> bool:
+def _goes_down(member: MemberFacts) -> bool:
     """Whether a shutdown or restart is in force; it is published once."""
-    last = member.member.last_published
-    if last is None or track.status is SessionStatus.CLOSED or member.liveness.is_dead:
+    last, track = member.member.last_published, member.track
+    if last is None or (track is not None and track.status is SessionStatus.CLOSED) or member.liveness.is_dead:
         return False
     if last.verdict is Verdict.RESTART:
         is_registered = member.registration is not None and member.registration.exists
         return not is_registered and not member.has_restarted_since(last.published_ms)
-    if last.verdict is not Verdict.SHUTDOWN or last.lost_ms != track.lost_ms:
+    if last.verdict is not Verdict.SHUTDOWN or track is None or last.lost_ms != track.lost_ms:
         return False
     if member.begun_ms > last.published_ms:
         return False  # a new process has taken the place of the one that was ordered down
@@ -95,10 +247,7 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     absence, node, health = member.liveness.unregistered, member.registration, member.member.health
     if absence is None or absence.due_ms > facts.now_ms or node is None or health is None:
         return _withdraw(member)
-    last = member.member.last_published
-    if last is not None and last.verdict is Verdict.RESTART and not member.has_restarted_since(last.published_ms):
-        return None
-    if last is not None and last.verdict is Verdict.SHUTDOWN and goes_down:
+    if goes_down:
         return None
     # Right after a fleet-wide loss, members may still come back by themselves; while it lasts, a restart does not help.
     lost_ms = member.track.lost_ms if member.track and member.member.fleet_wide else None
@@ -110,7 +259,7 @@ def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> Memb
     away = human_seconds((facts.now_ms - absence.gone_ms) / 1000)
     what = f"reported itself healthy {reported} ago, but has not been registered for {away}"
     order = MemberOrder(Verdict.RESTART, Reason.ZOMBIE, what, (health.id, node.read_id))
-    return bring_down(order, absence.certainty, absence.read_ms, facts)
+    return _bring_down(order, absence.certainty, absence.read_ms, facts)
 
 
 def _withdraw(member: MemberFacts) -> MemberOrder | None:
@@ -204,11 +353,11 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
     if settings.on_session_lost is OnSessionLost.RECONNECT:
         what = f"has lost its session ({how}): {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.SESSION_LOST, what, evidence, left_ms)
-    if (guarded := guard_fleet(member, facts)) is not None:
+    if (guarded := _guard_fleet(member, facts)) is not None:
         why, guarded_by = guarded
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
-    what = f"has lost its session ({how}); {explain_losses(member)}"
+    what = f"has lost its session ({how}); {_explain_losses(member)}"
     order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
     return _shut_down(order, f"has lost its session ({how})", member, track, facts)
 
@@ -226,7 +375,7 @@ def _shut_down(order: MemberOrder, what: str, member: MemberFacts, track: Sessio
         wait = human_seconds(confirm_ms / 1000)
         what = f"{what}: it shuts down in {wait} at the earliest, unless others lose theirs, too"
         return MemberOrder(Verdict.HOLD, Reason.CONFIRMING, what, evidence, confirm_ms)
-    order = bring_down(order, member.certainty, track.read_ms, facts, meanwhile=Verdict.RECONNECT)
+    order = _bring_down(order, member.certainty, track.read_ms, facts, meanwhile=Verdict.RECONNECT)
     if order.brings_down and (unseen := _find_unseen(member, track, facts.settings)):
         again = f"{name_some(unseen, 3)} {agreeing(len(unseen), 'is', 'are')} read again"
         what = f"{what}: it shuts down once {again}, unless others lose theirs, too"
@@ -265,7 +414,7 @@ def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> 
         what = f"{what}: it is not shut down while ZooKeeper cannot be read ({facts.unread.reason})"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
-        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {explain_losses(member)}", evidence)
+        return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_explain_losses(member)}", evidence)
     order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
     return _shut_down(order, what, member, track, facts)
 
@@ -286,14 +435,6 @@ def describe_flapping(track: SessionTrack, settle: str) -> str:
 
 
 _AFTER_ALL_LOSSES = 2**63
-_UNCHANGED_TREE_MS = millis_of(UNCHANGED_TREE_INTERVAL)
-
-
-class RuledClaim(Struct, frozen=True, gc=False):
-    """A claim and the ruling on it."""
-
-    claim: ClaimFacts
-    ruling: BundleRuling
 
 
 class MemberVerdict(Struct, frozen=True, gc=False):
@@ -308,81 +449,16 @@ class MemberVerdict(Struct, frozen=True, gc=False):
     """How many shutdowns count against the budget, including this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """The verdicts on all members."""
-
-    members: tuple[MemberVerdict, ...]
-    """Sorted by the time of their losses."""
-    budget: Budget
-    """The shutdown budget after all orders."""
-
-
-def judge(facts: Facts) -> Verdicts:
-    """Return the verdicts on all members."""
+def judge(facts: Facts) -> tuple[tuple[MemberVerdict, ...], Budget]:
+    """Return the verdicts on all members, sorted by the time of their losses, and the budget after all orders."""
     found: list[MemberVerdict] = []
     lost_ms = {m.name: (m.track.lost_ms if m.track else None) or _AFTER_ALL_LOSSES for m in facts.members.values()}
     for member in sorted(facts.members.values(), key=lambda m: (lost_ms[m.name], m.name)):
-        rulings = _rule_claims(member, facts)
-        ruled = {r.claim.claim.path: r.ruling.verdict for r in rulings}
+        rulings = rule_claims(member, facts)
+        ruled = {claim.claim.path: ruling.verdict for claim, ruling in rulings}
         bundles = tuple(ruled.get(c.claim.path, c.claim.verdict) for c in member.claims)
-        order = judge_member(member, facts, bundles)
+        order = _judge_member(member, facts, bundles)
         if order is not None and order.brings_down:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
         found.append(MemberVerdict(member, rulings, order, len(facts.budget.left_over(facts.now_ms))))
-    return Verdicts(tuple(found), facts.budget)
-
-
-def _rule_claims(member: MemberFacts, facts: Facts) -> tuple[RuledClaim, ...]:
-    """Rule on a member's claims; there is no ruling on a claim about which too little is known."""
-    track = member.track
-    if track is None or track.unsettled or not member.is_fresh:
-        return ()
-    ruled = ((claim, _rule_claim(claim, member, track, facts)) for claim in member.claims)
-    return tuple(RuledClaim(claim, ruling) for claim, ruling in ruled if ruling is not None)
-
-
-def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> BundleRuling | None:
-    is_given_up = claim.claim.verdict is OwnershipVerdict.UNLOAD
-    if claim.is_stale or not (claim.rivals or member.member.recovering or is_given_up):
-        return None
-    claimant = Claimant(
-        member.name, member.member.session, facts.now_ms - (track.reestablished_ms or facts.now_ms),
-        facts.settings.wait_for_deletion_ms(track.timeout_ms),
-    )  # fmt: skip
-    ruling = ownership_table.rule(claimant, _find_node(claim, track), facts.settings.ownership_rules, claim.rivals)
-    # A bundle that the member was to unload is free for others: it may keep it, but not ask for it again.
-    if is_given_up and ruling.verdict is not OwnershipVerdict.KEEP:
-        return None
-    # A member without a session cannot write to ZooKeeper, so it can only unload what others own.
-    if claimant.session is None and ruling.verdict is not OwnershipVerdict.UNLOAD:
-        return None
-    # A reading shows the old session connected: the reading of the new one may be wrong, and the old node alive.
-    if track.denied_ms != NEVER and ruling.verdict is not OwnershipVerdict.KEEP:
-        return None
-    # The next reading of the node decides. A `wait` is published only if that reading does not come in its time, and
-    # not about a bundle that the member claims only since it has this session, because it has lost nothing.
-    is_new = claim.claim.since_ms > (track.reestablished_ms or 0)
-    if ruling.reason is OwnershipReason.UNREAD and (is_new or facts.now_ms < unread_from_ms(claim, track)):
-        return None
-    return ruling
-
-
-def unread_from_ms(claim: ClaimFacts, track: SessionTrack) -> int:
-    """When the first reading of a bundle since the present session began is late, by the interval of its readings."""
-    node, since_ms = claim.node, track.reestablished_ms or 0
-    if node is None:
-        return since_ms
-    interval_ms = ReadingPair(node.read_ms, node.before_ms, since_ms, track.timeout_ms).interval_ms
-    return since_ms + max(interval_ms, _UNCHANGED_TREE_MS)
-
-
-def _find_node(claim: ClaimFacts, track: SessionTrack) -> NodeNow | None:
-    """Return the bundle's node if it was read since the new session began.
-
-    A node that belongs to the new session counts in any case, because it cannot have been read earlier.
-    """
-    node, since_ms = claim.node, max(claim.claim.since_ms, track.reestablished_ms or 0)
-    if node is None or (node.read_ms < since_ms and (node.session is None or node.session != track.session)):
-        return None
-    return NodeNow(node.exists, node.ephemeral, node.owner, node.session, node.version, node.unreadable_times)
+    return tuple(found), facts.budget

@@ -40,9 +40,9 @@ class SessionsPolicy:
         cluster = ClusterState(before, self._settings)
         cluster.fold(observations, to_millis(now))
         facts = join_facts(cluster, before.spent, self._settings, to_millis(now))
-        verdicts = judge(facts)
+        verdicts, budget = judge(facts)
         published = DecisionPublisher(self._issuer, facts, before.sequence).emit(verdicts)
-        after = apply_step(facts, verdicts, published)
+        after = apply_step(facts, verdicts, budget, published)
         held = {(alert, subject): since_ms for alert, subject, since_ms in before.held}
         context = alerts.AlertContext(self._cluster, after, held)
         found = [*alerts.find_conditions(context)]

@@ -124,6 +124,16 @@ class SessionsSettings(PolicySettings):
         return timeout_ms if self.wait_for_deletion is None else millis_of(self.wait_for_deletion)
 
     @property
+    def validity_ms(self) -> int:
+        """How long a reading counts."""
+        return millis_of(self.validity)
+
+    @property
+    def settle_ms(self) -> int:
+        """How long a flapping member must be stable, and a doubt lasts."""
+        return millis_of(self.settle)
+
+    @property
     def zombie_after_ms(self) -> int:
         """How long a healthy member may be unregistered."""
         return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.emit import RENEWED
 from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
-from policies.sessions.judge import shutdown_delay_ms, unread_from_ms
-from policies.sessions.orders import FINAL
+from policies.sessions.judge import FINAL, shutdown_delay_ms
+from policies.sessions.rulings import unread_from_ms
 from policies.sessions.state import SessionTrack
 from policies.units import millis_of
 

@@ -5,7 +5,7 @@ from typing import Any
 from policies.decisions import Issuer, Mode
 from policies.observations import Observation
 from policies.sessions import SessionsSettings, SessionsState
-from policies.sessions.emit import DecisionPublisher, Published, apply_step
+from policies.sessions.emit import DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold import ClusterState
 from policies.sessions.judge import judge
@@ -23,14 +23,14 @@ def joined(*readings: Observation, until: float, state: SessionsState | None = N
     return join_facts(cluster, state.spent if state else (), settings, now_ms)
 
 
-def published(found: Facts) -> Published:
+def published(found: Facts) -> DecisionPublisher:
     """The decisions that are published for these facts."""
-    return DecisionPublisher(ISSUER, found, 0).emit(judge(found))
+    return DecisionPublisher(ISSUER, found, 0).emit(judge(found)[0])
 
 
 def after(found: Facts) -> Facts:
     """The facts that remain after a step with these facts."""
-    return apply_step(found, judge(found), published(found))
+    return apply_step(found, *judge(found), published(found))
 
 
 def connected(*members: str, seconds: float = 0, **more: Any) -> list[Observation]:

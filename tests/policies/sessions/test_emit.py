@@ -3,10 +3,8 @@
 import pytest
 
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
-from policies.sessions.emit import explain_ruling
 from policies.sessions.facts import ClaimFacts
-from policies.sessions.judge import RuledClaim
-from policies.sessions.ownership_table import BundleRuling
+from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import Claim, NodeRecord
 from policies.units import from_millis
 from tests.cases import for_each
@@ -73,7 +71,7 @@ def test_a_bundle_whose_node_says_the_same_again_is_no_news() -> None:
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
     claim = ClaimFacts(Claim(BUNDLE, "b1", 0), node, is_stale=False, rivals=dict.fromkeys(rivals))
-    return explain_ruling("t/ns/0x0", RuledClaim(claim, ruling), "0xnew")
+    return explain_ruling("t/ns/0x0", (claim, ruling), "0xnew")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) 
             "b1 must wait: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now), 12 s left.",
         ),
         (
-            BundleRuling(RE_OWN, OwnershipReason.OLD_SESSION, expected_version=4, delete_first=True), (),
+            BundleRuling(RE_OWN, OwnershipReason.OLD_SESSION, expected_version=4), (),
             "b1 must own it again: bundle t/ns/0x0 has a node of its old session 0xold (it has 0xnew now) and is "
             "replaced at version 4.",
         ),

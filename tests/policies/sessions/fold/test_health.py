@@ -2,7 +2,8 @@
 
 from policies.observations import Observation
 from policies.sessions.readings import MemberHealth
-from policies.sessions.session_machine import Timeouts, fold_health
+from policies.sessions.session_machine import fold_health
+from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Health, Member
 from policies.units import to_millis
 from tests.policies.sessions.course import at, health
@@ -12,7 +13,7 @@ def after(*readings: Observation) -> Health:
     member = Member("b1")
     for seen in readings:
         assert isinstance(seen.reading, MemberHealth)
-        member = fold_health(member, seen, seen.reading, Timeouts(180_000, 300_000))
+        member = fold_health(member, seen, seen.reading, SessionsSettings())
     assert member.health is not None
     return member.health
 
@@ -33,9 +34,7 @@ def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
 def test_it_is_heard_of() -> None:
     seen = health(5, "b1", "unreachable")
     assert isinstance(seen.reading, MemberHealth)
-    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, Timeouts(180_000, 300_000)).seen_ms == to_millis(
-        at(5)
-    )
+    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, SessionsSettings()).seen_ms == to_millis(at(5))
 
 
 def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None:
@@ -44,15 +43,6 @@ def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None
     assert (seen.listed_ms, seen.unlisted_ms) == (to_millis(at(1)), to_millis(at(3)))
     later = after(health(1, "b1", listed=False), health(2, "b1", listed=False), health(3, "b1", listed=None))
     assert (later.listed_ms, later.unlisted_ms) == (NEVER, NEVER)
-
-
-def test_what_an_older_version_remembered_counts_as_an_answer() -> None:
-    seen = health(9, "b1", "unreachable")
-    assert isinstance(seen.reading, MemberHealth)
-    old = Member("b1", health=Health(to_millis(at(5)), "old", "ok", healthy=True, listed=True))
-    found = fold_health(old, seen, seen.reading, Timeouts(180_000, 300_000)).health
-    assert found is not None
-    assert (found.answered_ms, found.listed_ms) == (to_millis(at(5)), to_millis(at(5)))
 
 
 def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:

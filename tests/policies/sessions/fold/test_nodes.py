@@ -10,7 +10,7 @@ from policies.sessions.decisions import SessionEvent, SessionStatus
 from policies.sessions.fleet import is_relapsing
 from policies.sessions.fold import ClusterState, OwnershipNodes, fold_source
 from policies.sessions.readings import Ownership, Ownerships, ZkSession, registration_path
-from policies.sessions.session_machine import Timeouts, fold_session, pass_member_time
+from policies.sessions.session_machine import fold_session, pass_member_time
 from policies.sessions.state import Member, NodeRecord, SourceRecord
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, node, owned, session, tree, unread
@@ -19,7 +19,7 @@ OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
 
 def folded(*readings: Observation, expected: tuple[str, ...] = ()) -> OwnershipNodes:
-    nodes = OwnershipNodes((), Timeouts(180_000, 300_000))
+    nodes = OwnershipNodes((), SessionsSettings())
     for seen in readings:
         if isinstance(seen.reading, Ownerships):
             nodes.fold_tree(seen, seen.reading, expected)
@@ -91,16 +91,16 @@ def test_a_member_s_bundles_are_those_it_owns_or_was_the_last_to_own() -> None:
 
 
 def test_a_failed_attempt_leaves_the_last_good_reading() -> None:
-    good = fold_source(SourceRecord("/namespace"), tree(5), TIMEOUTS, good=True)
-    failed = fold_source(good, tree(9, outcome="timeout"), TIMEOUTS, good=False)
+    good = fold_source(SourceRecord("/namespace"), tree(5), SETTINGS, good=True)
+    failed = fold_source(good, tree(9, outcome="timeout"), SETTINGS, good=False)
     assert (failed.read_ms, failed.tried_ms, failed.outcome) == (to_millis(at(5)), to_millis(at(9)), "timeout")
     assert failed.read_id == good.read_id == good.tried_id
 
 
 def test_an_older_attempt_and_the_same_again_are_no_news() -> None:
-    source = fold_source(SourceRecord("/namespace"), tree(5), TIMEOUTS, good=True)
-    assert fold_source(source, tree(4), TIMEOUTS, good=True) is source
-    assert fold_source(source, tree(5), TIMEOUTS, good=True) is source
+    source = fold_source(SourceRecord("/namespace"), tree(5), SETTINGS, good=True)
+    assert fold_source(source, tree(4), SETTINGS, good=True) is source
+    assert fold_source(source, tree(5), SETTINGS, good=True) is source
 
 
 def test_a_failure_that_two_collectors_saw_is_one() -> None:
@@ -122,21 +122,21 @@ def test_it_is_remembered_since_when_it_has_been_read_without_a_gap() -> None:
     read = [tree(0), tree(300), tree(601)]
     source, since = SourceRecord("/namespace"), []
     for seen in read:
-        source = fold_source(source, seen, TIMEOUTS, good=True)
+        source = fold_source(source, seen, SETTINGS, good=True)
         since.append(source.since_ms)
     assert since == [to_millis(at(0)), to_millis(at(0)), to_millis(at(601))]
 
 
 # --- What readings of a session make of what is remembered of its member
 
-TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
+SETTINGS = SessionsSettings()
 
 
 def after(*readings: Observation, member: Member | None = None) -> Member:
     member = member or Member("b1")
     for seen in readings:
         assert isinstance(seen.reading, ZkSession)
-        member, _ = fold_session(member, seen, seen.reading, TIMEOUTS)
+        member, _ = fold_session(member, seen, seen.reading, SETTINGS)
     return member
 
 
@@ -187,7 +187,7 @@ def test_time_alone_loses_a_disconnected_session() -> None:
     member = after(session(0, "b1", "connected", "0xa"), session(5, "b1", "disconnected", "0xa"))
     assert member.track is not None
     assert member.track.lapse_ms is not None
-    assert pass_member_time(member, member.track.lapse_ms - 1, TIMEOUTS) == (member, ())
-    lost, events = pass_member_time(member, member.track.lapse_ms, TIMEOUTS)
+    assert pass_member_time(member, member.track.lapse_ms - 1, SETTINGS) == (member, ())
+    lost, events = pass_member_time(member, member.track.lapse_ms, SETTINGS)
     assert lost.track is not None
     assert (lost.track.status, events) == (SessionStatus.SESSION_LOST, (SessionEvent.SESSION_LOST,))

@@ -9,24 +9,27 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policies.sessions.decisions import SessionEvent, SessionStatus
-from policies.sessions.readings import SessionState
-from policies.sessions.session_machine import SessionReading, Timeouts, begin, observe, pass_time
+from policies.sessions.readings import SessionState, ZkSession
+from policies.sessions.session_machine import observe, pass_time
+from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import SessionTrack
 from tests.cases import for_each
 
-TIMEOUTS = Timeouts(settle_ms=180_000, validity_ms=300_000)
+SETTINGS = SessionsSettings()
+SeenSession = tuple[ZkSession, int]
 CONNECTED, DISCONNECTED, EXPIRED, CLOSED = SessionState
 EVENT = SessionEvent
 
 
-def seen(seconds: float, state: SessionState, session: str | None = "0xa", timeout_ms: int = 30_000) -> SessionReading:
-    return SessionReading(round(seconds * 1000), state, session, timeout_ms)
+def seen(seconds: float, state: SessionState, session: str | None = "0xa", timeout_ms: int = 30_000) -> SeenSession:
+    reading = ZkSession(cluster="a", member="b1", state=state, session=session, timeout_ms=timeout_ms)
+    return reading, round(seconds * 1000)
 
 
-def after(*readings: SessionReading) -> SessionTrack:
-    track, _ = begin(readings[0], TIMEOUTS)
+def after(*readings: SeenSession) -> SessionTrack:
+    track, _ = observe(None, *readings[0], SETTINGS)
     for reading in readings[1:]:
-        track, _ = observe(track, reading, TIMEOUTS)
+        track, _ = observe(track, *reading, SETTINGS)
     return track
 
 
@@ -90,32 +93,32 @@ def test_each_status_is_reached() -> None:
     ],
 )
 def test_every_status_and_every_observation(
-    before: SessionStatus, reading: SessionReading, status: SessionStatus, events: list[SessionEvent]
+    before: SessionStatus, reading: SeenSession, status: SessionStatus, events: list[SessionEvent]
 ) -> None:
-    track, happened = observe(STATUSES[before], reading, TIMEOUTS)
+    track, happened = observe(STATUSES[before], *reading, SETTINGS)
     assert (track.status, list(happened)) == (status, events)
 
 
 @for_each("state", SessionState)
 @for_each("before", SessionStatus)
 def test_a_reading_of_a_past_session_changes_nothing(before: SessionStatus, state: SessionState) -> None:
-    renewed, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
+    renewed, _ = observe(STATUSES[before], *seen(10, CONNECTED, "0xb"), SETTINGS)
     denied_ms = 11_000 if state is CONNECTED else -1
-    assert observe(renewed, seen(11, state, "0xa"), TIMEOUTS) == (replace(renewed, denied_ms=denied_ms), ())
+    assert observe(renewed, *seen(11, state, "0xa"), SETTINGS) == (replace(renewed, denied_ms=denied_ms), ())
 
 
 @pytest.mark.parametrize("before", SessionStatus)
 def test_two_readings_in_a_row_of_a_past_session_show_that_it_is_the_present_one(before: SessionStatus) -> None:
-    track, _ = observe(STATUSES[before], seen(10, CONNECTED, "0xb"), TIMEOUTS)
+    track, _ = observe(STATUSES[before], *seen(10, CONNECTED, "0xb"), SETTINGS)
     for second, session, expected in ((11, "0xa", "0xb"), (12, "0xb", "0xb"), (13, "0xa", "0xb"), (14, "0xa", "0xa")):
-        track, _ = observe(track, seen(second, CONNECTED, session), TIMEOUTS)
+        track, _ = observe(track, *seen(second, CONNECTED, session), SETTINGS)
         assert (track.session, track.status) == (expected, SessionStatus.ESTABLISHED)
     assert track.past == ("0xb",)
 
 
 def test_a_closed_session_that_is_read_as_connected_twice_was_not_closed() -> None:
-    once, _ = observe(STATUSES[SessionStatus.CLOSED], seen(10, CONNECTED), TIMEOUTS)
-    twice, events = observe(once, seen(11, CONNECTED), TIMEOUTS)
+    once, _ = observe(STATUSES[SessionStatus.CLOSED], *seen(10, CONNECTED), SETTINGS)
+    twice, events = observe(once, *seen(11, CONNECTED), SETTINGS)
     assert (once.status, twice.status, events) == (SessionStatus.CLOSED, SessionStatus.ESTABLISHED, (EVENT.JOINED,))
 
 
@@ -123,7 +126,7 @@ def test_a_closed_session_that_is_read_as_connected_twice_was_not_closed() -> No
 @for_each("before", SessionStatus)
 def test_an_older_reading_changes_nothing(before: SessionStatus, state: SessionState) -> None:
     track = after(*[seen(20, s) for s in (CONNECTED,)])
-    assert observe(track, seen(19, state), TIMEOUTS) == (track, ())
+    assert observe(track, *seen(19, state), SETTINGS) == (track, ())
 
 
 @pytest.mark.parametrize(
@@ -142,38 +145,38 @@ def test_a_member_may_be_seen_first_in_any_state(first: SessionState, status: Se
 def test_a_disconnected_session_is_lost_by_time_alone() -> None:
     track = STATUSES[SessionStatus.CONNECTION_LOST]
     assert track.lapse_ms == 30_000
-    assert pass_time(track, 29_999, TIMEOUTS) == (track, ())
-    lost, events = pass_time(track, 30_000, TIMEOUTS)
+    assert pass_time(track, 29_999, SETTINGS) == (track, ())
+    lost, events = pass_time(track, 30_000, SETTINGS)
     assert (lost.status, lost.lost_ms, events) == (SessionStatus.SESSION_LOST, 30_000, (EVENT.SESSION_LOST,))
 
 
 def test_elapsed_counts_from_the_first_reading_without_a_connection() -> None:
     track = after(seen(0, CONNECTED), seen(5, DISCONNECTED), seen(20, DISCONNECTED))
-    assert pass_time(track, 29_999, TIMEOUTS)[0].status is SessionStatus.CONNECTION_LOST
-    assert pass_time(track, 30_000, TIMEOUTS)[0].status is SessionStatus.SESSION_LOST
+    assert pass_time(track, 29_999, SETTINGS)[0].status is SessionStatus.CONNECTION_LOST
+    assert pass_time(track, 30_000, SETTINGS)[0].status is SessionStatus.SESSION_LOST
 
 
 def test_a_connection_that_comes_after_the_loss_by_time_is_a_new_establishment() -> None:
-    track, events = observe(STATUSES[SessionStatus.CONNECTION_LOST], seen(40, CONNECTED), TIMEOUTS)
+    track, events = observe(STATUSES[SessionStatus.CONNECTION_LOST], *seen(40, CONNECTED), SETTINGS)
     assert events == (EVENT.SESSION_LOST, EVENT.RECONNECTED, EVENT.SESSION_REESTABLISHED)
     assert (track.lost_ms, track.reestablished_ms) == (30_000, 40_000)
 
 
 @pytest.mark.parametrize("state", SessionState)
 def test_a_reading_that_arrives_after_the_loss_by_time_counts_from_there(state: SessionState) -> None:
-    lost, _ = pass_time(STATUSES[SessionStatus.CONNECTION_LOST], 30_000, TIMEOUTS)
-    track, _ = observe(lost, seen(20, state), TIMEOUTS)
+    lost, _ = pass_time(STATUSES[SessionStatus.CONNECTION_LOST], 30_000, SETTINGS)
+    track, _ = observe(lost, *seen(20, state), SETTINGS)
     assert (track.read_ms, track.since_ms) == (20_000, 30_000)
 
 
 def test_a_reading_past_its_validity_loses_no_session() -> None:
     track = after(seen(0, CONNECTED, timeout_ms=600_000), seen(5, DISCONNECTED, timeout_ms=600_000))
-    late, events = pass_time(track, 506_000, TIMEOUTS)
+    late, events = pass_time(track, 506_000, SETTINGS)
     assert (late.status, events) == (SessionStatus.CONNECTION_LOST, ())
-    again, events = observe(late, seen(520, DISCONNECTED, timeout_ms=600_000), TIMEOUTS)
+    again, events = observe(late, *seen(520, DISCONNECTED, timeout_ms=600_000), SETTINGS)
     assert (again.status, events) == (SessionStatus.CONNECTION_LOST, ()), "nobody knows what was in between"
-    assert pass_time(again, 1_020_000, TIMEOUTS)[0].status is SessionStatus.CONNECTION_LOST
-    assert pass_time(replace(again, read_ms=1_000_000), 1_020_000, TIMEOUTS)[0].status is SessionStatus.SESSION_LOST
+    assert pass_time(again, 1_020_000, SETTINGS)[0].status is SessionStatus.CONNECTION_LOST
+    assert pass_time(replace(again, read_ms=1_000_000), 1_020_000, SETTINGS)[0].status is SessionStatus.SESSION_LOST
 
 
 def flapping(losses: int, every: float) -> SessionTrack:
@@ -189,11 +192,11 @@ def test_more_than_three_losses_within_settle_are_flapping_until_it_has_been_sta
     assert track.unsettled
     for read_ms, unsettled in ((81_000, True), (81_000 + 179_999, True), (81_000 + 180_000, False)):
         read = replace(track, read_ms=read_ms)
-        assert pass_time(read, 81_000 + 180_000, TIMEOUTS)[0].unsettled is unsettled, "that takes a reading"
+        assert pass_time(read, 81_000 + 180_000, SETTINGS)[0].unsettled is unsettled, "that takes a reading"
 
 
 def test_a_member_that_flapped_and_closed_its_session_is_settled() -> None:
-    track, _ = observe(flapping(4, 20), seen(82, CLOSED), TIMEOUTS)
+    track, _ = observe(flapping(4, 20), *seen(82, CLOSED), SETTINGS)
     assert not track.unsettled
 
 
@@ -218,20 +221,20 @@ def looked_at(track: SessionTrack, until_ms: int, moments: Iterable[int]) -> Ses
     """A track after looks at these moments, and at the one at which the policy asks to be woken."""
     for moment in sorted(moments):
         if track.lapse_ms is not None and track.lapse_ms < moment:
-            track, _ = pass_time(track, track.lapse_ms, TIMEOUTS)
-        track, _ = pass_time(track, moment, TIMEOUTS)
+            track, _ = pass_time(track, track.lapse_ms, SETTINGS)
+        track, _ = pass_time(track, moment, SETTINGS)
     due = track.lapse_ms is not None and track.lapse_ms <= until_ms
-    return pass_time(track, track.lapse_ms or 0, TIMEOUTS)[0] if due else track
+    return pass_time(track, track.lapse_ms or 0, SETTINGS)[0] if due else track
 
 
 @given(readings, st.lists(st.integers(0, 1_500_000), max_size=12))
-def test_steps_in_between_make_no_difference(course: list[SessionReading], moments: list[int]) -> None:
+def test_steps_in_between_make_no_difference(course: list[SeenSession], moments: list[int]) -> None:
     """Only readings and the time that has passed count, not how often somebody looked besides."""
-    course = sorted(course, key=lambda r: r.at_ms)
-    plain, _ = begin(course[0], TIMEOUTS)
+    course = sorted(course, key=lambda r: r[1])
+    plain, _ = observe(None, *course[0], SETTINGS)
     other = plain
     for before, reading in pairwise(course):
-        within = [moment for moment in moments if before.at_ms <= moment <= reading.at_ms]
-        plain, _ = observe(looked_at(plain, reading.at_ms, ()), reading, TIMEOUTS)
-        other, _ = observe(looked_at(other, reading.at_ms, within), reading, TIMEOUTS)
+        within = [moment for moment in moments if before[1] <= moment <= reading[1]]
+        plain, _ = observe(looked_at(plain, reading[1], ()), *reading, SETTINGS)
+        other, _ = observe(looked_at(other, reading[1], within), *reading, SETTINGS)
     assert plain == other

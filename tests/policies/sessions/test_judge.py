@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions.facts import Facts
-from policies.sessions.judge import Verdicts, judge
+from policies.sessions.judge import MemberVerdict, judge
 from policies.sessions.state import SessionsState, SpentShutdown
 from policies.units import to_millis
 from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, unread, unregistered
@@ -14,11 +14,12 @@ from tests.policies.sessions.joined import connected, expired, joined
 
 SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0, "shutdown_delay": "5s"}
 FLEET = ("b1", "b2", "b3", "b4")
+Verdicts = tuple[MemberVerdict, ...]
 
 
 def orders(verdicts: Verdicts) -> dict[str, str]:
     """By member, in the order in which they were judged."""
-    return {v.member.name: f"{v.order.verdict} {v.order.reason}" for v in verdicts.members if v.order is not None}
+    return {v.member.name: f"{v.order.verdict} {v.order.reason}" for v in verdicts if v.order is not None}
 
 
 def lost_one_after_the_other(**more: Any) -> Facts:
@@ -28,18 +29,18 @@ def lost_one_after_the_other(**more: Any) -> Facts:
 
 
 def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
-    verdicts = judge(lost_one_after_the_other(shutdown_budget=2))
+    verdicts, left = judge(lost_one_after_the_other(shutdown_budget=2))
     assert list(orders(verdicts).items()) == [
         ("b3", "shutdown session_lost"), ("b1", "shutdown session_lost"), ("b2", "reconnect shutdown_budget"),
     ]  # fmt: skip
-    assert [v.shutdowns_spent for v in verdicts.members] == [1, 2, 2, 2]
-    assert [s.member for s in verdicts.budget.spent] == ["b3", "b1"]
+    assert [v.shutdowns_spent for v in verdicts] == [1, 2, 2, 2]
+    assert [s.member for s in left.spent] == ["b3", "b1"]
 
 
 @pytest.mark.parametrize("budget", range(4))
 def test_no_more_go_down_than_the_budget_has_left(budget: int) -> None:
-    verdicts = judge(lost_one_after_the_other(shutdown_budget=budget))
-    assert sum(v.order is not None and v.order.brings_down for v in verdicts.members) == budget
+    verdicts, _ = judge(lost_one_after_the_other(shutdown_budget=budget))
+    assert sum(v.order is not None and v.order.brings_down for v in verdicts) == budget
 
 
 def test_facts_are_as_they_were_after_they_were_judged() -> None:
@@ -54,9 +55,9 @@ def test_what_was_spent_before_counts() -> None:
     still_down = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
     back = session(1, "b4", "connected", "0xnew")
     over = joined(*losses, back, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
-    assert orders(judge(within)) == {"b1": "reconnect shutdown_budget"}
-    assert orders(judge(still_down)) == {"b1": "reconnect shutdown_budget"}
-    assert orders(judge(over))["b1"] == "shutdown session_lost"
+    assert orders(judge(within)[0]) == {"b1": "reconnect shutdown_budget"}
+    assert orders(judge(still_down)[0]) == {"b1": "reconnect shutdown_budget"}
+    assert orders(judge(over)[0])["b1"] == "shutdown session_lost"
 
 
 def test_restarts_and_shutdowns_share_the_budget() -> None:
@@ -64,7 +65,7 @@ def test_restarts_and_shutdowns_share_the_budget() -> None:
     lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
     block = {**SHUTDOWN, "zombie_after": "1m"}
     facts = joined(*connected(*FLEET), *zombie, *lost, until=70, **block)
-    assert orders(judge(facts)) == {"b2": "shutdown session_lost", "b1": "hold shutdown_budget"}
+    assert orders(judge(facts)[0]) == {"b2": "shutdown session_lost", "b1": "hold shutdown_budget"}
 
 
 def test_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
@@ -72,17 +73,17 @@ def test_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
     lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
     block = {**SHUTDOWN, "zombie_after": "1m"}
     facts = joined(*connected(*FLEET), *zombie, *lost, unread(69), until=70, **block)
-    assert orders(judge(facts)) == {"b2": "reconnect fleet_wide"}
+    assert orders(judge(facts)[0]) == {"b2": "reconnect fleet_wide"}
 
 
 def test_a_member_whose_session_was_not_read_for_its_validity_is_judged_no_more() -> None:
     facts = joined(*connected(*FLEET), *expired("b2", seconds=10), until=310.001, **SHUTDOWN)
-    assert orders(judge(facts)) == {}
+    assert orders(judge(facts)[0]) == {}
 
 
 def back(*readings: Observation, until: float = 30, **more: Any) -> Verdicts:
     lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-    return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=until, **more))
+    return judge(joined(*lost, session(20, "b1", "connected", "0xnew"), *readings, until=until, **more))[0]
 
 
 @pytest.mark.parametrize(("until", "expected"), [(49.9, {}), (50, {(BUNDLE, "b1"): "wait unread"})])
@@ -90,7 +91,7 @@ def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     until: float, expected: dict[Any, str]
 ) -> None:
     verdicts = back(until=until)
-    ruled = {r.claim.claim.key: f"{r.ruling.verdict} {r.ruling.reason}" for v in verdicts.members for r in v.rulings}
+    ruled = {claim.claim.key: f"{ruling.verdict} {ruling.reason}" for v in verdicts for claim, ruling in v.rulings}
     assert ruled == expected
     assert orders(verdicts) == {"b1": "recover session_reestablished"}
 
@@ -104,16 +105,16 @@ def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     ],
 )
 def test_a_claim_is_ruled_on_by_its_node_now(reading: Observation, ruling: str) -> None:
-    by_member = {v.member.name: v.rulings for v in back(reading).members}
-    assert [f"{r.ruling.verdict} {r.ruling.reason}" for r in by_member["b1"]] == [ruling]
+    by_member = {v.member.name: v.rulings for v in back(reading)}
+    assert [f"{r.verdict} {r.reason}" for _, r in by_member["b1"]] == [ruling]
 
 
 def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> None:
     lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
     for node in (owned(12, "b1", "0xb1"), owned(12, "b1", None, ephemeral=False)):
-        assert [v.rulings for v in judge(joined(*lost, node, until=12)).members] == [(), ()]
-    taken = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
-    assert {v.member.name: [r.ruling.verdict.value for r in v.rulings] for v in taken.members} == {
+        assert [v.rulings for v in judge(joined(*lost, node, until=12))[0]] == [(), ()]
+    taken, _ = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
+    assert {v.member.name: [r.verdict.value for _, r in v.rulings] for v in taken} == {
         "b1": ["unload"], "b2": ["keep"],
     }  # fmt: skip
 
@@ -133,7 +134,7 @@ def test_two_readings_of_the_loss_or_two_reported_attempts_are_evidence_of_givin
 ) -> None:
     read = [reading for seconds in read_s for reading in expired("b1", seconds=seconds)]
     reported = [recovery(seconds, "b1", "reconnect", "failed", attempt=10) for seconds in reported_s]
-    verdicts = judge(joined(*connected(*FLEET), *read, *reported, until=13, shutdown_delay="0s"))
-    (order,) = [v.order for v in verdicts.members if v.order is not None]
+    verdicts, _ = judge(joined(*connected(*FLEET), *read, *reported, until=13, shutdown_delay="0s"))
+    (order,) = [v.order for v in verdicts if v.order is not None]
     names = {"read": read[-1].id, "reported": reported[-1].id}
     assert (order.reason, order.evidence) == (reason, tuple(names[name] for name in evidence.split()))
