@@ -33,9 +33,7 @@ _log = structlog.get_logger(__name__)
 _HERE = Path(__file__).parent
 _MANIFEST = _HERE / "jars.sha256"
 _IVY_FILE = _HERE / "ivy.xml"
-_MANIFEST_LINE = re.compile(r"(?P<sum>[0-9a-f]{64})  (?P<group>[\w.-]+)/(?P<file>[\w.-]+\.jar)")
 _DOWNLOADING = re.compile(r"downloading \S*/(?P<file>[^/\s]+\.jar) \.\.\.")
-_FOUND = re.compile(r"\tfound [^#]+#(?P<module>[^;]+);(?P<version>\S+) in ")
 _FAILURE = re.compile(r"Server access error.*\((?P<cause>[^()]*)\)")
 
 # If a network drops packets silently, the operating system would wait for minutes. A start must not wait that long.
@@ -43,11 +41,7 @@ _CONNECT_TIMEOUT_MILLISECONDS = 15_000
 _READ_TIMEOUT_MILLISECONDS = 30_000
 
 OnLine = Callable[[str], None]
-"""Receives one line for each module that Ivy finds and for each jar that it downloads."""
-
-
-def _ignore(_line: str) -> None:
-    pass
+"""Receives one line for each jar that Ivy downloads."""
 
 
 def log_progress(line: str) -> None:
@@ -57,7 +51,7 @@ def log_progress(line: str) -> None:
 
 def groups() -> tuple[str, ...]:
     """Return the names of all groups of jars."""
-    return tuple(_read_manifest(_MANIFEST))
+    return tuple(_read_manifest())
 
 
 def spark_group() -> str:
@@ -70,43 +64,30 @@ def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_prog
 
     Without a terminal, `on_line` receives a line for each download. Raises as `ensure_jars` does.
     """
-    names = [spark_group() if name == "spark" else name for name in names]
-    if not sys.stderr.isatty():
-
-        def report(line: str) -> None:
-            if not line.startswith("found "):
-                on_line(line)
-
-        return [ensure_jars(name, cache_dir, progress=report) for name in names]
-
-    manifest = _read_manifest(_MANIFEST)
+    names, manifest = [spark_group() if name == "spark" else name for name in names], _read_manifest()
     total = sum(not (cache_dir / name / file).exists() for name in names for file in manifest[name])
+    if not total or not sys.stderr.isatty():
+        return [ensure_jars(name, cache_dir, on_line) for name in names]
     columns = (TextColumn("fetching jars, once"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True)
-    task = bar.add_task("", total=total)
+    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task("resolving", total=total)
 
-    def draw(line: str) -> None:
-        bar.start()
-        bar.update(task, description=line, advance=line.startswith("fetching "))
+        def draw(line: str) -> None:
+            bar.update(task, description=line, advance=line.startswith("fetching "))
 
-    try:
-        return [ensure_jars(name, cache_dir, progress=draw) for name in names]
-    finally:
-        bar.stop()
+        return [ensure_jars(name, cache_dir, draw) for name in names]
 
 
-def ensure_jars(
-    group: str, cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST
-) -> tuple[Path, ...]:
+def ensure_jars(group: str, cache_dir: Path, progress: OnLine = log_progress) -> tuple[Path, ...]:
     """Return the jars of a group, sorted by name, and fetch the missing and damaged ones first.
 
     Each call hashes the group's files, which takes a millisecond per MB. A complete cache may be read-only. Two
     processes never fetch at the same time.
 
     Raises UserError when jars are missing and cannot be fetched, or when a fetched one has another checksum than
-    `manifest` lists, and ValueError for an unknown group.
+    the manifest lists, and ValueError for an unknown group.
     """
-    sums = _read_manifest(manifest).get(group)
+    sums = _read_manifest().get(group)
     if sums is None:
         raise ValueError(f"there is no group of jars named {group}")
     cache_dir = cache_dir.absolute()  # each server has its own working directory
@@ -119,10 +100,10 @@ def ensure_jars(
 
 def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
     """Return the jars of a group that are missing in the cache or damaged; fetches nothing."""
-    return _unusable_files(cache_dir / group, _read_manifest(_MANIFEST)[group])
+    return _unusable_files(cache_dir / group, _read_manifest()[group])
 
 
-def write_manifest(cache_dir: Path, *, progress: OnLine = _ignore, manifest: Path = _MANIFEST) -> None:
+def write_manifest(cache_dir: Path, progress: OnLine = log_progress) -> None:
     """Fetch all groups of `ivy.xml` and write their checksums, for a maintainer to review.
 
     Raises UserError when nothing can be fetched.
@@ -134,7 +115,7 @@ def write_manifest(cache_dir: Path, *, progress: OnLine = _ignore, manifest: Pat
             if not files:
                 raise UserError(f"no jar of group {group} could be fetched ({_cause(log)}).")
             lines += [f"{_sha256(file)}  {group}/{file.name}\n" for file in files]
-    manifest.write_text("".join(lines))
+    _MANIFEST.write_text("".join(lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,10 +127,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.write_manifest:
-            write_manifest(options.cache_dir, progress=_print_line)
+            write_manifest(options.cache_dir, _print_line)
         else:
             for group in options.group or groups():
-                ensure_jars(group, options.cache_dir, progress=_print_line)
+                ensure_jars(group, options.cache_dir, _print_line)
     except (UserError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -164,15 +145,14 @@ def _print_line(line: str) -> None:
 # --- the cache
 
 
-def _read_manifest(manifest: Path) -> dict[str, dict[str, str]]:
-    """Return {group: {file: sha256}}, files sorted, of a manifest in the format of `sha256sum`."""
+def _read_manifest() -> dict[str, dict[str, str]]:
+    """Return {group: {file: sha256}}, files sorted."""
     by_group: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(manifest.read_text().splitlines(), 1):
-        match = _MANIFEST_LINE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"{manifest}, line {number}: expected '<sha256>  <group>/<file>.jar', found {line!r}")
-        by_group.setdefault(match["group"], {})[match["file"]] = match["sum"]
-    return {group: dict(sorted(sums.items())) for group, sums in by_group.items()}
+    for line in sorted(_MANIFEST.read_text().splitlines(), key=lambda line: line.partition("  ")[2]):
+        checksum, place = line.split("  ")
+        group, file = place.split("/")
+        by_group.setdefault(group, {})[file] = checksum
+    return by_group
 
 
 def _unusable_files(folder: Path, sums: Mapping[str, str]) -> tuple[str, ...]:
@@ -210,7 +190,7 @@ def _locked(cache_dir: Path, progress: OnLine) -> Iterator[None]:
 def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLine) -> None:
     with _retrieved(cache_dir, group, progress) as (fetched, log):
         found = {file: _sha256(fetched / file) for file in sums if (fetched / file).exists()}
-        wrong = {file: found_sum for file, found_sum in found.items() if found_sum != sums[file]}
+        wrong = [file for file, checksum in found.items() if checksum != sums[file]]
         (cache_dir / group).mkdir(exist_ok=True)
         for file in found:
             if file not in wrong:
@@ -219,7 +199,11 @@ def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLin
             # Ivy's own cache would return the same wrong content at each further attempt.
             for path in (path for file in wrong for path in (cache_dir / "ivy").rglob(file)):
                 path.unlink()
-            raise UserError(_mismatch_message(sums, wrong))
+            each = "; ".join(f"{file}: expected sha256 {sums[file]}, found {found[file]}" for file in wrong)
+            raise UserError(
+                f"fetched jars differ from the manifest and were deleted ({each}): "
+                "run again; if it persists, a proxy or mirror changes files."
+            )
         if missing := _unusable_files(cache_dir / group, sums):
             raise UserError(_missing_message(cache_dir, group, missing, log))
 
@@ -247,9 +231,10 @@ def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: OnLine) -> lis
         lines.append(line)
         if match := _DOWNLOADING.search(line):
             progress(f"fetching {match['file']}")
-        elif match := _FOUND.match(line):
-            progress(f"found {match['module']} {match['version']}")
 
+    mirror = os.environ.get(SETTINGS_VARIABLE)
+    if mirror and not Path(mirror).is_file():
+        raise UserError(f"{SETTINGS_VARIABLE} is {mirror}, and there is no such file.")
     arguments = [
         f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MILLISECONDS}",
         f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MILLISECONDS}",
@@ -257,7 +242,7 @@ def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: OnLine) -> lis
         f"-Divy.default.ivy.user.dir={cache_dir / 'ivy-home'}",
         "-jar",
         str(_ivy_jar()),
-        *_mirror_settings(),
+        *(("-settings", mirror) if mirror else ()),
         *("-ivy", str(_IVY_FILE)),
         *("-confs", group),
         *("-types", "jar", "bundle"),
@@ -279,23 +264,6 @@ def _ivy_jar() -> Path:
     if not found:
         raise UserError(f"{Path(spec.origin).parent} has no jars/ivy-*.jar: install pyspark again.")
     return found[-1]
-
-
-def _mirror_settings() -> tuple[str, ...]:
-    file = os.environ.get(SETTINGS_VARIABLE)
-    if not file:
-        return ()
-    if not Path(file).is_file():
-        raise UserError(f"{SETTINGS_VARIABLE} is {file}, and there is no such file.")
-    return ("-settings", file)
-
-
-def _mismatch_message(sums: Mapping[str, str], wrong: Mapping[str, str]) -> str:
-    each = "; ".join(f"{file}: expected sha256 {sums[file]}, found {found}" for file, found in wrong.items())
-    return (
-        f"fetched jars differ from the manifest and were deleted ({each}): "
-        "run again; if it persists, a proxy or mirror changes files."
-    )
 
 
 def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: Sequence[str]) -> str:

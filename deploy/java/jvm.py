@@ -53,7 +53,9 @@ def find_java() -> Path:
     """
     java = _locate_java()
     said = _ask_version(java)
-    version = _major_version(said)
+    # 17 for "17.0.15", 8 for "1.8.0_402"; macOS has a launcher without a Java, which names no version.
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = int(found[1]) if found else None
     if (refused := _LITTLE_MEMORY.search(said)) is not None:
         raise UserError(f"{java} cannot start ({refused[0]}): this process may use too little memory; {_MORE_MEMORY}.")
     if version is None:
@@ -89,13 +91,6 @@ def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int
     return process.returncode
 
 
-def _tied(command: Sequence[str]) -> list[str]:
-    """Return a command line that on Linux ends with this process, even if this process is killed."""
-    if not _ON_LINUX:
-        return [*command]
-    return [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid()), *command]
-
-
 @dataclass(frozen=True)
 class JvmCommand:
     """A program for a JVM: a main class with its class path, JVM flags and program arguments."""
@@ -118,7 +113,9 @@ class JvmProcess:
     def __init__(self, command: JvmCommand, run_dir: Path) -> None:
         self.run_dir = run_dir.resolve()
         self.console_log = self.run_dir / "console.log"
-        self._prepare_run_dir()
+        # A killed JVM leaves native libraries in its temporary directory.
+        shutil.rmtree(self.run_dir / "tmp", ignore_errors=True)
+        (self.run_dir / "tmp").mkdir(parents=True)
         self._exited = threading.Event()
         started: Future[subprocess.Popen[bytes]] = Future()
         # Linux ties a child to the thread that forked it, not to the process. So each server has a thread that starts
@@ -151,12 +148,6 @@ class JvmProcess:
         """Ask the process to end in order (SIGTERM), and return at once."""
         self._signal(signal.SIGTERM)
 
-    def terminate(self, grace_seconds: float) -> None:
-        """End the process: in order within the grace, else by force. Does nothing if it has ended."""
-        self.request_end()
-        if not self.wait(grace_seconds):
-            self.kill()
-
     def kill(self) -> None:
         """End the process by force (SIGKILL) and return when it has ended."""
         self._signal(signal.SIGKILL)
@@ -165,11 +156,6 @@ class JvmProcess:
     def console_tail(self, lines: int = 20) -> list[str]:
         """Return the last lines of the process's output."""
         return tail(self.console_log, lines)
-
-    def _prepare_run_dir(self) -> None:
-        # A killed JVM leaves native libraries in its temporary directory.
-        shutil.rmtree(self.run_dir / "tmp", ignore_errors=True)
-        (self.run_dir / "tmp").mkdir(parents=True)
 
     def _command_line(self, command: JvmCommand) -> list[str]:
         java = [
@@ -182,13 +168,18 @@ class JvmProcess:
             command.main_class,
             *command.arguments,
         ]
-        return _tied(java)
+        # On Linux, the server ends with this process, even if this process is killed.
+        tied = [sys.executable, "-I", "-S", "-c", _EXEC_TIED_TO_PARENT, str(os.getpid())] if _ON_LINUX else []
+        return [*tied, *java]
 
     def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
             with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
                 # Linux closes descriptors in their order: with a high one, the lock outlasts the JVM's first sockets.
-                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _high_descriptor())
+                # One is free from the middle on, although other JVMs may be starting at the same time.
+                limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                high = (min(limit, 1024) if limit > 0 else 1024) // 2
+                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, high)
                 _lock(file)
                 process = subprocess.Popen(
                     command_line,
@@ -245,12 +236,6 @@ def end_orphan(run_dir: Path) -> int | None:
     return pid or None
 
 
-def _high_descriptor() -> int:
-    """A descriptor from which on one is free, although other JVMs may be starting at the same time."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (min(limit, 1024) if limit > 0 else 1024) // 2
-
-
 def _lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -294,9 +279,3 @@ def _ask_version(java: Path) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return result.stderr + result.stdout
-
-
-def _major_version(said: str) -> int | None:
-    """Return 17 for "17.0.15", 8 for "1.8.0_402"; None without a version (macOS has a launcher without a Java)."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else None

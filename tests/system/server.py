@@ -103,7 +103,9 @@ class JvmServer(ABC):
         """End it in order (SIGTERM), by force after the grace; harmless if it does not run."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate(grace_seconds)
+            process.request_end()
+            if not process.wait(grace_seconds):
+                process.kill()
 
     def kill(self) -> None:
         """End it as a crash would (SIGKILL); harmless if it does not run."""

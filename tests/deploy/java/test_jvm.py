@@ -175,14 +175,17 @@ def test_server_runs_until_terminated(fake_java: FakeJava, tmp_path: Path) -> No
     assert process.is_alive
     assert os.getsid(process.pid) == process.pid
     assert (tmp_path / "run" / "jvm.pid").read_text() == f"{process.pid}\n"
-    process.terminate(grace_seconds=20)
+    process.request_end()
+    assert process.wait(20)
     assert process.exit_code == -signal.SIGTERM
     assert not is_running(process.pid)
 
 
-def test_server_that_does_not_heed_is_killed_after_the_grace(fake_java: FakeJava, tmp_path: Path) -> None:
+def test_server_that_does_not_heed_is_killed(fake_java: FakeJava, tmp_path: Path) -> None:
     process = fake_java.start(tmp_path / "run", "Stubborn")
-    process.terminate(grace_seconds=0.1)
+    process.request_end()
+    assert not process.wait(0.1)
+    process.kill()
     assert process.exit_code == -signal.SIGKILL
 
 
@@ -191,7 +194,7 @@ def test_server_that_ends_by_itself_shows_code_and_words(fake_java: FakeJava, tm
     assert process.wait(20)
     assert process.exit_code == 3
     assert process.console_tail() == ["main Failing"]
-    process.terminate(grace_seconds=1)
+    process.request_end()
     process.kill()
 
 
