@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from connectors.kafka.tail import Record
-from policies.decisions import Alert, AlertStatus, Decision, Fence, Standing, has_expired
+from policies.decisions import Alert, AlertStatus, Decision, Fence, Severity, Standing, has_expired
 from policies.effects import EffectBook, InForce, Report, judge_in_force
 from policies.observations import ActuatorEvent
 from policies.registry import REPORTS, decision_types, report_policies
@@ -197,7 +197,8 @@ class DecisionsInForce:
     def alerts(self, *, resolved: bool = False) -> list[Alert]:
         """Return the firing alerts, by severity and then the newest first; with `resolved` the ended ones, too."""
         wanted = [alert for alert in self._alerts.values() if resolved or alert.status is AlertStatus.FIRING]
-        return sorted(wanted, key=lambda a: (a.status.value, _gravity(a), -a.started_at.timestamp()))
+        severities = list(Severity)
+        return sorted(wanted, key=lambda a: (a.status.value, -severities.index(a.severity), -a.started_at.timestamp()))
 
 
 def is_stale(decision: Decision, now: datetime, unwatched: frozenset[Watched] = frozenset()) -> bool:
@@ -208,8 +209,3 @@ def is_stale(decision: Decision, now: datetime, unwatched: frozenset[Watched] = 
 def without_steps(decisions: Sequence[Decision]) -> Sequence[Decision]:
     """Return the decisions about a whole; the steps only if there is nothing else."""
     return [each for each in decisions if not each.is_step] or decisions
-
-
-def _gravity(alert: Alert) -> int:
-    severities = list(type(alert.severity))
-    return -severities.index(alert.severity)

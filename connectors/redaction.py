@@ -85,28 +85,16 @@ def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorD
 
 def _file_problems(block: RedactedBlock) -> Iterator[tuple[str, str]]:
     """Yield files that cannot be read, and secrets that are given twice: as `password` and as `password_file`."""
-    files = RedactedBlock.files(block)
-    yield from unreadable_files(files)
-    for name, file in files.items():
-        if file is not None and getattr(block, plain := name.removesuffix("_file"), None) is not None:
+    for name, file in RedactedBlock.files(block).items():
+        if file is None:
+            continue
+        try:
+            with file.open("rb") as stream:
+                stream.read(1)
+        except OSError as error:
+            yield name, f"{file} cannot be read: {error.strerror}"
+        if getattr(block, plain := name.removesuffix("_file"), None) is not None:
             yield plain, f"give either {plain} or {name}, not both"
-
-
-def unreadable(file: Path) -> str | None:
-    """Return a clause with the file and the reason if it cannot be read, else None."""
-    try:
-        with file.open("rb") as stream:
-            stream.read(1)
-    except OSError as error:
-        return f"{file} cannot be read: {error.strerror}"
-    return None
-
-
-def unreadable_files(files: dict[str, Path | None]) -> Iterator[tuple[str, str]]:
-    """Yield the field and the reason for each file that cannot be read."""
-    for field, file in files.items():
-        if file is not None and (why := unreadable(file)):
-            yield field, why
 
 
 def read_text(file: Path, place: str) -> str:

@@ -210,24 +210,20 @@ class BookieDisksCollector(Collector):
         """Read and publish all bookies. If they cannot be listed, each known one has a failed reading."""
         try:
             registered = self._list_registered()
+            if len(registered) > MAX_BOOKIES:
+                raise AdminError(Outcome.ERROR, f"{len(registered)} bookies are registered, more than {MAX_BOOKIES}")
+            if any(not 0 < len(name) <= _LONGEST_NAME for name in registered):
+                raise AdminError(Outcome.ERROR, "a registered bookie has an empty or an endless name")
         except PULSAR_READ_ERRORS.expected as error:
             for bookie in self._bookies or [""]:
                 self._publish_reading(self._failure(bookie, error), bookie=bookie)
         else:
             self._renew_clients(registered)
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"disks {self._cluster}") as pool:
-                for _ in pool.map(self._read_and_publish, self._bookies):
-                    pass
+                # Each as soon as it is there, because its age counts from its publication.
+                list(pool.map(lambda each: self._publish_reading(self._read(each), bookie=each), self._bookies))
 
     def _list_registered(self) -> dict[str, str | None]:
-        registered = self._ask_for_list()
-        if len(registered) > MAX_BOOKIES:
-            raise AdminError(Outcome.ERROR, f"{len(registered)} bookies are registered, more than {MAX_BOOKIES}")
-        if any(not 0 < len(name) <= _LONGEST_NAME for name in registered):
-            raise AdminError(Outcome.ERROR, "a registered bookie has an empty or an endless name")
-        return registered
-
-    def _ask_for_list(self) -> dict[str, str | None]:
         """Ask at `bookie_url`; if that fails, ask a few known bookies, because each of them has the list.
 
         A list without the bookie that returned it is another cluster's, so it does not count.
@@ -249,10 +245,6 @@ class BookieDisksCollector(Collector):
         for bookie in sorted(registered.keys() - self._bookies.keys()):
             url = self._settings.find_url(bookie, registered[bookie])
             self._bookies[bookie] = None if url is None else BookieAdmin(url, self._admin, self._transport)
-
-    def _read_and_publish(self, bookie: str) -> None:
-        """Publish the reading of a bookie as soon as it is there, because its age counts from its publication."""
-        self._publish_reading(self._read(bookie), bookie=bookie)
 
     def _read(self, bookie: str) -> BookieDisks:
         client = self._bookies[bookie]

@@ -91,9 +91,12 @@ class BookieCollector(Collector):
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
+        affinity = (self._cluster, self._source.affinity_seconds, stop, self.poll_affinity_once)
         helpers = [
-            threading.Thread(target=target, name=f"{name} {self._cluster}", daemon=True)
-            for name, target in (("hints", self._follow_hints), ("affinity", self._poll_affinity))
+            threading.Thread(target=self._follow_hints, name=f"hints {self._cluster}", daemon=True),
+            threading.Thread(
+                target=self._metrics.run_polls, args=affinity, name=f"affinity {self._cluster}", daemon=True
+            ),
         ]
         for helper in helpers:
             helper.start()
@@ -144,9 +147,6 @@ class BookieCollector(Collector):
             if self._stop.is_set():
                 return
             self._metrics.run_poll(self._cluster, self.poll_once)
-
-    def _poll_affinity(self) -> None:
-        self._metrics.run_polls(self._cluster, self._source.affinity_seconds, self._stop, self.poll_affinity_once)
 
 
 class ZooKeeperBookies(BookieSource):

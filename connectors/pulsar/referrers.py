@@ -5,6 +5,7 @@ Only the settings can exclude a path, by its name; the inventory then lists it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -129,39 +130,37 @@ class _Walk:
     def read(self) -> Inventory:
         # Every node with a value below their root is a schema; tenants and namespaces have no value.
         for path, data in self._tree([SCHEMAS]):
-            self._try(self._read_schema, path, data)
-        for some in _pieces(self._children(self._domains()), _TOPICS_AT_ONCE):
+            with self._noting_problem(path):
+                self._found.references += parse_locator(path, data)
+                check_versions(data)
+        topics = self._children(self._domains())
+        while some := list(islice(topics, _TOPICS_AT_ONCE)):
             self._read_topics(some)
         self._read_logs()
         return self._found
 
-    def _try(self, read: Callable[..., None], path: str, *node: Any) -> None:
+    @contextmanager
+    def _noting_problem(self, path: str) -> Iterator[None]:
         try:
-            read(path, *node)
+            yield
         except ValueError as error:
             self._found.problems.append(f"{path}: {error}")
-
-    def _read_schema(self, path: str, data: bytes) -> None:
-        self._found.references += parse_locator(path, data)
-        check_versions(data)
 
     # --- topics: the children of each namespace's `persistent`; cursors are the children of their topic
 
     def _read_topics(self, some: list[str]) -> None:
         for path, answer in self._get(some):
-            self._try(self._read_topic, path, _content(answer)[0])
+            with self._noting_problem(path):
+                self._found.add_staying(path, parse_topic(path, _content(answer)[0]))
         for path, answer in self._get(self._children(some)):
-            if answer is not None:
-                self._try(self._read_cursor, path, *answer)
-
-    def _read_topic(self, path: str, data: bytes) -> None:
-        self._found.add_staying(path, parse_topic(path, data))
-
-    def _read_cursor(self, path: str, data: bytes, stat: Any) -> None:
-        self._found.references.append(parse_cursor(path, data))
-        self._found.add_staying(path, parse_cursor_extras(path, data))
-        if stat.numChildren:
-            raise ValueError("is a cursor, and its children are unknown to Headgate")
+            if answer is None:
+                continue
+            data, stat = answer
+            with self._noting_problem(path):
+                self._found.references.append(parse_cursor(path, data))
+                self._found.add_staying(path, parse_cursor_extras(path, data))
+                if stat.numChildren:
+                    raise ValueError("is a cursor, and its children are unknown to Headgate")
 
     def _domains(self) -> list[str]:
         """Return `tenant/namespace/persistent`, and with old names `tenant/cluster/namespace/persistent`."""
@@ -190,14 +189,11 @@ class _Walk:
             name, data = path.rpartition("/")[2], _content(answer)[0]
             is_log = name in _LOG_NAMESPACES or _LOG_MARK in data
             for below, value in self._tree([] if name in _OF_NO_LEDGERS else [path]):
-                if is_log:
-                    self._try(self._read_log_node, below, value)
-                else:
-                    self._found.problems.append(f"{below}: is not known to Headgate")
-
-    def _read_log_node(self, path: str, data: bytes) -> None:
-        segment = parse_segment(path, data)
-        self._found.add_staying(path, () if segment is None else (segment,))
+                with self._noting_problem(below):
+                    if not is_log:
+                        raise ValueError("is not known to Headgate")
+                    segment = parse_segment(below, value)
+                    self._found.add_staying(below, () if segment is None else (segment,))
 
     # --- nodes
 
@@ -225,11 +221,6 @@ class _Walk:
                     self._found.left_out.append(path)
                 else:
                     yield path
-
-
-def _pieces(paths: Iterator[str], size: int) -> Iterator[list[str]]:
-    while some := list(islice(paths, size)):
-        yield some
 
 
 def _is_domain(path: str) -> bool:

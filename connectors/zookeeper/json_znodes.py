@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -133,7 +133,7 @@ class JsonZnodes:
         children = self._paths_below(root)
         for path in (root, *children, *(path for child in children for path in self._paths_below(child))):
             try:
-                acls, _ = self._request(partial(_get_acls, path))
+                acls, _ = self._request(methodcaller("get_acls_async", path))
             except NoNodeError:
                 continue
             if found := next((a for a in acls if a.perms & _CHANGES and _is_of_others(a.id, own)), None):
@@ -151,7 +151,14 @@ class JsonZnodes:
         Raises:
             ZnodeError: the result is unknown, or the write is not allowed.
         """
-        errors = [each for each in self._request(lambda client: _commit(client, steps)) if isinstance(each, Exception)]
+
+        def send(client: Any) -> Any:
+            transaction = client.transaction()
+            for add in steps:
+                add(transaction)
+            return transaction.commit_async()
+
+        errors = [each for each in self._request(send) if isinstance(each, Exception)]
         # RolledBackError only means that another step did not fit.
         error = next((each for each in errors if not isinstance(each, RolledBackError)), None)
         if error is not None and not isinstance(error, _DID_NOT_FIT):
@@ -175,17 +182,6 @@ class JsonZnodes:
 
     def _make_error(self, error: BaseException) -> ZnodeError:
         return ZnodeError(f"{self._what} in the ZooKeeper of {self._session.name}: {describe_zookeeper_error(error)}")
-
-
-def _get_acls(path: str, client: Any) -> Any:
-    return client.get_acls_async(path)
-
-
-def _commit(client: Any, steps: tuple[Step, ...]) -> Any:
-    transaction = client.transaction()
-    for add in steps:
-        add(transaction)
-    return transaction.commit_async()
 
 
 def create(path: str, value: msgspec.Struct, *, ephemeral: bool = False) -> Step:
