@@ -6,11 +6,12 @@ Missing data neither raises nor resolves an alert: while the readings of a condi
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from policies.alerts import MOST_SINGLY, AlertEntry, Condition, Gathered
-from policies.decisions import EVIDENCE_LIMIT, Severity, unique_ids
+from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.sessions.alert_kinds import (
+    ALERTS,
     DOUBLE,
     EXHAUSTED,
     FLAPPING,
@@ -53,14 +54,16 @@ _ENDS = frozenset({SessionVerdict.SHUTDOWN, SessionVerdict.RESTART, SessionVerdi
 """After one of these verdicts, no alert reports that the member cannot reconnect."""
 _KEPT = frozenset({UNREAD, FLEET_WIDE, EXHAUSTED, ZOMBIE, DOUBLE, ORPHAN})
 """Alerts that less is needed to keep than to begin."""
-_ABOUT_LOSSES = frozenset({LOST, EXHAUSTED, LOAD_DATA})
-_ABOUT_SESSIONS = _ABOUT_LOSSES | {FLAPPING}
+_ABOUT_SESSIONS = frozenset({LOST, EXHAUSTED, LOAD_DATA, FLAPPING})
 _ABOUT_BUNDLES = frozenset({ORPHAN, NOT_EPHEMERAL, TAKEN})
 
 
+_SEVERITIES = {kind.name: kind.severities[0] for kind in ALERTS}
+
+
 @dataclass(frozen=True)
-class AlertContext:
-    """The inputs of all conditions."""
+class Alerts:
+    """Finds the conditions that hold after a step."""
 
     cluster: str
     facts: Facts
@@ -69,12 +72,16 @@ class AlertContext:
     """The alerts (name, subject) whose condition held at the last step, each with the time since when."""
 
     @cached_property
-    def unknown(self) -> Collection[tuple[str, str]]:
+    def _unknown(self) -> Collection[tuple[str, str]]:
         """The alerts (name, subject) whose readings are stale."""
-        return _find_unknown(self)
+        found: set[tuple[str, str]] = set()
+        for alerts, name, is_gathered in self._list_stale():
+            found.update((alert, f"{self.cluster}/{name}") for alert in alerts)
+            found.update((alert, self.cluster) for alert in alerts if is_gathered)
+        return found
 
     @cached_property
-    def contested(self) -> Mapping[str, Sequence[str]]:
+    def _contested(self) -> Mapping[str, Sequence[str]]:
         """The members that claim a bundle, sorted; only bundles that several claim, by path."""
         found: dict[str, list[str]] = {}
         for name in sorted(self.facts.members):
@@ -83,175 +90,253 @@ class AlertContext:
                     found.setdefault(claim.claim.path, []).append(name)
         return {path: names for path, names in found.items() if len(names) > 1}
 
+    def gather(self, found: Iterable[Condition]) -> Iterator[Condition | Gathered[Condition]]:
+        """Gather the conditions by kind."""
+        by_kind: dict[str, list[Condition]] = {}
+        for condition in found:
+            by_kind.setdefault(condition.alert, []).append(condition)
+        for alert, each in by_kind.items():
+            if alert in _MANY:
+                subjects = ((condition.subject, condition) for condition in each)
+                yield Gathered(alert, self.cluster, subjects, lambda condition: condition, self._summarize)
+            else:
+                yield from each
 
-def gather_conditions(context: AlertContext, found: Iterable[Condition]) -> Iterator[Condition | Gathered[Condition]]:
-    """Gather the conditions by kind."""
-    by_kind: dict[str, list[Condition]] = {}
-    for condition in found:
-        by_kind.setdefault(condition.alert, []).append(condition)
-    for alert, each in by_kind.items():
-        if alert in _MANY:
-            subjects = ((condition.subject, condition) for condition in each)
-            yield Gathered(alert, context.cluster, subjects, lambda condition: condition, partial(_summarize, context))
-        else:
-            yield from each
+    def list_held(self, found: Iterable[Condition]) -> tuple[HeldAlert, ...]:
+        """List the alerts whose condition holds, or is unknown and held before, where less is needed to keep it."""
+        held = {condition.key for condition in found if condition.alert in _KEPT}
+        held |= {key for key in self.before if key not in held and key in self._unknown}
+        return tuple((*key, self.before.get(key, self.facts.now_ms)) for key in sorted(held))
 
+    def keep_unknown(self, entry: AlertEntry) -> Condition | None:
+        """Return the condition of an open alert, as unknown, while its readings are stale."""
+        return entry.as_unknown() if (entry.alert, entry.subject) in self._unknown else None
 
-def list_held(context: AlertContext, found: Iterable[Condition]) -> tuple[HeldAlert, ...]:
-    """List the alerts whose condition holds, or is unknown and held before, where less is needed to keep it."""
-    held = {condition.key for condition in found if condition.alert in _KEPT}
-    held |= {key for key in context.before if key not in held and key in context.unknown}
-    return tuple((*key, context.before.get(key, context.facts.now_ms)) for key in sorted(held))
+    def find(self) -> Iterator[Condition]:
+        """Find all conditions that hold now."""
+        yield from self._check_unread()
+        yield from self._check_losses()
+        for member in self.facts.members.values():
+            yield from self._check_registration(member)
+            yield from self._check_session(member)
+        yield from self._check_claims()
+        yield from self._check_bundles()
+        yield from self._check_nodes()
 
+    def _summarize(self, many: Sequence[Condition]) -> Condition:
+        """Make one condition of many of one kind, with their number and the first names."""
+        first = many[0]
+        names = sorted(condition.subject.removeprefix(f"{self.cluster}/") for condition in many)
+        claimants = Counter(name for c in many if "members" in c.labels for name in c.labels["members"].split(","))
+        most = "".join(f"; {member} claims {count} of them" for member, count in claimants.most_common(1))
+        summary = f"{len(many)} {_MANY[first.alert].format(self.cluster)}{most}: {name_some(names, MOST_SINGLY)}"
+        summary = first.summary if len(many) == 1 else summary
+        labels = {"cluster": self.cluster, "count": str(len(many)), "first": ",".join(names[:MOST_SINGLY])}
+        evidence = unique_ids(*(id_ for c in many[:EVIDENCE_LIMIT] for id_ in c.evidence))[:EVIDENCE_LIMIT]
+        return Condition(
+            first.alert, self.cluster, first.severity, first.reason, summary, labels, evidence, count=len(many)
+        )
 
-def keep_unknown(context: AlertContext, entry: AlertEntry) -> Condition | None:
-    """Return the condition of an open alert, as unknown, while its readings are stale."""
-    return entry.as_unknown() if (entry.alert, entry.subject) in context.unknown else None
+    def _report(
+        self, alert: str, reason: str, name: str | None, summary: str, evidence: Sequence[str], **labels: str
+    ) -> Condition:
+        """Make the condition about one thing of the cluster, or about the cluster itself."""
+        subject = self.cluster if name is None else f"{self.cluster}/{name}"
+        labels = {"cluster": self.cluster, **labels}
+        return Condition(
+            alert, subject, _SEVERITIES[alert], reason, summary, labels, unique_ids(*evidence)[:EVIDENCE_LIMIT]
+        )
 
+    def _report_member(self, alert: str, reason: str, member: MemberFacts, what: str) -> Condition:
+        record, name = member.member, member.name
+        evidence = (record.read_id, record.health.id if record.health else "")
+        summary = f"{record.role} {name} of {self.cluster} {what}"
+        return self._report(alert, reason, name, summary, evidence, member=name, role=record.role)
 
-def _summarize(context: AlertContext, many: Sequence[Condition]) -> Condition:
-    """Make one condition of many of one kind, with their number and the first names."""
-    cluster, alert = context.cluster, many[0].alert
-    names = sorted(condition.subject.removeprefix(f"{cluster}/") for condition in many)
-    claimants = Counter(name for c in many if "members" in c.labels for name in c.labels["members"].split(","))
-    most = "".join(f"; {member} claims {count} of them" for member, count in claimants.most_common(1))
-    summary = f"{len(many)} {_MANY[alert].format(cluster)}{most}: {name_some(names, MOST_SINGLY)}"
-    return Condition(
-        alert=alert,
-        subject=cluster,
-        severity=many[0].severity,
-        reason=many[0].reason,
-        summary=many[0].summary if len(many) == 1 else summary,
-        labels={"cluster": cluster, "count": str(len(many)), "first": ",".join(names[:MOST_SINGLY])},
-        evidence=unique_ids(*(id_ for c in many[:EVIDENCE_LIMIT] for id_ in c.evidence))[:EVIDENCE_LIMIT],
-        count=len(many),
-    )
+    def _report_bundle(
+        self, alert: str, reason: str, path: str, what: str, evidence: Sequence[str], **labels: str
+    ) -> Condition:
+        bundle = bundle_of(path)
+        summary = f"bundle {bundle} of {self.cluster} {what}"
+        return self._report(alert, reason, bundle, summary, evidence, bundle=bundle, **labels)
 
+    def _has_held(self, alert: str, name: str) -> bool:
+        """Whether the condition of an alert held at the last step; then less is needed to keep it."""
+        return (alert, f"{self.cluster}/{name}") in self.before
 
-def _has_held(context: AlertContext, alert: str, subject: str) -> bool:
-    """Whether the condition of an alert held at the last step; then less is needed to keep it."""
-    return (alert, f"{context.cluster}/{subject}") in context.before
+    def _check_unread(self) -> Iterator[Condition]:
+        """One condition while ZooKeeper cannot be read. If attempts fail and succeed in turn, it lasts for `settle`."""
+        facts, unread = self.facts, self.facts.unread
+        is_unstable = any(is_relapsing(s) and facts.is_valid(s.read_ms) for s in facts.sources.values())
+        if unread is None and not (is_unstable and (UNREAD, self.cluster) in self.before):
+            return
+        reason, evidence = ("unstable", ()) if unread is None else (unread.reason, unread.evidence)
+        summary = f"ZooKeeper of {self.cluster} cannot be read ({reason})"
+        if is_unstable:
+            summary = f"attempts to read ZooKeeper of {self.cluster} fail and succeed in turn"
+        summary += ": this is no loss of sessions, and no member is shut down for it"
+        yield self._report(UNREAD, reason, None, summary, evidence)
 
+    def _check_losses(self) -> Iterator[Condition]:
+        """One condition for each role that lost its sessions together, else one for each member."""
+        facts = self.facts
+        fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
+        for role in fleet_wide:
+            if self._count_lost(role) >= facts.roles[role].fewest_fleet_wide:
+                yield self._report_fleet(role)
+        for member in facts.members.values():
+            track = member.track
+            # While a member flaps, one alert reports that; this one would come and go with each reading.
+            if track is None or not track.is_lost or track.unsettled or not member.is_fresh or member.liveness.is_dead:
+                continue
+            if member.member.role not in fleet_wide:
+                what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
+                yield self._report_member(LOST, "session_lost", member, what + _describe_order(member))
 
-def find_conditions(context: AlertContext) -> Iterator[Condition]:
-    """Find all conditions that hold now."""
-    facts = context.facts
-    yield from _check_unread(context)
-    yield from _check_losses(context)
-    for member in facts.members.values():
-        yield from _check_registration(context, member)
-        yield from _check_session(context, member)
-    yield from _check_claims(context)
-    yield from _check_bundles(context)
-    yield from _check_ownership(context)
+    def _count_lost(self, role: str) -> int:
+        """Count the members without a session or cut off by fresh readings, or by valid ones once the alert is open."""
+        members, is_open = self.facts.roles[role], self._has_held(FLEET_WIDE, role)
+        affected = (self.facts.members[m.member] for m in (*members.lost, *members.cut_off))
+        return sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
 
+    def _report_fleet(self, role: str) -> Condition:
+        members = self.facts.roles[role]
+        lost, cut = sorted(members.lost, key=lambda m: m.member), len(members.cut_off)
+        count = f"{len(lost)} of {len(members.members) + members.unread}"
+        names = name_some([m.member for m in lost], 5)
+        summary = f"{count} members of the role {role} of {self.cluster} {agreeing(len(lost), 'is', 'are')} without a "
+        summary += f"session: {names}" + (f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else "")
+        return self._report(FLEET_WIDE, "fleet_wide", role, summary, [m.read_id for m in lost], role=role)
 
-def _check_unread(context: AlertContext) -> Iterator[Condition]:
-    """One condition while ZooKeeper cannot be read. If attempts fail and succeed in turn, it lasts for `settle`."""
-    facts, cluster, unread = context.facts, context.cluster, context.facts.unread
-    oldest_ms = facts.now_ms - facts.validity_ms
-    is_unstable = any(is_relapsing(s) and s.read_ms >= oldest_ms for s in facts.sources.values())
-    if unread is None and not (is_unstable and (UNREAD, cluster) in context.before):
-        return
-    no_loss = "this is no loss of sessions, and no member is shut down for it"
-    summary = f"ZooKeeper of {cluster} cannot be read ({unread.reason if unread else ''}): {no_loss}"
-    if is_unstable:
-        summary = f"attempts to read ZooKeeper of {cluster} fail and succeed in turn: {no_loss}"
-    evidence = unread.evidence[:EVIDENCE_LIMIT] if unread else ()
-    reason = "unstable" if unread is None else unread.reason
-    yield Condition(UNREAD, cluster, Severity.WARNING, reason, summary, {"cluster": cluster}, evidence)
+    def _check_session(self, member: MemberFacts) -> Iterator[Condition]:
+        facts, track, last = self.facts, member.track, member.member.last_published
+        if track is None or not member.is_fresh:
+            return
+        is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
+        is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
+        is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
+        is_exhausted = is_exhausted or (member.has_failed and self._has_held(EXHAUSTED, member.name))
+        if track.is_lost and is_exhausted and not is_ordered and not is_fleet_wide:
+            begun = _describe_instant(member.begun_ms)
+            what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
+            yield self._report_member(EXHAUSTED, "reconnect_exhausted", member, what)
+        node, health = member.registration, member.member.health
+        is_restless = member.liveness.is_restless and health is not None and facts.is_valid(health.at_ms)
+        is_unstable = member.liveness.is_unstable and node is not None and facts.is_valid(node.read_ms)
+        if track.unsettled or is_unstable or is_restless:
+            settle = human_seconds(facts.settings.settle.total_seconds())
+            turns = "refused connections and answered" if is_restless else "was registered and unregistered"
+            what = f"{turns} in turn within {settle}, or collectors disagree about it"
+            what = describe_flapping(track, settle) if track.unsettled else what
+            yield self._report_member(FLAPPING, "unsettled", member, what)
+        due_ms = facts.load_data_missed_ms(member)
+        if due_ms is not None and due_ms <= facts.now_ms:
+            what = "has recovered, but has not published its load data, though Headgate asked for it"
+            yield self._report_member(LOAD_DATA, "load_data_missing", member, what)
 
+    def _check_registration(self, member: MemberFacts) -> Iterator[Condition]:
+        """Warn at once; critical after the longest time in which a member was seen to come back by itself."""
+        absence, facts = member.liveness.unregistered, self.facts
+        if absence is None:
+            return
+        gone = _describe_instant(absence.gone_ms)
+        what = f"is healthy by the last answer of its health endpoint, but has not been registered since {gone}"
+        due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
+        yield self._report_member(NOT_REGISTERED, "not_registered", member, f"{what}; {due}")
+        held_ms = self.before.get((ZOMBIE, f"{self.cluster}/{member.name}"), NEVER)
+        is_confirmed = absence.certainty is Certainty.SURE or held_ms != NEVER
+        was_zombie = member.member.health is not None and member.member.health.started_ms < held_ms
+        if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
+            owned = facts.owned_counts.get(member.name, 0)
+            owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
+            yield self._report_member(ZOMBIE, "zombie", member, what + owns + _describe_order(member))
 
-def _check_losses(context: AlertContext) -> Iterator[Condition]:
-    """One condition for each role that lost its sessions together, else one for each member."""
-    facts = context.facts
-    fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
-    for role in fleet_wide:
-        if _count_lost(context, role) >= facts.roles[role].fewest_fleet_wide:
-            yield _report_fleet(context, role)
-    for member in facts.members.values():
-        track = member.track
-        # While a member flaps, one alert reports that; this one would come and go with each reading.
-        if track is None or not track.is_lost or track.unsettled or not member.is_fresh or member.liveness.is_dead:
-            continue
-        if member.member.role not in fleet_wide:
-            what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
-            what += _describe_order(member)
-            yield _report_member(context, LOST, Severity.WARNING, "session_lost", member, what)
+    def _check_claims(self) -> Iterator[Condition]:
+        """One condition for each bundle that several members claim."""
+        facts = self.facts
+        for path, names in self._contested.items():
+            node = facts.nodes.get(path)
+            timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
+            is_known = node is not None and facts.is_valid(node.read_ms) and self._has_held(DOUBLE, bundle_of(path))
+            if not (is_known or _is_fresh(node, timeout_ms, facts)):
+                continue
+            holder = "it has no node"
+            if node is not None and node.exists:
+                session = f"the session {node.session}" if node.session else "an unknown session"
+                holder = f"its node belongs to {session}"
+            what = f"is claimed by {' and '.join(names)}; {holder}"
+            evidence = (node.read_id if node else "", *(facts.members[name].member.read_id for name in names))
+            yield self._report_bundle(DOUBLE, "double_ownership", path, what, evidence, members=",".join(names))
 
+    def _check_bundles(self) -> Iterator[Condition]:
+        facts = self.facts
+        for node in facts.odd_bundles:
+            if not facts.is_valid(node.read_ms):
+                continue
+            if node.exists:
+                what = "has a node that is not ephemeral, so the end of a session does not free it "
+                what += f"(it names {node.owner or 'no member'})"
+                yield self._report_bundle(NOT_EPHEMERAL, "not_ephemeral", node.path, what, (node.read_id,))
+                continue
+            due_ms = facts.orphan_ms(node, is_open=self._has_held(ORPHAN, bundle_of(node.path)))
+            if due_ms is not None and due_ms <= facts.now_ms:
+                what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
+                yield self._report_bundle(ORPHAN, "absent", node.path, what, (node.read_id,))
 
-def _count_lost(context: AlertContext, role: str) -> int:
-    """Count the members without a session or cut off by fresh readings, or by valid ones once the alert is open."""
-    members, facts, is_open = context.facts.roles[role], context.facts.members, _has_held(context, FLEET_WIDE, role)
-    affected = (facts[m.member] for m in (*members.lost, *members.cut_off))
-    return sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
+    def _check_nodes(self) -> Iterator[Condition]:
+        """Nodes at which their owners are not as they should be, and owners that are not known."""
+        facts, sources = self.facts, self.facts.sources.values()
+        for node, named in facts.taken:
+            if facts.is_valid(node.read_ms):
+                what = (
+                    f"belongs to {named} alone, but {node.owner} owns it: {named} may fail at each start until it is "
+                )
+                what += f"unloaded at {node.owner}"
+                yield self._report_bundle(TAKEN, "other_owner", node.path, what, (node.read_id,))
+        for node in facts.not_ephemeral:
+            if facts.is_valid(node.read_ms):
+                yield self._report_registration(node)
+        if hidden := sorted(s.name for s in sources if is_hidden(s, sources)):
+            what = f"it is not known which members of {self.cluster} own the bundles below {name_some(hidden, 3)}: "
+            what += "ZooKeeper does not show it, and no broker answers for it, or a record cannot hold them; these "
+            yield self._report(HIDDEN, "unsupported", None, f"{what}bundles get no decisions", ())
 
+    def _report_registration(self, node: NodeRecord) -> Condition:
+        name = node.path.removeprefix(f"{BROKERS}/")
+        member = self.facts.members.get(name)
+        role, health = (member.member.role, member.member.health) if member else ("broker", None)
+        what = "its health decides" if health else "it is not asked for its health, so nothing shows whether it lives"
+        if member is not None and member.liveness.is_dead:
+            what = "its process is gone, and clients are sent to it until the node is deleted"
+        summary = f"{role} {name} of {self.cluster} is registered by a node that is not ephemeral, so no session "
+        summary += f"protects it, and the node stays when its process ends: {what}"
+        evidence = (node.read_id, health.id if health else "")
+        return self._report(REGISTRATION, "not_ephemeral", name, summary, evidence, member=name, role=role)
 
-def _report_fleet(context: AlertContext, role: str) -> Condition:
-    members = context.facts.roles[role]
-    lost = sorted(members.lost, key=lambda m: m.member)
-    names = name_some([m.member for m in lost], 5)
-    cut = len(members.cut_off)
-    cut_off = f", and {cut} {agreeing(cut, 'is', 'are')} cut off" if cut else ""
-    count = f"{len(lost)} of {len(members.members) + members.unread}"
-    return Condition(
-        alert=FLEET_WIDE,
-        subject=f"{context.cluster}/{role}",
-        severity=Severity.CRITICAL,
-        reason="fleet_wide",
-        summary=f"{count} members of the role {role} of {context.cluster} {agreeing(len(lost), 'is', 'are')} without a "
-        f"session: {names}{cut_off}",
-        labels={"cluster": context.cluster, "role": role},
-        evidence=unique_ids(*(m.read_id for m in lost))[:EVIDENCE_LIMIT],
-    )
-
-
-def _check_session(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
-    facts, track, last = context.facts, member.track, member.member.last_published
-    if track is None or not member.is_fresh:
-        return
-    is_ordered = last is not None and (last.verdict in _ENDS or last.reason is SessionReason.STALE_READING)
-    is_fleet_wide = facts.roles[member.member.role].is_known_lost_together
-    is_exhausted = member.is_exhausted and member.certainty is Certainty.SURE
-    is_exhausted = is_exhausted or (member.has_failed and _has_held(context, EXHAUSTED, member.name))
-    if track.is_lost and is_exhausted and not is_ordered and not is_fleet_wide:
-        begun = _describe_instant(member.begun_ms)
-        what = f"has not reconnected since {begun}{describe_attempts(member)}, and no shutdown was ordered"
-        yield _report_member(context, EXHAUSTED, Severity.CRITICAL, "reconnect_exhausted", member, what)
-    node, health, oldest_ms = member.registration, member.member.health, facts.now_ms - facts.validity_ms
-    is_restless = member.liveness.is_restless and health is not None and health.at_ms >= oldest_ms
-    is_unstable = member.liveness.is_unstable and node is not None and node.read_ms >= oldest_ms
-    if track.unsettled or is_unstable or is_restless:
-        settle = human_seconds(facts.settings.settle.total_seconds())
-        what = f"was registered and unregistered in turn within {settle}, or collectors disagree about it"
-        if is_restless:
-            what = f"refused connections and answered in turn within {settle}, or collectors disagree about it"
-        if track.unsettled:
-            what = describe_flapping(track, settle)
-        yield _report_member(context, FLAPPING, Severity.WARNING, "unsettled", member, what)
-    due_ms = facts.load_data_missed_ms(member)
-    if due_ms is not None and due_ms <= facts.now_ms:
-        what = "has recovered, but has not published its load data, though Headgate asked for it"
-        yield _report_member(context, LOAD_DATA, Severity.WARNING, "load_data_missing", member, what)
-
-
-def _check_registration(context: AlertContext, member: MemberFacts) -> Iterator[Condition]:
-    """Warn at once; critical after the longest time in which a member was seen to come back by itself."""
-    absence, facts = member.liveness.unregistered, context.facts
-    if absence is None:
-        return
-    gone = _describe_instant(absence.gone_ms)
-    what = f"is healthy by the last answer of its health endpoint, but has not been registered since {gone}"
-    due = f"most members come back by themselves; from {_describe_instant(absence.due_ms)} on it counts as a zombie"
-    yield _report_member(context, NOT_REGISTERED, Severity.WARNING, "not_registered", member, f"{what}; {due}")
-    held_ms = context.before.get((ZOMBIE, f"{context.cluster}/{member.name}"), NEVER)
-    is_confirmed = absence.certainty is Certainty.SURE or held_ms != NEVER
-    was_zombie = member.member.health is not None and member.member.health.started_ms < held_ms
-    if was_zombie or (absence.due_ms <= facts.now_ms and is_confirmed):
-        owned = facts.owned_counts.get(member.name, 0)
-        owns = f", and owns {counted(owned, 'bundle') if owned else 'no bundle'}" if facts.has_ownership else ""
-        what += owns + _describe_order(member)
-        yield _report_member(context, ZOMBIE, Severity.CRITICAL, "zombie", member, what)
+    def _list_stale(self) -> Iterator[tuple[Collection[str], str, bool]]:
+        """Yield alerts with stale readings, each with its thing, and whether the one alert of many is stale, too."""
+        facts, sources = self.facts, self.facts.sources.values()
+        yield from (((FLEET_WIDE,), role, False) for role, each in facts.roles.items() if each.may_be_lost_together)
+        if any(has_failed(source, sources) or is_relapsing(source) for source in sources):
+            yield (UNREAD,), "", True
+        if not any(name.startswith(NAMESPACES) for name in facts.sources):
+            yield (HIDDEN,), "", True
+        for name, member in facts.members.items():
+            track, liveness = member.track, member.liveness
+            if track is not None and not member.is_fresh:
+                yield _ABOUT_SESSIONS, name, track.is_lost or track.unsettled
+            if liveness.unregistered is None and not liveness.is_no_zombie:
+                yield (NOT_REGISTERED, ZOMBIE), name, member.registration is not None
+            if liveness.is_unstable or liveness.is_restless:
+                yield (FLAPPING,), name, True
+        yield from (((DOUBLE,), bundle_of(path), True) for path in self._contested)
+        for node in facts.bundles:
+            if not facts.is_valid(node.read_ms):
+                yield _ABOUT_BUNDLES, bundle_of(node.path), not node.exists or not node.ephemeral
+        taken = [node for node, _ in facts.taken if not facts.is_valid(node.read_ms)]
+        yield from (((TAKEN,), bundle_of(node.path), True) for node in taken)
+        lasting = [node for node in facts.not_ephemeral if not facts.is_valid(node.read_ms)]
+        yield from (((REGISTRATION,), node.path.removeprefix(f"{BROKERS}/"), True) for node in lasting)
 
 
 def _describe_order(member: MemberFacts) -> str:
@@ -262,30 +347,6 @@ def _describe_order(member: MemberFacts) -> str:
     return f"; its {last.verdict.value} is ordered"
 
 
-def _check_claims(context: AlertContext) -> Iterator[Condition]:
-    """One condition for each bundle that several members claim."""
-    facts = context.facts
-    for path, names in context.contested.items():
-        node = facts.nodes.get(path)
-        timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
-        is_known = _is_valid(node, facts) and _has_held(context, DOUBLE, bundle_of(path))
-        if not (is_known or _is_fresh(node, timeout_ms, facts)):
-            continue
-        holder = "it has no node"
-        if node is not None and node.exists:
-            holder = f"its node belongs to {f'the session {node.session}' if node.session else 'an unknown session'}"
-        yield _report_bundle(
-            context, DOUBLE, Severity.CRITICAL, "double_ownership", path,
-            f"is claimed by {' and '.join(names)}; {holder}",
-            unique_ids(node.read_id if node else "", *(facts.members[name].member.read_id for name in names)),
-            {"members": ",".join(names)},
-        )  # fmt: skip
-
-
-def _is_valid(node: NodeRecord | None, facts: Facts) -> bool:
-    return node is not None and facts.now_ms - node.read_ms <= facts.validity_ms
-
-
 def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
     """Whether a node was read so recently that a critical alert may begin on it."""
     if node is None:
@@ -294,131 +355,6 @@ def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
     return pair.judge_certainty(facts.now_ms) is not Certainty.STALE
 
 
-def _check_bundles(context: AlertContext) -> Iterator[Condition]:
-    facts = context.facts
-    oldest_ms = facts.now_ms - facts.validity_ms
-    for node in facts.odd_bundles:
-        if node.read_ms < oldest_ms:
-            continue
-        if node.exists:
-            names = node.owner or "no member"
-            what = f"has a node that is not ephemeral, so the end of a session does not free it (it names {names})"
-            yield _report_bundle(
-                context, NOT_EPHEMERAL, Severity.WARNING, "not_ephemeral", node.path, what, (node.read_id,)
-            )
-            continue
-        due_ms = facts.orphan_ms(node, is_open=_has_held(context, ORPHAN, bundle_of(node.path)))
-        if due_ms is not None and due_ms <= facts.now_ms:
-            what = f"has had no owner since {_describe_instant(node.changed_ms)}; the last was {node.prior}"
-            yield _report_bundle(context, ORPHAN, Severity.WARNING, "absent", node.path, what, (node.read_id,))
-
-
-def _check_ownership(context: AlertContext) -> Iterator[Condition]:
-    """Nodes at which their owners are not as they should be, and owners that are not known."""
-    facts, cluster, oldest_ms = context.facts, context.cluster, context.facts.now_ms - context.facts.validity_ms
-    for node, named in facts.taken:
-        if node.read_ms >= oldest_ms:
-            what = f"belongs to {named} alone, but {node.owner} owns it: {named} may fail at each start until it is "
-            what += f"unloaded at {node.owner}"
-            yield _report_bundle(context, TAKEN, Severity.WARNING, "other_owner", node.path, what, (node.read_id,))
-    for node in facts.not_ephemeral:
-        if node.read_ms >= oldest_ms:
-            yield _report_registration(context, node)
-    hidden = sorted(s.name for s in facts.sources.values() if is_hidden(s, facts.sources.values()))
-    if hidden:
-        what = (
-            f"it is not known which members of {cluster} own the bundles below {name_some(hidden, 3)}: ZooKeeper does "
-        )
-        what += (
-            "not show it, and no broker answers for it, or a record cannot hold them; these bundles get no decisions"
-        )
-        yield Condition(HIDDEN, cluster, Severity.WARNING, "unsupported", what, {"cluster": cluster})
-
-
-def _report_registration(context: AlertContext, node: NodeRecord) -> Condition:
-    name = node.path.removeprefix(f"{BROKERS}/")
-    member = context.facts.members.get(name)
-    role, health = (member.member.role, member.member.health) if member else ("broker", None)
-    what = (
-        "it is not asked for its health, so nothing shows whether it lives" if health is None else "its health decides"
-    )
-    if member is not None and member.liveness.is_dead:
-        what = "its process is gone, and clients are sent to it until the node is deleted"
-    summary = (
-        f"{role} {name} of {context.cluster} is registered by a node that is not ephemeral, so no session protects "
-    )
-    summary += f"it, and the node stays when its process ends: {what}"
-    labels = {"cluster": context.cluster, "member": name, "role": role}
-    evidence = unique_ids(node.read_id, health.id if health else "")
-    subject = f"{context.cluster}/{name}"
-    return Condition(REGISTRATION, subject, Severity.WARNING, "not_ephemeral", summary, labels, evidence)
-
-
 def _describe_instant(at_ms: int) -> str:
     """Word an instant. A summary with the time since then would be another one at each step."""
     return f"{from_millis(at_ms).isoformat(' ')[:19]} UTC"
-
-
-def _find_unknown(context: AlertContext) -> set[tuple[str, str]]:
-    """The alerts (name, subject) whose readings are stale."""
-    facts, cluster, sources = context.facts, context.cluster, context.facts.sources.values()
-    found = {(FLEET_WIDE, f"{cluster}/{role}") for role, each in facts.roles.items() if each.may_be_lost_together}
-    if any(has_failed(source, sources) or is_relapsing(source) for source in sources):
-        found.add((UNREAD, cluster))
-    return found | _find_unknown_members(context) | _find_unknown_bundles(context)
-
-
-def _find_unknown_members(context: AlertContext) -> set[tuple[str, str]]:
-    cluster, found = context.cluster, set[tuple[str, str]]()
-    for name, member in context.facts.members.items():
-        if member.track is not None and not member.is_fresh:
-            found |= {(alert, f"{cluster}/{name}") for alert in _ABOUT_SESSIONS}
-            if member.track.is_lost or member.track.unsettled:
-                found |= {(alert, cluster) for alert in _ABOUT_SESSIONS}
-        if member.liveness.unregistered is None and not member.liveness.is_no_zombie:
-            found |= {(alert, f"{cluster}/{name}") for alert in (NOT_REGISTERED, ZOMBIE)}
-            if member.registration is not None:
-                found |= {(alert, cluster) for alert in (NOT_REGISTERED, ZOMBIE)}
-        if member.liveness.is_unstable or member.liveness.is_restless:
-            found |= {(FLAPPING, f"{cluster}/{name}"), (FLAPPING, cluster)}
-    return found
-
-
-def _find_unknown_bundles(context: AlertContext) -> set[tuple[str, str]]:
-    facts, cluster = context.facts, context.cluster
-    found = {(DOUBLE, f"{cluster}/{bundle_of(path)}") for path in context.contested}
-    if found:
-        found.add((DOUBLE, cluster))
-    for node in facts.bundles:
-        if not _is_valid(node, facts):
-            found |= {(alert, f"{cluster}/{bundle_of(node.path)}") for alert in _ABOUT_BUNDLES}
-            if not node.exists or not node.ephemeral:
-                found |= {(alert, cluster) for alert in _ABOUT_BUNDLES}
-    found |= {(TAKEN, cluster) for node, _ in facts.taken if not _is_valid(node, facts)}
-    for node in facts.not_ephemeral:
-        if not _is_valid(node, facts):
-            found |= {(REGISTRATION, f"{cluster}/{node.path.removeprefix(f'{BROKERS}/')}"), (REGISTRATION, cluster)}
-    if not any(name.startswith(NAMESPACES) for name in facts.sources):
-        found.add((HIDDEN, cluster))
-    return found
-
-
-def _report_member(
-    context: AlertContext, alert: str, severity: Severity, reason: str, member: MemberFacts, what: str
-) -> Condition:
-    record, cluster = member.member, context.cluster
-    labels = {"cluster": cluster, "member": member.name, "role": record.role}
-    evidence = unique_ids(record.read_id, record.health.id if record.health else "")
-    summary = f"{record.role} {member.name} of {cluster} {what}"
-    return Condition(alert, f"{cluster}/{member.name}", severity, reason, summary, labels, evidence)
-
-
-def _report_bundle(
-    context: AlertContext, alert: str, severity: Severity, reason: str, path: str, what: str, evidence: tuple[str, ...],
-    more: Mapping[str, str] | None = None,
-) -> Condition:  # fmt: skip
-    bundle = bundle_of(path)
-    labels = {"cluster": context.cluster, "bundle": bundle, **(more or {})}
-    summary = f"bundle {bundle} of {context.cluster} {what}"
-    subject = f"{context.cluster}/{bundle}"
-    return Condition(alert, subject, severity, reason, summary, labels, evidence[:EVIDENCE_LIMIT])

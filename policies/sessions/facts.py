@@ -156,7 +156,11 @@ class Facts:
     @cached_property
     def validity_ms(self) -> int:
         """How long a reading counts."""
-        return millis_of(self.settings.validity)
+        return self.settings.validity_ms
+
+    def is_valid(self, read_ms: int) -> bool:
+        """Whether a reading of this time still counts."""
+        return self.now_ms - read_ms <= self.validity_ms
 
     @cached_property
     def schedule(self) -> RepeatSchedule:
@@ -234,7 +238,7 @@ def join_facts(
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
     replaced = find_replaced(cluster.nodes.bundles())
     has_ownership = _knows_ownership(cluster)
-    claims = _join_claims(cluster, replaced, now_ms - millis_of(settings.validity)) if has_ownership else {}
+    claims = _join_claims(cluster, replaced, now_ms - settings.validity_ms) if has_ownership else {}
     sessions = cluster.sources.get(SESSIONS, SourceRecord(SESSIONS))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
@@ -315,7 +319,7 @@ def _join_member(
     now_ms: int,
     grace_ms: int,
 ) -> MemberFacts:
-    track, validity_ms = member.track, millis_of(settings.validity)
+    track, validity_ms = member.track, settings.validity_ms
     has_reported = now_ms - member.attempted[0] <= validity_ms
     certainty, loss_evidence = judge_loss(member, now_ms)
     begun_ms = process_begun_ms(member)
@@ -343,7 +347,7 @@ def _join_member(
 
 def _was_unread(member: Member, cluster: ClusterState, settings: SessionsSettings) -> bool:
     """Whether a source could not be read when a member lost its session, or between that and its last connection."""
-    track, validity_ms = member.track, millis_of(settings.validity)
+    track, validity_ms = member.track, settings.validity_ms
     if track is None or track.lost_ms is None:
         return False
     since_ms = track.lost_ms - validity_ms if track.connected_ms is None else track.connected_ms

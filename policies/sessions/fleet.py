@@ -20,7 +20,6 @@ from policies.sessions.decisions import SessionReason, SessionStatus
 from policies.sessions.readings import NAMESPACES, SessionState
 from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
-from policies.units import millis_of
 
 _GOOD = ("", Outcome.OK.value)
 
@@ -131,7 +130,7 @@ def _join_role(members: Iterable[Member], now_ms: int, settings: SessionsSetting
             continue
         if track.status is SessionStatus.CLOSED:
             closed += 1
-        elif track.is_lost or track.is_fresh(now_ms, millis_of(settings.validity)):
+        elif track.is_lost or track.is_fresh(now_ms, settings.validity_ms):
             counting.append(member)
         else:
             unread += 1
@@ -147,7 +146,7 @@ def find_unread(
     reading of the sessions for `validity`. A failure counts for `validity`; one on the sessions until the next success.
     The reason is that of the sessions, if they failed: collectors fail for different reasons, one after the other.
     """
-    validity_ms = millis_of(settings.validity)
+    validity_ms = settings.validity_ms
     failed = [
         (s.outcome, s.tried_ms, s.tried_id)
         for s in sorted(sources, key=lambda s: s.name)
@@ -329,7 +328,7 @@ class Liveness(Struct, frozen=True, gc=False):
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
-    oldest_ms = now_ms - millis_of(settings.validity)
+    oldest_ms = now_ms - settings.validity_ms
     is_restless = _is_restless(member, node)
     is_dead = _is_dead(member, node, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
@@ -377,7 +376,7 @@ def _is_dead(member: Member, node: NodeRecord | None, oldest_ms: int) -> bool:
 def _find_unregistered(
     member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings
 ) -> Absence | None:
-    health, oldest_ms = member.health, now_ms - millis_of(settings.validity)
+    health, oldest_ms = member.health, now_ms - settings.validity_ms
     if node is None or node.exists or health is None or not health.healthy or health.outcome != Outcome.OK.value:
         return None
     is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
@@ -395,7 +394,7 @@ def _find_unregistered(
 
 def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
     """Lists of brokers lag, sometimes by minutes, so a member has as long to be listed as a zombie to register."""
-    track, health, oldest_ms = member.track, member.health, now_ms - millis_of(settings.validity)
+    track, health, oldest_ms = member.track, member.health, now_ms - settings.validity_ms
     if track is None or track.reestablished_ms is None or track.status is not SessionStatus.ESTABLISHED:
         return None
     if node is None or health is None or health.outcome != Outcome.OK.value or health.at_ms < oldest_ms:

@@ -5,13 +5,13 @@ Rules: docs/design/sessions.md.
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from operator import attrgetter
 
 from policies.alerts import Sender
 from policies.book import Step
 from policies.observations import Observation
-from policies.sessions import NAME, alerts
+from policies.sessions import NAME
+from policies.sessions.alerts import Alerts
 from policies.sessions.emit import DecisionPublisher, apply_step
 from policies.sessions.facts import Facts, join_facts
 from policies.sessions.fold import ClusterState
@@ -44,15 +44,15 @@ class SessionsPolicy:
         published = DecisionPublisher(self._issuer, facts, before.sequence).emit(verdicts)
         after = apply_step(facts, verdicts, budget, published)
         held = {(alert, subject): since_ms for alert, subject, since_ms in before.held}
-        context = alerts.AlertContext(self._cluster, after, held)
-        found = [*alerts.find_conditions(context)]
+        alerts = Alerts(self._cluster, after, held)
+        found = [*alerts.find()]
         return Step(
-            _make_state(after, before.started_ms, alerts.list_held(context, found), published.sequence),
-            conditions=alerts.gather_conditions(context, found),
+            _make_state(after, before.started_ms, alerts.list_held(found), published.sequence),
+            conditions=alerts.gather(found),
             due_ms=due_ms(after),
             refused=cluster.refused,
             decisions=(*published.sessions, *published.bundles),
-            stay=partial(alerts.keep_unknown, context),
+            stay=alerts.keep_unknown,
         )
 
 

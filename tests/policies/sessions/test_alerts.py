@@ -1,7 +1,6 @@
 """What is warned of, from the facts that remain after a step."""
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from policies.alerts import AlertBook, AlertEntry
 from policies.book import Step, list_conditions
 from policies.decisions import Alert
 from policies.observations import Observation
-from policies.sessions.alerts import AlertContext, find_conditions, gather_conditions, keep_unknown
+from policies.sessions.alerts import Alerts
 from tests.policies.sessions.course import (
     CLUSTER,
     Run,
@@ -35,9 +34,8 @@ def warned(
     """(alert, subject without its cluster) to its summary."""
     book = book or AlertBook()
     held = {(each.alert, each.subject): each.since_ms for each in book.entries}
-    context = AlertContext(CLUSTER, after(joined(*readings, until=until, **block)), held)
-    stay = partial(keep_unknown, context)
-    step = Step(None, conditions=gather_conditions(context, find_conditions(context)), stay=stay)
+    alerts = Alerts(CLUSTER, after(joined(*readings, until=until, **block)), held)
+    step = Step(None, conditions=alerts.gather(alerts.find()), stay=alerts.keep_unknown)
     return {(c.alert, c.subject.removeprefix(f"{CLUSTER}/")): c.summary for c in list_conditions(book, step)}
 
 
