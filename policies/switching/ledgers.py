@@ -28,22 +28,18 @@ class LedgerState(ClosedEnum):
 
 
 class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
-    """A ledger by its metadata and its entries. None: not known."""
+    """A ledger by its metadata and its entries, as `LedgerReading` describes them. None: not known."""
 
     ledger_id: int
     state: LedgerState
     last_entry_id: int
-    """-1 for an empty or open ledger."""
     length_bytes: int
     custom_metadata: tuple[tuple[str, str], ...] = ()
-    """Name and base64 value, sorted by name."""
     ensemble_size: int | None = None
     write_quorum: int | None = None
     ack_quorum: int | None = None
     entries_digest: str | None = None
-    """Digest of all entries, in order; None if they were not read."""
     created_ms: InstantMs | None = None
-    """When ZooKeeper made the metadata, by ZooKeeper's clock."""
     provenance: str | None = None
     """Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it is no copy."""
 
@@ -89,8 +85,6 @@ def has_id(ids: Sequence[int], ledger_id: int) -> bool:
 
 _FIRST_LONG_ID = 2**31 - 1
 """The layout's own boundary: the greatest 31-bit id is already written the long way."""
-_SHORT_SPLIT = (2, 4, 4)
-_LONG_SPLIT = (3, 4, 4, 4, 4)
 _SHORT_PATH = re.compile(r"/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
 _LONG_PATH = re.compile(r"/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
@@ -127,13 +121,11 @@ def path_of(layout: Layout, ledger_id: int) -> str:
     """
     if not 0 <= ledger_id <= MAX_INT64:
         raise ValueError(f"{ledger_id} is no ledger id: it must lie between 0 and {MAX_INT64}")
-    short = layout is Layout.HIERARCHICAL and ledger_id < _FIRST_LONG_ID
-    split = _SHORT_SPLIT if short else _LONG_SPLIT
-    digits, parts = f"{ledger_id:0{sum(split)}d}", []
-    for width in split:
-        parts.append(digits[:width])
-        digits = digits[width:]
-    return "/" + "/".join((*parts[:-1], f"L{parts[-1]}"))
+    if layout is Layout.HIERARCHICAL and ledger_id < _FIRST_LONG_ID:
+        digits = f"{ledger_id:010d}"
+        return f"/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+    digits = f"{ledger_id:019d}"
+    return f"/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
 
 
 _FLAT_PATH = re.compile(r"/L(\d{10})", re.ASCII)
@@ -163,7 +155,6 @@ def id_at(layout: Layout, path: str) -> int | None:
 
 MAX_HOB = 2**31 - 1
 _HALF_BITS = 32
-_COUNTER = 2**32
 _NEARLY_FULL = 2**31 - 2**20
 """From this sequence number on, a cluster may begin its next ``HOB`` during a switch."""
 
@@ -173,7 +164,7 @@ def next_sequence(cversion: int, num_children: int) -> int:
 
     ZooKeeper shows ``cversion`` = 2 * created - children, in 32 bits with a sign, so it may be negative or wrapped.
     """
-    return (cversion + num_children) % _COUNTER // 2
+    return (cversion + num_children) % 2**32 // 2
 
 
 class IdGenerator(Struct, array_like=True, frozen=True):
@@ -271,9 +262,7 @@ class StayingLedgers(Struct, array_like=True, frozen=True):
     """The cluster that holds them; `ANY_CLUSTER` if only their owner knows it."""
     count: int
     greatest_id: int
-    """The greatest id; NO_LEDGER if none is known."""
     samples: tuple[str, ...] = ()
-    """Some of the znodes that name them."""
 
 
 class Reference(Struct, array_like=True, frozen=True):
@@ -281,12 +270,9 @@ class Reference(Struct, array_like=True, frozen=True):
 
     kind: LedgerKind
     path: str
-    """The path of its znode."""
     ledger_id: int
     attribution: str | None = None
-    """Its property ``_pulsar.bookieClusterName``; None in references older than the second cluster."""
     position: str = ""
-    """The place in the znode: ``info``, ``index/3``; empty for a cursor, which names one ledger."""
 
 
 def find_owner(reference: Reference, bootstrap: str | None) -> str | None:
@@ -354,12 +340,10 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     instance_id: str | None
     """Its ``INSTANCEID``. With the root it is the cluster's identity, however its address is spelled."""
     root: str | None
-    """The path of its ledgers in its ZooKeeper."""
     layout: Layout | None
     generator: IdGenerator | None
     read_ms: InstantMs
     epoch: int | None = None
-    """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known. None: not reported."""
     lower_counters: int = 0
     """The number of counters below the present one: `idgen` and every lower ``HOB``."""
     lower_given: int = 0

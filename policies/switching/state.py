@@ -1,6 +1,7 @@
 """The state of the switching policy for one broker cluster: immutable and sorted, so equal states are equal bytes.
 
-Instants are milliseconds since the epoch. Rules: docs/design/switching.md, Stages.
+Instants are milliseconds since the epoch. What stands in a reading, too, is described there (`readings.py`), such as
+the fields of a switch in `SwitchProgress`. Rules: docs/design/switching.md, Stages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -125,7 +126,6 @@ class RegistryEntry(Struct, array_like=True, frozen=True):
     root: str
     status: ClusterStatus
     version: int | None = None
-    """The version of its znode as last read."""
 
 
 class LedgerTask(Struct, array_like=True, frozen=True):
@@ -134,7 +134,6 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     ledger_id: int
     kind: LedgerKind
     paths: tuple[str, ...]
-    """Paths of the znodes that name it."""
     stage: LedgerStage = LedgerStage.PENDING
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
@@ -142,9 +141,7 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     tries: int = 0
     """Consecutive failures of the present action."""
     remap: bool = False
-    """Whether it gets a new id in the target, by its kind's strategy when it was planned."""
     target_id: int | None = None
-    """Its id in the target, if that differs."""
     cleared: bool = False
     """Whether the target is known to lack it, or to have our own copy (INV-1)."""
     promoted_op: int = 0
@@ -187,9 +184,7 @@ class LiveBrokers(Struct, array_like=True, frozen=True):
     brokers: tuple[str, ...]
     at_ms: InstantMs
     since_ms: tuple[InstantMs, ...] = ()
-    """When each broker was first read to be alive."""
     epoch: int = NEVER
-    """The epoch of the directive that ZooKeeper had before the reading; -1: none that is known."""
     is_unread: bool = False
     """Whether a later attempt to read them failed: then it is unknown which brokers are alive."""
 
@@ -203,15 +198,12 @@ class BrokerReport(Struct, array_like=True, frozen=True):
     acked_epoch: int = NEVER
     failed_epoch: int = NEVER
     writes: tuple[str, ...] = ()
-    """Clusters it wrote to since its ack."""
     reads: tuple[str, ...] = ()
-    """Clusters it has open readers on."""
     since_ms: InstantMs = NEVER
     """When it first reported its present ack or failure."""
     strayed_ms: InstantMs = NEVER
     """When it last reported that it follows the directive and writes to another cluster."""
     client_epoch: int | None = None
-    """The epoch at which it opened the client that it writes with; None: not reported."""
 
 
 class PrecheckResult(Struct, array_like=True, frozen=True):
@@ -225,9 +217,7 @@ class PrecheckResult(Struct, array_like=True, frozen=True):
     checked_ms: InstantMs
     expires_ms: InstantMs
     greatest_id: int = NEVER
-    """The greatest id that a reference outside the target named."""
     bypassed: bool = False
-    """Whether it is ready only because a lab's settings bypass a finding."""
 
 
 class InventorySummary(Struct, array_like=True, frozen=True):
@@ -239,13 +229,9 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     old_ids: tuple[int, ...]
     """Ledgers that are still attributed to the switch's source, sorted; kept from `hold` on, when they are few."""
     greatest_id: int
-    """The greatest id that a reference outside the switch's target names."""
     staying: tuple[StayingLedgers, ...] = ()
-    """The ledgers that stay in their cluster."""
     valid_ms: int = 1_200_000
-    """How long it permits what deletes or forgets: two intervals of inventories."""
     epoch: int | None = None
-    """The epoch of the directive that ZooKeeper had before the reading."""
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -262,11 +248,9 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     target: str
     stage: SwitchStage
     epoch: int
-    """The epoch of its directive."""
     attempt: int = 1
     started_ms: InstantMs
     target_floor: int
-    """The target's next id at the start: every id that brokers get there is at least this (INV-3)."""
     live_ms: InstantMs = NEVER
     hold_ms: InstantMs = NEVER
     cleanup_ms: InstantMs = NEVER
@@ -274,41 +258,32 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     rollback_until_ms: InstantMs = NEVER
     cleanup_from_ms: InstantMs = NEVER
     tasks: tuple[LedgerTask, ...] = ()
-    """The ledgers of the plan, sorted by id."""
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
     attribution_only: bool = True
-    """Whether a rollback leaves the brokers on the target."""
     status_failed: bool = False
     blocked: str = ""
     """Why it does not go live, clean up or go back; empty if nothing blocks it."""
     halted: str = ""
-    """Why nothing is ordered until an operator drives it on; empty if it goes on."""
     settled: dict[LedgerStage, int] = field(default_factory=dict)
     """The number of ledgers by stage once it is over; then the plan itself is dropped."""
     stage_ms: InstantMs = NEVER
-    """When it reached its stage."""
     paused: bool = False
-    """Whether an operator paused it: nothing is ordered until it is resumed."""
     brokers_from: str = ""
     """The cluster that brokers wrote to when it began; after an earlier rollback it may differ. Empty: the source."""
     moved: bool = False
-    """Whether any broker ever reported that it follows the directive to the target."""
     confirm_ms: InstantMs = NEVER
     """A rollback ends with an inventory begun after this instant; -1: references are still being reverted."""
     unplanned: tuple[str, ...] = ()
     """Some paths that should no longer name their cluster, and that no ledger of the plan is for."""
     unplanned_count: int = 0
-    """The number of all such paths."""
     status_attempt: int = 0
     """The attempt whose statuses the registry has; the switch is done once every broker follows as well."""
     bypassed: bool = False
-    """Whether it began on a bypassed precheck: ids may collide, and no guard checks it."""
     paused_ms: InstantMs = NEVER
     progress_ms: InstantMs = NEVER
     """When an executor last answered an order of this switch."""
     kept: bool = False
-    """Whether an operator ended it and keeps the copied ledgers in the source: none is deleted any more."""
     recovering_ms: InstantMs = NEVER
     """After a lost checkpoint: an inventory begun after this instant shows its plan. -1: the plan is known."""
 
@@ -331,13 +306,10 @@ class InventoryAssembly(Struct, array_like=True, frozen=True):
 
     inventory: str
     at_ms: InstantMs
-    """The time of its part that arrived last."""
     parts: tuple[InventoryPart, ...] = ()
-    """Sorted by number."""
     manifest: str = ""
     """As JSON; empty before it has arrived."""
     began_ms: InstantMs = NEVER
-    """When its reading began."""
     complete: bool = False
     """Whether it was complete; parts that arrive again are dropped."""
 
@@ -346,7 +318,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """The state of one broker cluster."""
 
     bootstrap: str | None = None
-    """The cluster that references without attribution belong to; written once."""
     entries: tuple[RegistryEntry, ...] = ()
     epoch: int = 0
     """The greatest epoch of all directives."""
@@ -363,21 +334,16 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     """The idempotency keys of the last commands, oldest first."""
     ops: int = 0
-    """The number of the last order."""
     sequence: int = 0
-    """The sequence of the last decision."""
     assembly: InventoryAssembly | None = None
     """The last inventory, in parts until it is complete."""
     record: str = ""
-    """The digest of the record as last published."""
     removed: tuple[str, ...] = ()
     """Names that were unregistered and are still in the registry, sorted."""
     marks: tuple[IdMark, ...] = ()
     """The highest ids of each cluster, sorted by instance id."""
     directed_ms: InstantMs = NEVER
-    """When the directive in force was given."""
     registry_ms: InstantMs = NEVER
-    """When the registry was last read."""
     contested: str = ""
     """What the registry shows that Headgate did not order; empty if nothing."""
     contested_by: Directive | None = None
@@ -391,7 +357,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     unseen_ms: InstantMs = NEVER
     """When the registry was last read without the directive in force, which is not written yet."""
     commanded_ms: InstantMs = NEVER
-    """The time of the last command."""
     judged_ms: InstantMs = NEVER
     """After a lost checkpoint: commands up to this time were judged before, and come again from their topic."""
     written_unread: tuple[str, ...] = ()

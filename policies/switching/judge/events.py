@@ -5,7 +5,7 @@ it answers. A result of an earlier order, or a second one, is late. The executor
 it answers: a failure is final, except for a deletion.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,6 @@ from policies.switching.state import (
 from policies.switching.transition import Transition
 from policies.units import counted_with
 
-# The plan from a complete inventory (row 8), and the ledgers that wait for an inventory.
-
 _COUNTED = frozenset(
     {
         SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
@@ -46,18 +44,24 @@ _NAMED = 10
 
 def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -> None:
     """While a plan is made: settle the ledgers that waited for an inventory, then plan those that are not planned."""
-    switch, known = facts.state.switch, len(facts.plan)
-    if switch is not None and switch.recovering_ms >= 0:
-        if not _shows_plan(facts, switch, seen):
+    switch = facts.state.switch
+    if switch is None:
+        return
+    if switch.recovering_ms >= 0:
+        is_since = seen.moved_too and seen.target == switch.target and seen.at_ms > switch.recovering_ms
+        if not is_since or not facts.source_instance or not facts.target_instance:
             return
         _recover_plan(facts, switch, seen, step)
-    if switch is not None and switch.stage in _COUNTED and seen.at_ms > switch.ended_ms:
+    if switch.stage in _COUNTED and seen.at_ms > switch.ended_ms:
         _count_unplanned(facts, switch, seen, step)
-    if switch is None or switch.stage not in _PLANNING or seen.target != switch.target:
+    if switch.stage not in _PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
         return
-    if seen.at_ms <= switch.live_ms or facts.stands_still or guards.refuse_without_lease(facts):
-        return
-    dropped: dict[int, int] = {}
+    if not facts.stands_still and not guards.refuse_without_lease(facts):
+        _plan(facts, switch, seen, step)
+
+
+def _plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
+    known, dropped = len(facts.plan), dict[int, int]()
     for task, moved_to in _find_waiting(facts, seen):
         if moved_to is None:
             dropped[task.key] = task.op
@@ -68,7 +72,12 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
         step.put(moved)
         sentence = f"ledger {task.ledger_id} is {stage.value}"
         step.publish_ledger(moved, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
-    planned = _find_unplanned(facts, seen, dropped)
+    # Late results of a ledger that was taken out of the plan stay late.
+    planned = [
+        LedgerTask(ledger_id, kind, paths, op=dropped.get(plan_key(ledger_id, kind), 0))
+        for ledger_id, kind, paths in _list_ledgers(facts, seen, switch.source)
+        if facts.plan.get(key := plan_key(ledger_id, kind)) is None or key in dropped
+    ]
     source = facts.source_instance
     for task in planned:
         _plan_ledger(facts, task, seen, source, step)
@@ -78,9 +87,13 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
         step.advance(SwitchStage.BUILD, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 
-def _shows_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen) -> bool:
-    is_since = seen.moved_too and seen.target == switch.target and seen.at_ms > switch.recovering_ms
-    return is_since and bool(facts.source_instance and facts.target_instance)
+def _list_ledgers(facts: SwitchFacts, seen: InventorySeen, owner: str) -> list[tuple[int, LedgerKind, tuple[str, ...]]]:
+    """Return the ledgers that are attributed to a cluster, sorted, each with the paths that name it."""
+    paths: dict[tuple[int, LedgerKind], set[str]] = {}
+    for reference in with_ledger(seen.references):
+        if facts.owner(reference) == owner:
+            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
+    return [(ledger_id, kind, tuple(sorted(named))) for (ledger_id, kind), named in sorted(paths.items())]
 
 
 def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
@@ -88,22 +101,19 @@ def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step:
 
     While a plan is made, a ledger that is also named in the source is planned there again.
     """
-    left = {(r.ledger_id, r.kind) for r in with_ledger(seen.references) if facts.owner(r) == switch.source}
-    paths: dict[tuple[int, LedgerKind], set[str]] = {}
-    for reference in with_ledger(seen.references):
-        found = seen.existing.get(reference.ledger_id)
-        is_copy = found is not None and found.provenance == facts.source_instance
-        is_planned = switch.stage in _PLANNING and (reference.ledger_id, reference.kind) in left
-        if facts.owner(reference) == switch.target and is_copy and not is_planned:
-            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
-    for (ledger_id, kind), named in sorted(paths.items()):
-        # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
-        stage = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT
-        task = LedgerTask(ledger_id, kind, tuple(sorted(named)), stage, cleared=True, promoted_op=1, copied=True)
-        step.put(task, numbered=True)
+    is_planned = switch.stage in _PLANNING
+    left = {each[:2] for each in _list_ledgers(facts, seen, switch.source)} if is_planned else frozenset()
+    # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
+    stage, count = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT, 0
+    for ledger_id, kind, paths in _list_ledgers(facts, seen, switch.target):
+        found = seen.existing.get(ledger_id)
+        if found is not None and is_ours(found, facts.source_instance) and (ledger_id, kind) not in left:
+            task = LedgerTask(ledger_id, kind, paths, stage, cleared=True, promoted_op=1, copied=True)
+            step.put(task, numbered=True)
+            count += 1
     step.update_switch(recovering_ms=NEVER, awaiting=SwitchAction.NONE)
-    count = counted_with(len(paths), "ledger", "is", "are")
-    sentence = f"the switch to {switch.target} is taken up at {switch.stage.value}: {count} promoted"
+    promoted = counted_with(count, "ledger", "is", "are")
+    sentence = f"the switch to {switch.target} is taken up at {switch.stage.value}: {promoted} promoted"
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.INVENTORY_COMPLETE, sentence)
 
 
@@ -149,25 +159,6 @@ def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerT
         in_target = now is not None and facts.owner(now) == facts.switch.target
         found.append((task, now if rolled_over and in_target else None))
     return found
-
-
-def _find_unplanned(facts: SwitchFacts, seen: InventorySeen, dropped: Mapping[int, int]) -> list[LedgerTask]:
-    """Return the ledgers that are attributed to the source and not in the plan.
-
-    Args:
-        facts: as of before the inventory.
-        dropped: the last order's number of each ledger taken out of the plan, so that late results stay late.
-    """
-    paths: dict[tuple[int, LedgerKind], set[str]] = {}
-    for reference in with_ledger(seen.references):
-        key = plan_key(reference.ledger_id, reference.kind)
-        is_planned = facts.plan.get(key) is not None and key not in dropped
-        if facts.owner(reference) == facts.switch.source and not is_planned:
-            paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
-    return [
-        LedgerTask(ledger_id, kind, tuple(sorted(named)), op=dropped.get(plan_key(ledger_id, kind), 0))
-        for (ledger_id, kind), named in sorted(paths.items())
-    ]
 
 
 def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, source: str, step: Transition) -> None:
