@@ -133,24 +133,21 @@ class SwitchFacts:
     def may_have_given(self, mark: IdMark) -> int:
         """The greatest id that a cluster gave or may give: all of its ``HOB``, unless every broker has left it."""
         seen = self.state.cluster(mark.name)
-        if seen is None or seen.generator is None or seen.instance_id != mark.instance or not self._is_left(mark.name):
+        if seen is None or seen.generator is None or seen.instance_id != mark.instance or not self._is_left(seen):
             return mark.ceiling
         given = max(mark.given, seen.generator.next_id - 1)
         return given if given >= mark.floor else -1
 
-    def _is_left(self, name: str) -> bool:
+    def _is_left(self, seen: ClusterSnapshot) -> bool:
         """Whether every live broker follows a directive elsewhere, and the ids were read since the last one moved."""
-        directive, seen = self.state.directive, self.state.cluster(name)
-        brokers = self.live_brokers
-        reports = [self.report(b) for b in brokers]
-        if directive is None or directive.target == name or seen is None or not brokers:
+        directive, brokers = self.state.directive, self.live_brokers
+        if directive is None or directive.target == seen.name or not brokers or not self.is_since_directive(seen.epoch):
             return False
-        if not self.is_since_directive(seen.epoch):
-            return False
-        return all(
-            r is not None and r.acked_epoch == directive.epoch and name not in r.writes and seen.read_ms > moved_ms(r)
-            for r in reports
-        )
+        left = {
+            r.name for r in self.state.brokers
+            if r.acked_epoch == directive.epoch and seen.name not in r.writes and seen.read_ms > moved_ms(r)
+        }  # fmt: skip
+        return left.issuperset(brokers)
 
     # --- brokers
 
@@ -169,10 +166,6 @@ class SwitchFacts:
         members = self.state.members
         is_known = members is not None and not members.is_unread and self.is_recent(members.at_ms)
         return members.brokers if members and is_known and self.is_since_directive(members.epoch) else ()
-
-    def report(self, broker: str) -> BrokerReport | None:
-        """The last report of a broker."""
-        return next((b for b in self.state.brokers if b.name == broker), None)
 
     @property
     def acked(self) -> tuple[BrokerReport, ...]:
@@ -195,56 +188,48 @@ class SwitchFacts:
         References without a known cluster count for every cluster that may hold their ledgers. A cluster that is only
         registered, and that brokers were never sent to, holds none of them.
         """
-        if self.state.inventory is None:
-            return 0
-        counts, entry, last = self.state.inventory.counts, self.state.entry(name), self.state.switch
-        is_unused = (
-            entry is not None
-            and entry.status is ClusterStatus.STANDBY
-            and name != self.state.bootstrap
-            and (last is None or name not in (last.source, last.target))
-        )
+        counts, entry = self.state.inventory.counts if self.state.inventory else {}, self.state.entry(name)
+        last = self.state.switch
+        sent_to = {self.state.bootstrap, *((last.source, last.target) if last is not None else ())}
+        is_unused = entry is not None and entry.status is ClusterStatus.STANDBY and name not in sent_to
         return counts.get(name, 0) + (0 if is_unused else counts.get(ANY_CLUSTER, 0))
 
     def owner(self, reference: Reference) -> str | None:
         """The cluster that holds a reference's ledger."""
         return find_owner(reference, self.state.bootstrap)
 
+    def has_inventory_after(self, at_ms: int) -> bool:
+        """Whether there is a complete inventory that was begun after an instant."""
+        return self.state.inventory is not None and self.state.inventory.at_ms > at_ms
+
     @property
     def inventory_is_old(self) -> bool:
         """Whether there is no inventory since the clean-up began, or none since the directive in force."""
         inventory = self.state.inventory
-        if inventory is None or inventory.at_ms <= self.switch.cleanup_ms:
+        if inventory is None or not self.has_inventory_after(self.switch.cleanup_ms):
             return True
         return inventory.epoch is not None and not self.is_since_directive(inventory.epoch)
 
     @property
     def awaits_unplanned(self) -> bool:
         """Whether a switch that was driven on has no inventory since, which may show unplanned references."""
-        inventory, switch = self.state.inventory, self.switch
-        return switch.attempt > 1 and (inventory is None or inventory.at_ms <= switch.stage_ms)
+        return self.switch.attempt > 1 and not self.has_inventory_after(self.switch.stage_ms)
 
     @property
     def needs_inventory(self) -> bool:
         """Whether the switch cannot go on without an inventory that it does not have."""
-        switch = self.switch
-        if switch.recovering_ms >= 0:
-            return True
-        match switch.stage:
-            case SwitchStage.LIVE_DUAL_READ:
-                return True
-            case SwitchStage.BUILD:
-                return self.awaits_unplanned
-            case SwitchStage.ROLLBACK:
-                return switch.confirm_ms >= 0 and self.rollback_is_unconfirmed
-            case SwitchStage.CLEANUP:
-                return self.inventory_is_old
-        return False
-
-    @property
-    def rollback_is_unconfirmed(self) -> bool:
-        """Whether no inventory was begun since the last reference was reverted."""
-        return self.state.inventory is None or self.state.inventory.at_ms <= self.switch.confirm_ms
+        switch, stage = self.switch, self.switch.stage
+        return (
+            switch.recovering_ms >= 0
+            or stage is SwitchStage.LIVE_DUAL_READ
+            or (stage is SwitchStage.BUILD and self.awaits_unplanned)
+            or (stage is SwitchStage.CLEANUP and self.inventory_is_old)
+            or (
+                stage is SwitchStage.ROLLBACK
+                and switch.confirm_ms >= 0
+                and not self.has_inventory_after(switch.confirm_ms)
+            )
+        )
 
 
 def moved_ms(report: BrokerReport) -> int:

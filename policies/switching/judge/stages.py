@@ -155,7 +155,7 @@ def _rollback(facts: SwitchFacts, step: Transition) -> None:
     if facts.switch.confirm_ms < 0:
         step.update_switch(confirm_ms=facts.now_ms)
         step.take_inventory()
-    elif not facts.rollback_is_unconfirmed:
+    elif facts.has_inventory_after(facts.switch.confirm_ms):
         _end_rollback(facts, step)
 
 
