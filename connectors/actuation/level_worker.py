@@ -120,7 +120,8 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT, PlanT]):
         if self.is_new(target, (ReportResult.FAILED, detail, rate)):
             self.emit(target, plan, ReportResult.FAILED, attempt, detail=detail)
             if target is None:
-                self._last = {about: content for about, content in self._last.items() if _is_failure(content)}
+                failures = (ReportResult.FAILED,)
+                self._last = {about: c for about, c in self._last.items() if isinstance(c, tuple) and c[:1] == failures}
 
     def emit(self, target: Hashable, plan: PlanT, outcome: ReportResult, attempt: Attempt, **fields: object) -> None:
         """Report an outcome, be it new or not; `fields` are further ones of the event."""
@@ -138,10 +139,6 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT, PlanT]):
             **fields,
         )
         self.write(self.action, outcome, event, attempt.at)
-
-
-def _is_failure(content: object) -> bool:
-    return isinstance(content, tuple) and content[:1] == (ReportResult.FAILED,)
 
 
 class LevelWorker(Worker[FactorOrder], Generic[WantedT]):

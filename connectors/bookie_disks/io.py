@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
 import connectors.bookie_disks.collector
-from connectors.actuation.actuator import Actuator
+from connectors.actuation.actuator import Actuator, SideTopic
 from connectors.bookie_disks.collector import BookieDisksCollector
 from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
-from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker, follow_affinity
+from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
@@ -25,6 +26,7 @@ from policies.free_space.publication import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.units import UserError, counted, name_some
+from policies.wire import EventReader
 
 
 def list_remedies(cluster: ClusterSources, reading: Reading) -> Iterator[str]:
@@ -113,6 +115,11 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
             workers[name] = worker
     if workers:
         topics, bookies = context.loop_topics(BookieThrottle), context.topic(observed_topic(BookieAffinity))
+
+        def place(affinity: BookieAffinity) -> None:
+            if affinity.outcome is Outcome.OK and affinity.cluster in workers:
+                workers[affinity.cluster].place(affinity)
+
         actuator = Actuator(
             "publish actuator",
             "headgate-publish-actuator",
@@ -120,9 +127,12 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
             workers,
             BookieThrottle,
             FactorOrder.build,
-            follow_affinity(bookies, workers),
+            SideTopic(bookies, EventReader((BookieAffinity,)), place, _AFFINITY_HISTORY),
         )
         yield Component("publish actuator", actuator.run, None, actuator.caught_up)
+
+
+_AFFINITY_HISTORY = timedelta(hours=1)
 
 
 def release_publishing(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:

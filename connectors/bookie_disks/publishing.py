@@ -4,13 +4,12 @@
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from connectors.actuation.actuator import SideTopic
 from connectors.actuation.level_worker import (
     LONGEST_PAUSE_SECONDS,
     LOOK_SECONDS,
@@ -39,7 +38,6 @@ from policies.bookie_disks.state import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_readings import BookieAffinity
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.observations import Outcome, ReportResult
-from policies.wire import EventReader
 
 _UNPLANNED = PublishPlan(LimitVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
 """Stands for the plan of a limit that could not be read."""
@@ -313,7 +311,10 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             base = None if settings.base is None else int(settings.base)
             floor = int(settings.floor_bytes_per_second)
             plan = plan_publish(share, records.known.get(target), found, base, floor)
-            self._note_overwritten(target, plan)
+            if self._confirmed.pop(target, found.rate) != found.rate:
+                self._metrics.overwritten.labels(self._cluster, target).inc()
+            if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
+                self._confirmed[target] = plan.rate
             if plan.verdict.acts:
                 self._require_ours()
                 _execute(limits, records.known, target, plan)
@@ -324,14 +325,6 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             return None
         self._reports.report_limit(target, plan, attempt)
         return plan
-
-    def _note_overwritten(self, target: str, plan: PublishPlan) -> None:
-        """Count a limit that no longer has the rate with which it was read back."""
-        confirmed = self._confirmed.pop(target, None)
-        if confirmed is not None and plan.found.rate != confirmed:
-            self._metrics.overwritten.labels(self._cluster, target).inc()
-        if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
-            self._confirmed[target] = plan.rate
 
     def _fail(self, error: Exception, wanted: object, number: int) -> None:  # noqa: ARG002 - there is one attempt
         self._report_failure(None, error, Attempt(self._clock.now()))
@@ -356,16 +349,3 @@ def _execute(limits: PublishLimits, records: dict[str, PublishRecord], target: s
         limits.restore(target, plan.original)
     limits.delete_record(target)
     records.pop(target, None)
-
-
-def follow_affinity(name: str, workers: Mapping[str, PublishWorker]) -> SideTopic[BookieAffinity]:
-    """Return the topic, of this name, with the groups of the workers' namespaces."""
-
-    def place(affinity: BookieAffinity) -> None:
-        if affinity.outcome is Outcome.OK and affinity.cluster in workers:
-            workers[affinity.cluster].place(affinity)
-
-    return SideTopic(name, EventReader((BookieAffinity,)), place, _AFFINITY_HISTORY)
-
-
-_AFFINITY_HISTORY = timedelta(hours=1)

@@ -31,7 +31,6 @@ from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import Bookies
 from policies.decisions import Decision
-from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.units import to_millis
 
@@ -128,7 +127,11 @@ class BookieDisksView(FoldingView[_Watched]):
                 yield Sample(DECISION_STALE, (NAME, name), float(stale))
             yield from (Sample(READ_ONLY, (name, b), float(mode)) for b, mode in sorted(cluster.read_only.items()))
             for bookie, disk in cluster.disks.disks():
-                yield from _disk_samples((name, bookie, disk.log_dir), disk, now_ms, cluster.settings)
+                labels = (name, bookie, disk.log_dir)
+                yield Sample(USABLE, labels, disk.usable_bytes)
+                yield Sample(TOTAL, labels, disk.total_bytes)
+                if (seconds := seconds_to_full(disk, now_ms, cluster.settings.validity)) is not None:
+                    yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
 def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:
@@ -145,15 +148,6 @@ def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, n
     if decision.limiting is not None:
         where = (decision.limiting.bookie, decision.limiting.dir, decision.reason.value)
         yield Sample(LIMITING, (*labels, *where), 1.0)
-
-
-def _disk_samples(
-    labels: tuple[str, str, str], disk: VolumeState, now_ms: int, settings: BookieDisksSettings
-) -> Iterator[Sample]:
-    yield Sample(USABLE, labels, disk.usable_bytes)
-    yield Sample(TOTAL, labels, disk.total_bytes)
-    if (seconds := seconds_to_full(disk, now_ms, settings.validity)) is not None:
-        yield Sample(SECONDS_TO_FULL, labels, seconds)
 
 
 # The bookie-disks policy on the status page: the factors of placement groups, and the fullest ledger dirs.

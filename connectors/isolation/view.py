@@ -100,7 +100,11 @@ class IsolationView(FoldingView[_IsolatedCluster]):
         for name, cluster in sorted(self._clusters.items()):
             yield from _bookie_samples(name, cluster)
         for _, placement in sorted(self._placements.items()):
-            yield from _placement_samples(placement)
+            labels = (placement.cluster, placement.namespace)
+            candidates = _count(placement.candidate_count, placement.candidates)
+            yield Sample(CANDIDATES, (*labels, placement.tier.value), candidates)
+            yield Sample(HEADROOM, labels, placement.headroom)
+            yield Sample(LEAK, labels, _count(placement.leak_count, placement.leak))
 
 
 def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
@@ -112,13 +116,6 @@ def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
     for bookie, state in sorted(states.items()):
         if state is Presence.WRITABLE and bookie not in (grouped or ()):
             yield Sample(UNASSIGNED, (cluster, bookie), 1.0)
-
-
-def _placement_samples(placement: Placement) -> Iterator[Sample]:
-    labels = (placement.cluster, placement.namespace)
-    yield Sample(CANDIDATES, (*labels, placement.tier.value), _count(placement.candidate_count, placement.candidates))
-    yield Sample(HEADROOM, labels, placement.headroom)
-    yield Sample(LEAK, labels, _count(placement.leak_count, placement.leak))
 
 
 def _count(count: int | None, listed: Sequence[str]) -> int:

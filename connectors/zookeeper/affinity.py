@@ -154,11 +154,6 @@ def parse_persistence(data: bytes) -> PersistenceDocument | None:
     return parse_document(_POLICIES, data).persistence if data.strip() else None
 
 
-def _parse_isolation(data: bytes) -> IsolationPolicyDocuments:
-    found = parse_document(_ISOLATION, data) if data.strip() else None
-    return found or {}
-
-
 class AffinityTree:
     """The affinity of all namespaces of a cluster.
 
@@ -201,7 +196,9 @@ class AffinityTree:
         paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
         persistences = self._persistences = read_parsed(store, paths, parse_persistence, self._persistences)
         if tenants is None or (paths and not persistences):
-            raise UserError(_explain_elsewhere(cluster, store, tenants is not None, paths))
+            missing = store.client.chroot + (paths[0] if tenants is not None else POLICIES)
+            setting = f"clusters.{cluster}.configuration_store to the brokers' configurationMetadataStoreUrl"
+            raise UserError(f"ensembles are unknown, there is no node {missing}: set {setting}")
         namespaces = {
             name: namespace_affinity(affinity, node.value if node else None, has_policies=node is not None)
             for name, affinity in sorted(isolated.items())
@@ -221,7 +218,9 @@ class AffinityTree:
         """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
         try:
             paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
-            nodes = self._broker_policies = read_parsed(reader, paths, _parse_isolation, self._broker_policies)
+            nodes = self._broker_policies = read_parsed(
+                reader, paths, lambda data: parse_document(_ISOLATION, data.strip() or b"null"), self._broker_policies
+            )
         except UnreadError:
             return None
         return tuple(
@@ -235,15 +234,6 @@ class AffinityTree:
         # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]
         return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._affinities)
-
-
-def _explain_elsewhere(cluster: str, store: Reader, has_tree: bool, paths: list[str]) -> str:
-    """Return why the namespaces' policies are not here, and the setting that names their store."""
-    missing = store.client.chroot + (paths[0] if has_tree else POLICIES)
-    return (
-        f"ensembles are unknown, there is no node {missing}: set clusters.{cluster}.configuration_store "
-        "to the brokers' configurationMetadataStoreUrl"
-    )
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:
