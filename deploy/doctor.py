@@ -148,7 +148,8 @@ def machine_probes(settings: Settings) -> Iterator[Probe]:
 
 
 def _check_data_dir(settings: Settings) -> ProbeResult:
-    folder = _existing_folder(settings.data_dir)
+    wanted = settings.data_dir.absolute()
+    folder = next(each for each in (wanted, *wanted.parents) if each.exists())
     if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
         remedy = "set data_dir to another folder, or change this one's owner"
         return ProbeResult(Outcome.UNAUTHORIZED, f"{folder} cannot be written to", (remedy,))
@@ -226,12 +227,6 @@ def _explain_taken_port(http: HttpSettings, error: OSError) -> ProbeResult:
     if server.startswith("headgate"):
         return ProbeResult(Outcome.OK, "a Headgate is serving there")
     return ProbeResult(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
-
-
-def _existing_folder(folder: Path) -> Path:
-    """Return the folder, or its nearest parent that exists."""
-    folder = folder.absolute()
-    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 # Runs each collector once, without publishing, and reports whether it could read.
@@ -372,7 +367,15 @@ def doctor_view(results: Sequence[Result]) -> RenderableType:
             table.add_row(
                 Padding(escape(each.asked), (0, 0, 0, 2)), verdict, str(each.milliseconds), escape(each.detail)
             )
-    return Group(table, "", _in_all(results))
+    bad = sum(not each.is_good for each in results)
+    slow = sum(each.verdict is Verdict.SLOW for each in results)
+    good = (
+        f"{bad} of {counted(len(results), 'check')} not good"
+        if bad
+        else f"all of {counted(len(results), 'check')} good"
+    )
+    in_all = Text(f"{good}{f', {slow} slow' if slow else ''}", style="bold red" if bad else "green")
+    return Group(table, "", in_all)
 
 
 def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -380,15 +383,6 @@ def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]
     for each in results:
         if each.remedies and not each.is_good:
             yield f"{each.system}, {each.asked}", tuple(map(complete_commands, each.remedies))
-
-
-def _in_all(results: Sequence[Result]) -> Text:
-    bad = sum(not each.is_good for each in results)
-    slow = sum(each.verdict is Verdict.SLOW for each in results)
-    also = f", {slow} slow" if slow else ""
-    if not bad:
-        return Text(f"all of {counted(len(results), 'check')} good{also}", style="green")
-    return Text(f"{bad} of {counted(len(results), 'check')} not good{also}", style="bold red")
 
 
 # The command `headgate doctor`: runs all checks in parallel and shows the results.

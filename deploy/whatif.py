@@ -1,7 +1,4 @@
-"""Replays recorded events, and compares the decisions under two settings.
-
-`replaying` is the command, `recordings` reads the events, `timeline` compares decisions and prints them as a table.
-"""
+"""Replays recorded events, and compares the decisions under two settings."""
 
 import json
 import sys
@@ -181,7 +178,12 @@ def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) 
 def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
     spans: list[Span] = []
     for decision in decisions:
-        label = label_of(decision)
+        factor = getattr(decision, "factor", None)
+        if isinstance(decision, Alert):
+            is_over = decision.status is AlertStatus.RESOLVED
+            label = str(decision.status.value if is_over else decision.severity.value)
+        else:
+            label = f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
         if spans and spans[-1].label == label:
             continue
         if spans:
@@ -189,14 +191,6 @@ def _course(decisions: Iterable[Decision], until: datetime) -> tuple[Span, ...]:
         spans.append(Span(decision.decided_at, until, label, decision.explanation, _level(decision)))
     # Leave out decisions that ended in the instant in which they began, and resolved alerts.
     return tuple(span for span in spans if span.start < span.end and span.label != AlertStatus.RESOLVED.value)
-
-
-def label_of(decision: Decision) -> str:
-    """Describe a decision in a few words."""
-    if isinstance(decision, Alert):
-        return str(decision.status.value if decision.status is AlertStatus.RESOLVED else decision.severity.value)
-    factor = getattr(decision, "factor", None)
-    return f"{decision.verdict if factor is None else show_number(factor)} · {decision.reason}"
 
 
 def _level(decision: Decision) -> float:
@@ -268,10 +262,6 @@ class ReplayRequest:
     to: datetime | None = None
     """The end of the range; None for now."""
 
-    def sides(self) -> dict[str, Settings]:
-        """Return the settings to decide with, by side."""
-        return {SETTINGS: self.settings} | ({} if self.against is None else {AGAINST: self.against})
-
 
 def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
     """Replay files, or the observed topics, and print decisions or differences.
@@ -288,35 +278,25 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
         raise UserError("--to: works only with --from; with files, use --until")
     if request.since is not None and request.to is not None and request.to <= request.since:
         raise UserError("--to: must lie after --from")
-    if timeline:
-        _print_timeline(request)
-    elif request.against is None:
-        replay = Replay(request.settings.policy_host())
-        _print_lines(decision_event(decision).decode() for decision in replay.run(_read_events(request), request.until))
-        _print_rejected([replay])
-    else:
-        ours, theirs = _decide_sides(request).values()
-        _print_lines(map(json.dumps, differences(ours, theirs)))
-
-
-def _print_timeline(request: ReplayRequest) -> None:
-    sides = _decide_sides(request)
-    SafeConsole(highlight=False).print(timeline_view(lanes(sides, request.until)))
-
-
-def _decide_sides(request: ReplayRequest) -> dict[str, list[Decision]]:
-    """Return the decisions of each side over the same events."""
-    records = list(_read_events(request))
-    replays = {side: Replay(settings.policy_host()) for side, settings in request.sides().items()}
-    decided = {side: list(replay.run(records, request.until)) for side, replay in replays.items()}
+    sides = {SETTINGS: request.settings} | ({} if request.against is None else {AGAINST: request.against})
+    replays = {side: Replay(settings.policy_host()) for side, settings in sides.items()}
+    records = (
+        read_events_of_files(request.files, request.settings.topics.prefix)
+        if request.since is None
+        else read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+    )
+    if request.against is None and not timeline:
+        decisions = replays[SETTINGS].run(records, request.until)
+        _print_lines(decision_event(decision).decode() for decision in decisions)
+        _print_rejected(replays.values())
+        return
+    events = list(records)
+    decided = {side: list(replay.run(events, request.until)) for side, replay in replays.items()}
     _print_rejected(replays.values())
-    return decided
-
-
-def _read_events(request: ReplayRequest) -> Iterator[Recorded]:
-    if request.since is None:
-        return read_events_of_files(request.files, request.settings.topics.prefix)
-    return read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+    if timeline:
+        SafeConsole(highlight=False).print(timeline_view(lanes(decided, request.until)))
+    else:
+        _print_lines(map(json.dumps, differences(decided[SETTINGS], decided[AGAINST])))
 
 
 def _print_rejected(replays: Collection[Replay]) -> None:
@@ -328,11 +308,7 @@ def _print_rejected(replays: Collection[Replay]) -> None:
     rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
     if rejected and not any(replay.taken for replay in replays):
         raise UserError(f"no event is valid, of {counted(len(rejected), 'event')}; the first: {next(iter(rejected))}")
-    _print_errors(rejected or ([] if any(replay.taken for replay in replays) else ["there is no event to replay"]))
-
-
-def _print_errors(lines: Iterable[str]) -> None:
-    for line in lines:
+    for line in rejected or ([] if any(replay.taken for replay in replays) else ["there is no event to replay"]):
         print(line, file=sys.stderr)  # noqa: T201
 
 

@@ -102,11 +102,13 @@ def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
             if not isinstance(value, ScalarNode) or not isinstance(key, ScalarNode):
                 continue
             here = (*map(str, place), key.value)
+            # A client's property has its name as it is.
+            is_property = len(here) > 1 and (here[-2] == "properties" or here[-3:-1] == ("stream", "kafka"))
             if _VARIABLE.search(value.value):
                 yield SettingsWarning(
                     here, f"contains a variable, which is not expanded here: set {_variable_hint(here)} instead"
                 )
-            elif is_property(here) and SECRET_NAME.search(key.value):
+            elif is_property and SECRET_NAME.search(key.value):
                 variable = variable_for(here[:-1])
                 yield SettingsWarning(
                     here, f'is a secret in this file: set {variable} to JSON such as {{"{key.value}": …}} instead'
@@ -119,17 +121,6 @@ def text_warnings(tree: Node | None) -> Iterator[SettingsWarning]:
                 )
             elif value.tag == _NULL and not value.value and model_at(Settings, here) is not None:
                 yield SettingsWarning(here, f"is empty and therefore off{_empty_block_hint(here)}")
-
-
-def is_property(place: tuple[str, ...]) -> bool:
-    """Whether a client's property belongs at a place, which has its name as it is."""
-    return len(place) > 1 and (place[-2] == "properties" or place[-3:-1] == ("stream", "kafka"))
-
-
-def environment_warnings(settings: Settings | None) -> Iterator[tuple[str, str]]:
-    """Yield variables without effect: the name, and a sentence."""
-    clusters = [] if settings is None else list(settings.clusters)
-    yield from unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters))
 
 
 def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[SettingsWarning]:
@@ -286,9 +277,8 @@ def check(file: Path | None, *, effective: bool) -> None:
 
 def _load_checked(read: ReadFile) -> Settings:
     settings = settings_of(read)
-    mistakes = [f"{read.wording.locate(place)}: {what}" for place, what in unusable_files(settings)]
-    if mistakes:
-        raise UserError("\n".join(mistakes))
+    if unusable := [f"{read.wording.locate(place)}: {what}" for place, what in unusable_files(settings)]:
+        raise UserError("\n".join(unusable))
     return settings
 
 
@@ -297,7 +287,9 @@ def _line(wording: Wording, warning: SettingsWarning) -> str:
 
 
 def _environment_lines(settings: Settings | None) -> Iterator[str]:
-    for name, sentence in environment_warnings(settings):
+    """Yield variables without effect."""
+    clusters = [] if settings is None else list(settings.clusters)
+    for name, sentence in unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters)):
         yield f"environment: {name}: {sentence}"
 
 
@@ -306,38 +298,31 @@ def _warn(console: SafeConsole, warnings: list[str]) -> None:
         console.print(f"warning: {each}", style="yellow", markup=False)
 
 
+_FILES: Mapping[type, Callable[[Any], list[Callable[[], object]]]] = {
+    KafkaConnection: lambda kafka: [kafka.for_kafka_python],
+    ZooKeeperConnection: lambda each: [each.credential, *([each.tls.ssl_context] if each.tls is not None else [])],
+    PulsarAdmin: lambda admin: [admin.bearer_token, lambda: admin.http_client().close()],
+    AlertmanagerSettings: lambda settings: [lambda: settings.http_client().close()],
+    HttpAccess: lambda access: [access.bearer_token, access.tls],
+}
+"""By the kind of a connection, what reads its files, and raises UserError."""
+
+
 def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the connections that cannot be built from their files: the path of each, and the reason."""
-    yield from _try_to_build(("kafka",), settings.kafka)
-    yield from _try_to_build(("alertmanager",), settings.alertmanager)
-    yield from _try_to_build(("http", "access"), settings.http.access)
-    if settings.kafka is not None:  # Spark's Java client supports fewer kinds of keys than the other clients
-        yield from _read_refusal(("kafka",), settings.kafka.for_spark)
+    blocks: dict[tuple[str, ...], Any] = {
+        ("kafka",): settings.kafka,
+        ("alertmanager",): settings.alertmanager,
+        ("http", "access"): settings.http.access,
+    }
     for name, cluster in settings.clusters.items():
-        for block in ("kafka", "zookeeper", "pulsar"):
-            yield from _try_to_build(("clusters", name, block), getattr(cluster, block))
-
-
-def _try_to_build(place: tuple[str, ...], connection: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    match connection:
-        case KafkaConnection():
-            yield from _read_refusal(place, connection.for_kafka_python)
-        case ZooKeeperConnection():
-            yield from _read_refusal(place, connection.credential)
-            if connection.tls is not None:
-                yield from _read_refusal(place, connection.tls.ssl_context)
-        case PulsarAdmin():
-            yield from _read_refusal(place, connection.bearer_token)
-            yield from _read_refusal(place, lambda: connection.http_client().close())
-        case AlertmanagerSettings():
-            yield from _read_refusal(place, lambda: connection.http_client().close())
-        case HttpAccess():
-            yield from _read_refusal(place, connection.bearer_token)
-            yield from _read_refusal(place, connection.tls)
-
-
-def _read_refusal(place: tuple[str, ...], build: Callable[[], object]) -> Iterator[tuple[tuple[str, ...], str]]:
-    try:
-        build()
-    except UserError as error:
-        yield place, str(error)
+        blocks |= {("clusters", name, block): getattr(cluster, block) for block in ("kafka", "zookeeper", "pulsar")}
+    for place, block in blocks.items():
+        builds = next((builds for kind, builds in _FILES.items() if isinstance(block, kind)), lambda _: [])(block)
+        if place == ("kafka",) and block is not None:  # Spark's Java client supports fewer kinds of keys than others
+            builds.append(block.for_spark)
+        for build in builds:
+            try:
+                build()
+            except UserError as error:
+                yield place, str(error)

@@ -117,13 +117,10 @@ def suggest(name: str, known: Collection[str]) -> str:
     near = nearest(name, known)
     if near is not None:
         return f"; did you mean {near}?"
-    return f"; there is {join_names(known)}" if 0 < len(known) <= _FEW else ""
-
-
-def join_names(names: Collection[str]) -> str:
-    """Join names for a sentence: ``a``, ``a and b``, ``a, b and c``."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    if not 0 < len(known) <= _FEW:
+        return ""
+    *first, last = known
+    return f"; there is {', '.join(first)} and {last}" if first else f"; there is {last}"
 
 
 _FEW = 12
