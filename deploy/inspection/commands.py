@@ -55,10 +55,6 @@ class InForceReader(AbstractContextManager["InForceReader"]):
         self._in_force = in_force or DecisionsInForce()
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
         self._tail.close()
 
     def now(self) -> DecisionsInForce:

@@ -149,7 +149,8 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
     while awaited:
         for said in list(reader.poll().heartbeats()):
             newer = said.policy == request.policy and said.sequence > awaited.get(said.cluster, said.sequence)
-            if newer and (said.quiet_until is not None) == (request.length is not None) and _is_kept(said, request):
+            is_kept = request.length is None or said.pause_keeps is None or said.pause_keeps == request.keep
+            if newer and (said.quiet_until is not None) == (request.length is not None) and is_kept:
                 del awaited[said.cluster]
                 yield said
         if awaited and time.monotonic() > until:
@@ -158,10 +159,6 @@ def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, in
                 f"{request.timeout_seconds:g} s: the query may not be running, or it has no readings of these clusters "
                 "yet. Kafka keeps the command, and it takes effect when the query reads it."
             )
-
-
-def _is_kept(said: Standing, request: PauseRequest) -> bool:
-    return request.length is None or said.pause_keeps is None or said.pause_keeps == request.keep
 
 
 def _describe_lifted(in_force: DecisionsInForce, policy: str, clusters: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -40,11 +40,7 @@ from policies.wire import SHARES_TOPIC, clusters_in, share_of
 # One ZooKeeper session and one admin client for each watched cluster, shared by all components.
 
 
-class _Closeable(Protocol):
-    def close(self) -> None: ...
-
-
-Connection = TypeVar("Connection", bound=_Closeable)
+Connection = TypeVar("Connection", ZooKeeperSession, AdminApi)
 
 
 class Connections:
@@ -54,15 +50,14 @@ class Connections:
         self._settings = settings
         self._lock = threading.Lock()
         self._users: Counter[str] = Counter()
-        self._zookeepers: dict[tuple[str, object], ZooKeeperSession] = {}
-        self._admins: dict[tuple[str, object], AdminApi] = {}
+        self._opened: dict[tuple[str, object], Any] = {}
+        """Sessions and clients by cluster and connection; each can be closed."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        left: tuple[_Closeable, ...] = (*self._zookeepers.values(), *self._admins.values())
-        for each in left:
+        for each in self._opened.values():
             each.close()
 
     @contextmanager
@@ -73,38 +68,29 @@ class Connections:
         try:
             yield
         finally:
-            for ended in self._release(clusters):
-                ended.close()
+            with self._lock:
+                self._users.subtract(list(clusters))
+                unused = {cluster for cluster in clusters if self._users[cluster] <= 0}
+                ended = [self._opened.pop(key) for key in tuple(self._opened) if key[0] in unused]
+            for each in ended:
+                each.close()
 
     def zookeeper(self, cluster: str, connection: ZooKeeperConnection | None = None) -> ZooKeeperSession | None:
         """Return the session of another ZooKeeper of the cluster, or of its own; None if the settings name none."""
         used = connection or self._settings.clusters[cluster].zookeeper
-        if used is None:
-            return None
-        return self._get_or_open(self._zookeepers, (cluster, used), lambda: ZooKeeperSession(cluster, used))
+        return None if used is None else self._get_or_open(cluster, used, lambda: ZooKeeperSession(cluster, used))
 
     def pulsar(self, cluster: str) -> AdminApi | None:
         """Return the cluster's admin client; None if the settings name no admin REST API."""
-        connection = self._settings.clusters[cluster].pulsar
-        if connection is None:
-            return None
-        return self._get_or_open(self._admins, (cluster, None), lambda: AdminApi(connection))
+        used = self._settings.clusters[cluster].pulsar
+        return None if used is None else self._get_or_open(cluster, used, lambda: AdminApi(used))
 
-    def _get_or_open(
-        self, kept: dict[tuple[str, object], Connection], key: tuple[str, object], make: Callable[[], Connection]
-    ) -> Connection:
+    def _get_or_open(self, cluster: str, connection: object, make: Callable[[], Connection]) -> Connection:
         with self._lock:
-            if key not in kept:
-                kept[key] = make()
-            return kept[key]
-
-    def _release(self, clusters: Collection[str]) -> list[_Closeable]:
-        """Close the connections of clusters without users."""
-        with self._lock:
-            self._users.subtract(list(clusters))
-            unused = {cluster for cluster in clusters if self._users[cluster] <= 0}
-            kept: tuple[dict[tuple[str, object], Any], ...] = self._zookeepers, self._admins
-            return [each.pop(key) for each in kept for key in tuple(each) if key[0] in unused]
+            if (cluster, connection) not in self._opened:
+                self._opened[cluster, connection] = make()
+            opened: Connection = self._opened[cluster, connection]
+            return opened
 
 
 # The collectors, which read the watched clusters: run as a part of the loop or as a process of their own.

@@ -96,7 +96,7 @@ class SharedComponents:
     def _end(self, member: Membership) -> None:
         """Stop everything. Components may take long to drain, so membership is kept up meanwhile: shares stay held."""
         self._ending = True
-        ending = threading.Thread(target=self._running.stop_all, name=f"end of {self._work.name}", daemon=True)
+        ending = threading.Thread(target=self._running.keep, args=({},), name=f"end of {self._work.name}", daemon=True)
         ending.start()
         while ending.is_alive():
             try:
@@ -177,11 +177,10 @@ class _Running:
                 for component in unit.components[:1]:
                     component.stop.set()
             for unit in units:
-                _end(unit)
-
-    def stop_all(self) -> None:
-        """Stop everything."""
-        self.keep({})
+                for component, thread in zip(unit.components, unit.threads, strict=True):
+                    component.stop.set()
+                    thread.join()
+                unit.opened.close()
 
     def first(self, check_of: Callable[[Component], Check | None]) -> str | None:
         """Return the first problem that a component reports; None if there is none."""
@@ -193,13 +192,6 @@ class _Running:
         """Raise the exception of the first component that failed, if any."""
         if self._failures:
             raise self._failures[0]
-
-
-def _end(unit: _RunningUnit) -> None:
-    for component, thread in zip(unit.components, unit.threads, strict=True):
-        component.stop.set()
-        thread.join()
-    unit.opened.close()
 
 
 @contextmanager

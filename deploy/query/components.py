@@ -84,29 +84,23 @@ class LoopWatch:
 
     def look(self, deciders: Sequence[Decider], topics: TopicReport, now: datetime) -> None:
         """Publish each alert that begins, is due to be repeated, or ends."""
-        found = [*self._find_loops(deciders), *_find_topics(topics)]
+        unusable, found = HOST_ALERTS[TOPIC_UNUSABLE], list[Condition]()
+        if (loops := describe_loops(deciders, self._prefix)) is not None:
+            labels = {"hosts": ",".join(sorted({each.host for each in deciders}))}
+            severity = HOST_ALERTS[TWO_LOOPS_DECIDE]
+            found.append(Condition(TWO_LOOPS_DECIDE, self._prefix, severity, "other-checkpoint", loops, labels))
+        for topic in topics.missing:
+            summary = f"{topic} is missing: create it with `headgate topics create`"
+            found.append(Condition(TOPIC_UNUSABLE, topic, unusable, "missing", summary, {"topic": topic}))
+        for wrong in topics.unusable:
+            labels = {"topic": wrong.topic}
+            found.append(Condition(TOPIC_UNUSABLE, wrong.topic, unusable, wrong.key, str(wrong), labels))
         self._book, alerts, _ = review(self._book, found, now, _SENDER)
         for alert in alerts:
             log = _log.error if alert.status is AlertStatus.FIRING else _log.info
             log(alert.summary, alert=alert.alert)
             self._publish(f"{self._prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
             self._publish(f"{self._prefix}.{AUDIT}", alert.cluster, audit_event(alert))
-
-    def _find_loops(self, deciders: Sequence[Decider]) -> Iterator[Condition]:
-        summary = describe_loops(deciders, self._prefix)
-        if summary is not None:
-            labels = {"hosts": ",".join(sorted({each.host for each in deciders}))}
-            severity = HOST_ALERTS[TWO_LOOPS_DECIDE]
-            yield Condition(TWO_LOOPS_DECIDE, self._prefix, severity, "other-checkpoint", summary, labels)
-
-
-def _find_topics(topics: TopicReport) -> Iterator[Condition]:
-    severity = HOST_ALERTS[TOPIC_UNUSABLE]
-    for topic in topics.missing:
-        summary = f"{topic} is missing: create it with `headgate topics create`"
-        yield Condition(TOPIC_UNUSABLE, topic, severity, "missing", summary, {"topic": topic})
-    for wrong in topics.unusable:
-        yield Condition(TOPIC_UNUSABLE, wrong.topic, severity, wrong.key, str(wrong), {"topic": wrong.topic})
 
 
 # Starts Spark sessions, the first one ahead of its use.
