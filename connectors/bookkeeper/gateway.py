@@ -4,6 +4,7 @@ Janino, the compiler that PySpark ships for Spark's generated code, compiles our
 runtime is enough, and no JDK is needed.
 """
 
+import itertools
 import logging
 import os
 import subprocess
@@ -15,19 +16,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopyOutcome, CopyResult, outcome_of_failure
-from policies.switching.ledgers import Ledger, LedgerState, same_ledger
 from policies.units import UserError, without_settings
 
 START_SECONDS = 30.0
 """Limit of the JVM's start, which takes half a second."""
 ANSWER_SECONDS = 30.0
 """Limit of one call. Every call returns in a fraction of that, so a JVM that takes longer is dead."""
+
+_WAIT_MS = 10_000
+"""How long a call waits for the answer of a request before the next call asks again."""
+_NUMBERS = itertools.count()
+"""Names of requests."""
 
 _JAVA = Path(__file__).parent / "java"
 _PACKAGE = "headgate"
@@ -272,13 +275,12 @@ class RemoteCopier:
         """Whether its JVM still runs."""
         return self._jvm.is_current(self._generation)
 
-    def start(self, requests: str) -> None:
-        """Start requests, each with a name."""
-        self._jvm.call(self._generation, self._java.start, requests)
-
-    def answers(self, wait_ms: int) -> str:
-        """Wait for results, and return those of ended requests."""
-        return str(self._jvm.call(self._generation, self._java.answers, wait_ms))
+    def run(self, request: str) -> str:
+        """Carry out a request, and return its answer, both in JSON."""
+        name = str(next(_NUMBERS))
+        while (answer := self._jvm.call(self._generation, self._java.run, name, request, _WAIT_MS)) is None:
+            pass  # each call shows that the JVM is alive, however long the request takes
+        return str(answer)
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the bytes per second from now on; 0 is no limit."""
@@ -314,84 +316,3 @@ def _compiled(gateway: JavaGateway, name: str) -> Any:
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(str(source), gateway.jvm.java.io.StringReader(source.read_text()))
     return compiler.getClassLoader().loadClass(f"{_PACKAGE}.{name}")
-
-
-# Parses the JSON results of the Java side of a ledger copy.
-
-
-class LedgerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger's metadata."""
-
-    ledger_id: int
-    state: LedgerState
-    last_entry_id: int
-    length_bytes: int
-    ensemble_size: int
-    write_quorum: int
-    ack_quorum: int
-    created_ms: int | None
-    custom_metadata: dict[str, str]
-    """Name and base64 value."""
-    entries_digest: str | None = None
-
-    def ledger(self) -> Ledger:
-        """Return the policy's form, without our provenance property."""
-        custom = tuple(sorted((name, value) for name, value in self.custom_metadata.items() if name != PROVENANCE))
-        return Ledger(**(msgspec.structs.asdict(self) | {"custom_metadata": custom}))
-
-
-class JavaResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a request."""
-
-    status: str
-    name: str = ""
-    """The task's name."""
-    source: LedgerFacts | None = None
-    target: LedgerFacts | None = None
-    phase: str | None = None
-    code: int | None = None
-    detail: str | None = None
-    new_id: int | None = None
-
-
-_OURS = frozenset({"copied", "own_closed", "own_partial"})
-"""States in which Java found the journalled provenance in the target's ledger."""
-
-
-def copy_result(ledger_id: int, answer: JavaResult, source_instance: str, target_id: int | None = None) -> CopyResult:
-    """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
-
-    `target_id` is the id in the target, if it is another one; everything else must be equal.
-    """
-    source = answer.source.ledger() if answer.source else None
-    target = answer.target.ledger() if answer.target else None
-    if target is not None:
-        target = msgspec.structs.replace(target, provenance=source_instance if answer.status in _OURS else "")
-    return CopyResult(
-        ledger_id,
-        _outcome(answer, source, target, ledger_id if target_id is None else target_id),
-        source=source,
-        target=target,
-        detail=": ".join(filter(None, (answer.phase, answer.detail))),
-    )
-
-
-def _outcome(answer: JavaResult, source: Ledger | None, target: Ledger | None, target_id: int) -> CopyOutcome:
-    equal = (
-        source is not None
-        and target is not None
-        and target.ledger_id == target_id
-        and same_ledger(source, msgspec.structs.replace(target, ledger_id=source.ledger_id))
-    )
-    match answer.status:
-        case "copied":
-            return CopyOutcome.COPIED if equal else CopyOutcome.COPY_DIFFERS
-        case "own_closed":
-            return CopyOutcome.BUILT if equal else CopyOutcome.OWN_PARTIAL
-        case "own_partial":
-            return CopyOutcome.OWN_PARTIAL
-        case "foreign":
-            return CopyOutcome.FOREIGN_CONFLICT
-        case "source_open":
-            return CopyOutcome.SOURCE_OPEN
-    return outcome_of_failure(answer.phase or "", answer.code)

@@ -14,13 +14,8 @@ from msgspec import structs
 
 from connectors.bookkeeper.cluster import NOT_OURS
 from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
-from connectors.bookkeeper.copy_journal import (
-    POLICY_OUTCOMES,
-    CopyJournal,
-    CopyOutcome,
-    DeleteOutcome,
-    DeleteResult,
-)
+from connectors.bookkeeper.copy_journal import CopyJournal
+from connectors.bookkeeper.copy_results import POLICY_OUTCOMES, CopyOutcome, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
 from connectors.switching.broker_agent import AttributionOutcome, ReferenceZnodes

@@ -16,15 +16,8 @@ import pytest
 
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.copier import CONCURRENCY, LedgerCluster, LedgerCopier
-from connectors.bookkeeper.copy_journal import (
-    PROVENANCE,
-    CopiedLedger,
-    CopyJournal,
-    CopyOutcome,
-    CopyRecord,
-    CopyResult,
-    DeleteOutcome,
-)
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
+from connectors.bookkeeper.copy_results import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
 from connectors.switching.reconciler import REQUESTED_COPIES
 from connectors.zookeeper.json_znodes import ZnodeError
@@ -248,13 +241,13 @@ class KillsAfterIntent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> Sequence[CopyRecord | ZnodeError]:
-        records = self._journal.intend_all(ledger_ids)
+    def intend(self, ledger_id: int) -> CopyRecord:
+        record = self._journal.intend(ledger_id)
         if self._armed and self._jvm.pid is not None:
             os.kill(self._jvm.pid, signal.SIGKILL)
             eventually("the JVM is dead", lambda: self._jvm.pid is None)
         self._armed = False
-        return records
+        return record
 
 
 class FailsToComplete:
@@ -266,11 +259,11 @@ class FailsToComplete:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> Sequence[CopyRecord | ZnodeError]:
-        if self._armed and copies:
+    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
+        if self._armed:
             self._armed = False
-            return [ZnodeError("the journal is away")] * len(copies)
-        return self._journal.complete_all(copies)
+            raise ZnodeError("the journal is away")
+        return self._journal.complete(record, copied)
 
 
 def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> None:

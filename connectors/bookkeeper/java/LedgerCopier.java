@@ -15,18 +15,16 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
@@ -54,8 +52,7 @@ import org.apache.zookeeper.data.Stat;
  * copy, and requests a new id from here if it needs one.
  *
  * Python decides and keeps the journal (connectors/bookkeeper/copier.py); this class only does the work that would be too
- * slow between processes. Requests and answers are JSON, so that Python never holds an object of this JVM. One call has
- * many requests, because a call costs more than a small copy. Calls return at once, or after their time limit.
+ * slow between processes. Requests and answers are JSON, so that Python never holds an object of this JVM.
  *
  * Janino, which ships with PySpark, compiles this class at the start, so no JDK is needed. Therefore there are no lambdas
  * here, and results of generic methods are cast.
@@ -138,11 +135,6 @@ public final class LedgerCopier {
             return decode(settings.get("password").asText());
         }
 
-        /** The digest type for ledgers without one in their metadata; the client reads that one by itself. */
-        DigestType digestType() {
-            return DigestType.valueOf(settings.get("digest_type").asText());
-        }
-
         synchronized void close() throws Exception {
             closed = true;
             if (client != null) {
@@ -152,51 +144,25 @@ public final class LedgerCopier {
         }
     }
 
-    /** One request. When it ends, also by cancellation, it is added to the ended ones. */
-    private final class Job implements Callable {
-        final JsonNode request;
-        final String name;
-        final FutureTask task;
-
-        Job(JsonNode request) {
-            this.request = request;
-            name = request.get("name").asText();
-            task = new FutureTask(this) {
-                protected void done() {
-                    ended.add(Job.this);
-                }
-            };
-        }
-
-        public Object call() {
-            return work(request);
-        }
-
-        /** The result, once the request has ended. */
-        ObjectNode answer() throws Exception {
-            ObjectNode answer = task.isCancelled() ? JSON.createObjectNode().put("status", "cancelled")
-                : (ObjectNode) task.get();
-            return answer.put("name", name);
-        }
-    }
-
+    /** Pulsar's digest type, for ledgers without one in their metadata; the client reads that one by itself. */
+    private static final DigestType DIGEST_TYPE = DigestType.CRC32C;
     private static final int BUSY_TRIES = 6;
     private static final long FIRST_PAUSE_MILLIS = 50;
-    private static final int GROUP = 16;
-    private static final long GATHER_MILLIS = 20;
+    /** Limit of a ledger's entries in one read. */
+    private static final int WINDOW_ENTRIES = 64;
+    /** Limit of the bytes of all reads in flight, because bookies have other readers, too. */
+    private static final int BYTES_IN_FLIGHT = 16 * 1024 * 1024;
+    /** The least size that an entry counts for; bookies limit requests, too (`maxPendingReadRequestsPerThread`). */
+    private static final long ENTRY_BYTES = 16 * 1024;
     private static final ObjectMapper JSON = new ObjectMapper();
     private final Cluster source;
     private final Cluster target;
     private final String provenanceName;
     private final long timeoutMillis;
     private final long windowBytes;
-    private final int windowEntries;
-    private final long entryBytes;
-    private final int bytesInFlight;
-    private final Semaphore reads;
-    private final ThreadPoolExecutor workers;
+    private final Semaphore reads = new Semaphore(BYTES_IN_FLIGHT, true);
+    private final ExecutorService workers;
     private final Map jobs = new ConcurrentHashMap();
-    private final BlockingQueue ended = new LinkedBlockingQueue();
     private volatile long bytesPerSecond;
     private long freeNanos;
 
@@ -207,11 +173,7 @@ public final class LedgerCopier {
         provenanceName = settings.get("provenance_name").asText();
         timeoutMillis = settings.get("timeout_ms").asLong();
         windowBytes = settings.get("window_bytes").asLong();
-        windowEntries = settings.get("window_entries").asInt();
-        entryBytes = settings.get("entry_bytes").asLong();
-        bytesInFlight = settings.get("bytes_in_flight").asInt();
-        reads = new Semaphore(bytesInFlight, true);
-        workers = (ThreadPoolExecutor) Executors.newFixedThreadPool(settings.get("concurrency").asInt());
+        workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
         bytesPerSecond = settings.get("bytes_per_second").asLong();
         source.connect(workers);
         target.connect(workers);
@@ -237,37 +199,35 @@ public final class LedgerCopier {
         TimeUnit.NANOSECONDS.sleep(nanos);
     }
 
-    /** Start requests, each with a name of its own: copies, deletions, looks, new ids. */
-    public void start(String requests) throws Exception {
-        for (Iterator each = JSON.readTree(requests).elements(); each.hasNext();) {
-            Job job = new Job((JsonNode) each.next());
-            jobs.put(job.name, job);
-            workers.execute(job.task);
+    /** Begin a request, unless it has begun, and wait for its answer; null if it has not ended by then. */
+    public String run(String name, String text, long millis) throws Exception {
+        Future job = (Future) jobs.get(name);
+        if (job == null) {
+            final JsonNode request = JSON.readTree(text);
+            job = workers.submit(new Callable() {
+                public Object call() {
+                    return work(request).toString();
+                }
+            });
+            jobs.put(name, job);
         }
-    }
-
-    /**
-     * Return the results of ended requests, each once. It waits for the first one; while no worker is idle, it waits a
-     * moment for more of them, because the call is the larger part of the cost.
-     */
-    public String answers(long millis) throws Exception {
-        ArrayNode answers = JSON.createArrayNode();
-        Job job = (Job) ended.poll(millis, TimeUnit.MILLISECONDS);
-        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(GATHER_MILLIS);
-        while (job != null) {
-            jobs.remove(job.name);
-            answers.add(job.answer());
-            boolean isEnough = answers.size() >= GROUP || workers.getQueue().isEmpty();
-            job = (Job) ended.poll(isEnough ? 0 : until - System.nanoTime(), TimeUnit.NANOSECONDS);
+        try {
+            String answer = (String) job.get(millis, TimeUnit.MILLISECONDS);
+            jobs.remove(name);
+            return answer;
+        } catch (TimeoutException late) {
+            return null;
+        } catch (CancellationException closed) {
+            jobs.remove(name);
+            return JSON.createObjectNode().put("status", "cancelled").toString();
         }
-        return answers.toString();
     }
 
     /** End all requests and both clients. */
     public void close() throws Exception {
         workers.shutdown();
         for (Iterator each = jobs.values().iterator(); each.hasNext();) {
-            ((Job) each.next()).task.cancel(true);
+            ((Future) each.next()).cancel(true);
         }
         source.close();
         target.close();
@@ -390,7 +350,7 @@ public final class LedgerCopier {
             .withEnsembleSize(sizeOf(request, "ensemble_size", metadata.getEnsembleSize()))
             .withWriteQuorumSize(sizeOf(request, "write_quorum", metadata.getWriteQuorumSize()))
             .withAckQuorumSize(sizeOf(request, "ack_quorum", metadata.getAckQuorumSize()))
-            .withDigestType(metadata.hasPassword() ? metadata.getDigestType() : source.digestType())
+            .withDigestType(metadata.hasPassword() ? metadata.getDigestType() : DIGEST_TYPE)
             .withPassword(target.password())
             .withCustomMetadata(custom)
             .makeAdv()
@@ -474,8 +434,8 @@ public final class LedgerCopier {
         private void read(long begin) throws InterruptedException {
             if (begin <= last) {
                 first = begin;
-                end = Math.min(last, first + Math.max(1, Math.min(windowEntries, windowBytes / largest)) - 1);
-                cost = (int) Math.min(bytesInFlight, (end - first + 1) * Math.max(entryBytes, largest));
+                end = Math.min(last, first + Math.max(1, Math.min(WINDOW_ENTRIES, windowBytes / largest)) - 1);
+                cost = (int) Math.min(BYTES_IN_FLIGHT, (end - first + 1) * Math.max(ENTRY_BYTES, largest));
                 reads.acquire(cost);
                 reading = from.readAsync(first, end);
             }
@@ -629,7 +589,7 @@ public final class LedgerCopier {
         CompletableFuture opened = cluster.client().newOpenLedgerOp()
             .withLedgerId(id)
             .withRecovery(true)
-            .withDigestType(cluster.digestType())
+            .withDigestType(DIGEST_TYPE)
             .withPassword(cluster.password())
             .execute();
         return (ReadHandle) get(opened, phase);

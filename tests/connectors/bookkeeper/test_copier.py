@@ -1,19 +1,20 @@
 """How a copy or a deletion ends, by what the journal knows and what Java answers, and what is never asked of Java."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyOutcome, CopyRecord, CopyResult, DeleteOutcome
+from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
+from connectors.bookkeeper.copy_results import CopyOutcome, CopyResult, DeleteOutcome
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
+from connectors.zookeeper.settings import ZooKeeperConnection
+from policies.switching.ledgers import Layout
 from policies.units import UserError
 from tests.cases import for_each
 
@@ -56,12 +57,6 @@ class Journal:
         self.records[record.ledger_id] = replace(record, copied=copied)
         return self.records[record.ledger_id]
 
-    def intend_all(self, ledger_ids: Sequence[int]) -> list[CopyRecord | ZnodeError]:
-        return [_outcome(partial(self.intend, each)) for each in ledger_ids]
-
-    def complete_all(self, copies: Sequence[tuple[CopyRecord, CopiedLedger]]) -> list[CopyRecord | ZnodeError]:
-        return [_outcome(partial(self.complete, *each)) for each in copies]
-
     def forget(self, record: CopyRecord) -> None:
         self._called("forget")
         del self.records[record.ledger_id]
@@ -69,31 +64,16 @@ class Journal:
     def came_from_target(self, ledger_id: int) -> bool:
         return ledger_id in self.from_target
 
-    def is_one_way(self) -> bool:
-        return not self.from_target
-
-
-def _outcome(write: Callable[[], CopyRecord]) -> CopyRecord | ZnodeError:
-    try:
-        return write()
-    except ZnodeError as error:
-        return error
-
 
 class Java:
-    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other.
-
-    An answer is given about everything that was begun and has not ended.
-    """
+    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other."""
 
     def __init__(self) -> None:
         self.answers_ahead: list[dict[str, Any] | Exception] = []
-        self.fails_to_start: Exception | None = None
         self.requests: list[dict[str, Any]] = []
         self.settings: list[dict[str, Any]] = []
         self.limits: list[int] = []
         self.is_usable, self.closed = True, 0
-        self.open: list[str] = []
         self.journal: Journal | None = None
         self.journalled_at_start: list[list[str]] = []
 
@@ -102,22 +82,14 @@ class Java:
         self.is_usable = True
         return self
 
-    def start(self, requests: str) -> None:
+    def run(self, request: str) -> str:
         assert self.journal is not None
-        if self.fails_to_start is not None:
-            raise self.fails_to_start
-        for request in json.loads(requests):
-            self.open.append(request.pop("name"))
-            self.requests.append(request)
-            self.journalled_at_start.append(list(self.journal.calls))
-
-    def answers(self, wait_ms: int) -> str:
+        self.requests.append(json.loads(request))
+        self.journalled_at_start.append(list(self.journal.calls))
         said = self.answers_ahead.pop(0) if len(self.answers_ahead) > 1 else self.answers_ahead[0]
         if isinstance(said, Exception):
             raise said
-        about = list(self.open)
-        del self.open[: len(about)]
-        return json.dumps([{**said, "name": name} for name in about])
+        return json.dumps(said)
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
@@ -191,7 +163,6 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
         ({"status": "cancelled"}, CopyOutcome.FAILED),
         (JvmDiedError("killed by signal 9"), CopyOutcome.FAILED),
         (JavaError("a bug"), CopyOutcome.FAILED),
-        ({"status": "copied", "new_id": "many"}, CopyOutcome.FAILED),
     ],
 )
 def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
@@ -201,14 +172,6 @@ def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
     assert world.copy(answer).outcome is outcome
     is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
     assert (world.journal.records[LEDGER].copied is not None) is is_whole
-
-
-def test_java_that_cannot_be_asked_is_an_outcome_and_the_next_copy_asks_again() -> None:
-    world = World()
-    world.java.fails_to_start = JvmDiedError("killed by signal 9")
-    assert world.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.FAILED
-    world.java.fails_to_start = None
-    assert world.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
 
 
 @pytest.mark.parametrize(
@@ -412,3 +375,31 @@ def test_under_a_new_id_what_was_deleted_may_come_back() -> None:
     world.journal.from_target = {LEDGER}
     made = {"status": "copied", "source": FACTS, "target": FACTS | {"ledger_id": 99}}
     assert world.copy({"status": "new_id", "new_id": 99}, made, new_id=True).outcome is CopyOutcome.COPIED
+
+
+# --- The metadata service URI: of its parts, each is where BookKeeper's clients look for it
+
+HIERARCHICAL, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
+
+
+@pytest.mark.parametrize(
+    ("servers", "root", "layout", "uri"),
+    [
+        ("zk-1:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
+        ("zk-1:2181", "/ledgers", LONG, "zk+longhierarchical://zk-1:2181/ledgers"),
+        ("zk-1:2181,zk-2:2182", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2182/ledgers"),
+        ("zk-1:2181, zk-2:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2181/ledgers"),
+        ("zk-1:2181/a/b", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/b/ledgers"),
+        ("zk-1:2181/a/", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/ledgers"),
+        ("zk-1:2181/", "/ledgers/", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
+        ("[::1]:2181", "/bk/ledgers", HIERARCHICAL, "zk+hierarchical://[::1]:2181/bk/ledgers"),
+    ],
+    ids=["one server", "long", "two servers", "a blank", "chroot", "slash after it", "only slashes", "IPv6 and deep"],
+)
+def test_the_uri_has_layout_servers_chroot_and_root(servers: str, root: str, layout: Layout, uri: str) -> None:
+    assert metadata_service_uri(ZooKeeperConnection(servers=servers), root, layout) == uri
+
+
+def test_the_uri_holds_no_credential() -> None:
+    connection = ZooKeeperConnection.model_validate({"servers": "zk-1:2181", "user": "bk", "password": "secret"})
+    assert metadata_service_uri(connection, "/ledgers", HIERARCHICAL) == "zk+hierarchical://zk-1:2181/ledgers"

@@ -1,19 +1,28 @@
 """What the Java side answers, and what becomes of it: every status, every phase, every code."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
-from connectors.bookkeeper.copier import LedgerCluster, java_settings
-from connectors.bookkeeper.copy_journal import POLICY_OUTCOMES, PROVENANCE, CopyOutcome, CopyRecord, outcome_of_failure
-from connectors.bookkeeper.gateway import JavaResult, LedgerFacts, copy_result
+from connectors.bookkeeper.copier import LedgerCluster
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopyRecord
+from connectors.bookkeeper.copy_results import (
+    POLICY_OUTCOMES,
+    CopyOutcome,
+    JavaResult,
+    LedgerFacts,
+    copy_result,
+    outcome_of_failure,
+)
 from policies.switching.ledgers import LedgerState
 from policies.switching.readings import LedgerOutcome
 from tests.cases import for_each
 
 _OUR_MARK = {PROVENANCE: "c291cmNlL3Rva2Vu"}
 _DIGEST = "sha256:01"
+RECORD = CopyRecord(7, "source-instance", "target-instance", "token")
 
 
 def facts(**changes: object) -> LedgerFacts:
@@ -49,7 +58,7 @@ COPY = facts(custom_metadata={**SOURCE.custom_metadata, **_OUR_MARK}, created_ms
     ],
 )
 def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: CopyOutcome) -> None:
-    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=COPY), "one").outcome is outcome
+    assert copy_result(RECORD, JavaResult(status=status, source=SOURCE, target=COPY)).outcome is outcome
 
 
 @for_each(
@@ -70,7 +79,7 @@ def test_each_status_of_equal_ledgers_has_its_outcome(status: str, outcome: Copy
 def test_a_copy_that_is_not_wholly_equal_is_no_copy(
     target: LedgerFacts | None, status: str, outcome: CopyOutcome
 ) -> None:
-    assert copy_result(7, JavaResult(status=status, source=SOURCE, target=target), "one").outcome is outcome
+    assert copy_result(RECORD, JavaResult(status=status, source=SOURCE, target=target)).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,7 @@ def test_a_copy_that_is_not_wholly_equal_is_no_copy(
 )
 def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int | None, outcome: CopyOutcome) -> None:
     answer = JavaResult(status="copied", source=SOURCE, target=msgspec.structs.replace(COPY, ledger_id=found))
-    result = copy_result(7, answer, "one", target_id)
+    result = copy_result(replace(RECORD, target_id=target_id), answer)
     assert result.outcome is outcome
     assert result.target is not None
     assert (result.ledger_id, result.target.ledger_id) == (7, found)
@@ -92,7 +101,7 @@ def test_a_copy_has_the_id_that_was_journalled_for_it(found: int, target_id: int
 
 def test_two_unread_digests_prove_nothing() -> None:
     answer = JavaResult(status="copied", source=facts(entries_digest=None), target=facts(entries_digest=None))
-    assert copy_result(7, answer, "one").outcome is CopyOutcome.COPY_DIFFERS
+    assert copy_result(RECORD, answer).outcome is CopyOutcome.COPY_DIFFERS
 
 
 @for_each(
@@ -121,7 +130,7 @@ def test_two_unread_digests_prove_nothing() -> None:
 )
 def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
     assert outcome_of_failure(phase, code) is outcome
-    assert copy_result(7, JavaResult(status="failed", phase=phase, code=code), "one").outcome is outcome
+    assert copy_result(RECORD, JavaResult(status="failed", phase=phase, code=code)).outcome is outcome
 
 
 def test_the_policy_is_told_something_of_every_outcome() -> None:
@@ -143,23 +152,19 @@ def test_an_answer_of_java_is_understood() -> None:
         '{"source":{"ledger_id":4294967296,"state":"in_recovery","last_entry_id":-1,"length_bytes":0,"ensemble_size":1,'
         '"write_quorum":1,"ack_quorum":1,"created_ms":null,"custom_metadata":{}},"status":"source_open"}'
     )
-    source = copy_result(2**32, msgspec.json.decode(text, type=JavaResult), "one").source
+    source = copy_result(RECORD, msgspec.json.decode(text, type=JavaResult)).source
     assert source is not None
     assert (source.ledger_id, source.state, source.created_ms) == (2**32, LedgerState.IN_RECOVERY, None)
 
 
 def test_the_mark_of_a_copy_names_its_source_and_its_token() -> None:
-    record = CopyRecord(7, "source-instance", "target-instance", "token")
-    assert record.provenance == "source-instance/token"
-    assert (record.id_in_target, replace(record, target_id=9).id_in_target) == (7, 9)
-    assert replace(record, token="other").provenance != record.provenance
+    assert RECORD.identity() == {"provenance": "source-instance/token", "target_id": 7}
+    assert replace(RECORD, target_id=9).identity() == {"provenance": "source-instance/token", "target_id": 9}
 
 
 def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown() -> None:
-    cluster = LedgerCluster("i", "zk+hierarchical://zk/ledgers", password=b"secret", properties={"tlsProvider": "x"})
-    settings = msgspec.json.decode(java_settings(cluster, cluster, 16, 30.0, 1024))
-    properties = settings["source"]["properties"]
+    cluster = LedgerCluster("i", "zk+hierarchical://zk/ledgers", password=b"secret")
+    properties: Any = cluster.for_java(30.0)["properties"]
     assert int(properties["readEntryTimeoutSec"]) < 30
     assert int(properties["zkTimeout"]) < 30_000
-    assert properties["tlsProvider"] == "x"
     assert "secret" not in repr(cluster)

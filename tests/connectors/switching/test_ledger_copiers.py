@@ -3,7 +3,6 @@
 import json
 from base64 import b64encode
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 from kazoo.exceptions import ConnectionLoss
@@ -23,7 +22,6 @@ class Jvm(BookKeeperJvm):
         self.made: list[dict[str, object]] = []
         self.limits: list[int] = []
         self.closed = 0
-        self.asked: SimpleQueue[list[str]] = SimpleQueue()
 
     def new_copier(self, settings: str) -> "Jvm":  # type: ignore[override]
         self.made.append(json.loads(settings))
@@ -31,11 +29,8 @@ class Jvm(BookKeeperJvm):
 
     is_usable = True
 
-    def start(self, requests: str) -> None:  # type: ignore[override]
-        self.asked.put([request["name"] for request in json.loads(requests)])
-
-    def answers(self, wait_ms: int) -> str:
-        return json.dumps([{"status": "source_open", "name": name} for name in self.asked.get()])
+    def run(self, request: str) -> str:
+        return json.dumps({"status": "source_open"})
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)

@@ -8,14 +8,8 @@ import pytest
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import FoundLedgers
-from connectors.bookkeeper.copy_journal import (
-    CopiedLedger,
-    CopyOutcome,
-    CopyRecord,
-    CopyResult,
-    DeleteOutcome,
-    DeleteResult,
-)
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
+from connectors.bookkeeper.copy_results import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
