@@ -1,5 +1,6 @@
 """Follows decisions, and has those of each cluster carried out on a thread of its own."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,19 +10,44 @@ from functools import partial
 from threading import Event
 from typing import Any, Generic, Protocol, TypeVar
 
+import structlog
+
 from connectors.actuation.worker import Fenced, PublishAudit, Worker
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.refused import RefusedRecordLog
 from connectors.kafka.tail import Record, Tail
 from policies.effects import report_key
 from policies.units import from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 
 _POLL_SECONDS = 0.2
+_LOG_AGAIN_SECONDS = 60.0
 
 Data = TypeVar("Data")
 Publish = Callable[[str, str, bytes], None]
 """Publishes a record (topic, key, value) to the loop's Kafka, without blocking."""
+
+_log = structlog.get_logger(__name__)
+
+
+class RefusedRecordLog:
+    """Logs records that cannot be read: the first one of a topic at once, then a count every minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._log_at: dict[str, float] = {}
+
+    def note(self, topic: str, detail: str) -> None:
+        """Count a record; `detail` is the reason."""
+        self._counts[topic], now = self._counts.get(topic, 0) + 1, time.monotonic()
+        if now >= self._log_at.get(topic, now):
+            _log.warning(
+                "records are ignored, another process writes to this topic: `headgate doctor` lists the writers",
+                topic=topic,
+                count=self._counts[topic],
+                last=detail,
+            )
+            self._counts[topic], self._log_at[topic] = 0, now + _LOG_AGAIN_SECONDS
+
 
 _refused = RefusedRecordLog()
 

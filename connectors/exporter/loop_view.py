@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
-from connectors.kafka.foreign_records import RECENT, describe_foreign
+from connectors.kafka.history import RECENT, describe_foreign
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of, load_hook
 from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics

@@ -15,10 +15,9 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from socket import SHUT_RDWR, SOCK_STREAM
+from socket import SOCK_STREAM
 from socket import socket as Socket  # noqa: N812  # a method below has to be named `socket`
 from typing import Any, TypeVar
 
@@ -102,23 +101,23 @@ def error_name(error_code: int) -> str | None:
     return name
 
 
-# Sockets for kafka-python that work around its defects, through the hooks it offers.
-#
-# - It has no limit for a TLS handshake. A stopped process, whose kernel still accepts connections, blocks it forever.
-# - It leaves the sockets of failed connects and handshakes to the garbage collector.
-# - It drops data that arrives together with the end of the stream. A broker that refuses a login answers and closes at
-#   once, so the refusal would mostly look like a lost connection.
+# kafka-python drops data that arrives together with the end of the stream. A broker that refuses a login answers and
+# closes at once, so the refusal would mostly look like a lost connection. Its hook for proxies takes other sockets.
 
 PROXY_URL = "headgate://"
 """The `proxy_url` that makes kafka-python use these sockets; there is no proxy."""
 
 
-class _DataBeforeEofSocket(Socket):
+class DataBeforeEofSocket(Socket):
     """Reports an end of the stream that follows data one call later, so that the data is handled."""
 
     _has_unhandled = False
 
+    def __del__(self) -> None:
+        self.close()  # kafka-python leaves this to the garbage collector, which warns, after failed connects
+
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Receive bytes, as the socket that it replaces."""
         has_unhandled, self._has_unhandled = self._has_unhandled, False
         data = super().recv(buflen, flags)
         if not data and has_unhandled:
@@ -127,50 +126,8 @@ class _DataBeforeEofSocket(Socket):
         return data
 
 
-class _TlsSocket(_DataBeforeEofSocket, ssl.SSLSocket):
-    """The same with TLS. `handshakes` lists its handshake while it lasts; a failed handshake closes the socket."""
-
-    handshakes: "Handshakes"
-
-    def do_handshake(self, block: bool = False) -> None:
-        self.handshakes.began.setdefault(self, time.monotonic())
-        try:
-            super().do_handshake(block)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except BaseException as error:
-            self.close()
-            del self.handshakes.began[self]
-            if self in self.handshakes.ended:
-                # Other requests wait for the same connection, so they must get a timeout, too.
-                self.handshakes.ended.discard(self)
-                raise TimeoutError("it timed out") from error
-            raise
-        del self.handshakes.began[self]
-
-
-class Handshakes:
-    """The running TLS handshakes of a client, so that they can be ended."""
-
-    def __init__(self) -> None:
-        self.began: dict[_TlsSocket, float] = {}
-        self.ended: set[_TlsSocket] = set()
-        """Handshakes that were ended here and have not failed yet."""
-
-    def end_older_than(self, seconds: float) -> None:
-        """End handshakes that have taken longer; call it on the client's input-output thread."""
-        for sock, began in list(self.began.items()):
-            if time.monotonic() - began > seconds:
-                self.ended.add(sock)
-                # Shut down instead of closed, because the selector still watches the socket.
-                with suppress(OSError):
-                    Socket.shutdown(sock, SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the remaining sockets after the client has ended."""
-        while self.began:
-            self.began.popitem()[0].close()
-        self.ended.clear()
+class _TlsSocket(DataBeforeEofSocket, ssl.SSLSocket):
+    """The same with TLS."""
 
 
 class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
@@ -180,23 +137,25 @@ class _DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has n
 
     def socket(self, family: int = -1, kind: int = SOCK_STREAM, protocol: int = 0) -> Socket:
         """Make a socket."""
-        return _DataBeforeEofSocket(family, kind, protocol)
-
-    async def sock_connect(self, net: Any, sock: Socket, address: Any, timeout_at: float | None = None) -> Any:
-        """Connect, or close the socket and raise."""
-        try:
-            return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
-        except BaseException:
-            sock.close()
-            raise
+        return DataBeforeEofSocket(family, kind, protocol)
 
 
-def with_sockets(options: dict[str, Any]) -> tuple[dict[str, Any], Handshakes]:
-    """Return the options of one kafka-python client with these sockets, and its handshakes."""
-    handshakes = Handshakes()
-    if "ssl_context" in options:
-        options["ssl_context"].sslsocket_class = type("_TlsSocketOfClient", (_TlsSocket,), {"handshakes": handshakes})
-    return {**options, "proxy_url": PROXY_URL}, handshakes
+class HandshakeSelector(NetworkSelector):  # type: ignore[misc]  # kafka-python has no types
+    """Ends a TLS handshake after some seconds without an answer.
+
+    kafka-python waits without a limit. A stopped process, whose kernel still accepts connections, would block it
+    forever.
+    """
+
+    def __init__(self, answer_seconds: float) -> None:
+        super().__init__(client_id=_CLIENT_ID)
+        self._answer_seconds = answer_seconds
+
+    def wait_read(self, fileobj: Any, timeout_at: float | None = None) -> Any:
+        """Wait until the socket can be read."""
+        if isinstance(fileobj, ssl.SSLSocket) and fileobj.version() is None:  # the handshake has not ended
+            timeout_at = time.monotonic() + self._answer_seconds
+        return super().wait_read(fileobj, timeout_at)
 
 
 _ASKED_AT_ONCE = 5
@@ -242,11 +201,13 @@ class ClusterClient:
     """Kafka's id of the cluster, from its last description."""
 
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
-        options, self._handshakes = with_sockets(connection.for_kafka_python())
-        self._timeout_seconds = timeout_seconds
+        options = connection.for_kafka_python()
+        if "ssl_context" in options:
+            options["ssl_context"].sslsocket_class = _TlsSocket
+        self._timeout_seconds, self._no_answer = timeout_seconds, f"no answer within {timeout_seconds:g} s"
         self._tokens = options.get("sasl_oauth_token_provider")
-        self._net = NetworkSelector(client_id=_CLIENT_ID)
-        self._manager = KafkaConnectionManager(self._net, client_id=_CLIENT_ID, **options)
+        self._net = HandshakeSelector(timeout_seconds)
+        self._manager = KafkaConnectionManager(self._net, client_id=_CLIENT_ID, proxy_url=PROXY_URL, **options)
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{_CLIENT_ID}-resolve")
         self._bootstrap = {node.node_id: node.host for node in self._manager.cluster.bootstrap_brokers()}
         self._brokers: dict[int, KafkaBroker] = {}
@@ -262,7 +223,6 @@ class ClusterClient:
             self._manager.run(self._manager.close)
         finally:
             self._net.close()
-            self._handshakes.close()
 
     def describe(self) -> tuple[KafkaBroker, ...]:
         """Return all registered brokers by id; fenced ones, too, if the cluster is Kafka 4.0 or later.
@@ -320,7 +280,7 @@ class ClusterClient:
             yield node, answer
         self._answering.difference_update(waiting)
         for node in waiting:
-            yield node, self._timed_out()
+            yield node, errors.KafkaTimeoutError(self._no_answer)
 
     def _candidates(self) -> list[NodeId]:
         """Return the nodes to ask: those that answered last, then known brokers, then bootstrap servers."""
@@ -373,7 +333,7 @@ class ClusterClient:
 
         def answered(answer: Any) -> None:
             if isinstance(answer, errors.RequestTimedOutError):
-                answer = self._timed_out()
+                answer = errors.KafkaTimeoutError(self._no_answer)
             (self._answering.discard if isinstance(answer, BaseException) else self._answering.add)(node)
             answers.put((node, answer))
 
@@ -395,11 +355,6 @@ class ClusterClient:
     def _host(self, node: NodeId) -> str:
         host: str = self._brokers[node].host if isinstance(node, int) else self._bootstrap[node]
         return host
-
-    def _timed_out(self) -> Exception:
-        self._manager.call_soon(self._handshakes.end_older_than, self._timeout_seconds)
-        error: Exception = errors.KafkaTimeoutError(f"no answer within {self._timeout_seconds:g} s")
-        return error
 
 
 def _metadata(brokers: Iterable[KafkaBroker]) -> Any:

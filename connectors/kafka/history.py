@@ -1,10 +1,11 @@
-"""Reads past records: all of a time range, or the last reading of each subject."""
+"""Reads past records: all of a time range, the last reading of each subject, or those of foreign writers."""
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import structlog
@@ -14,10 +15,13 @@ from connectors.collection import Kind
 from connectors.kafka.connection import KafkaConnection, build_client, no_answer, root_error
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
-from connectors.kafka.topics import encoded
-from policies.units import UserError, to_millis
+from connectors.kafka.topics import TopicSettings, encoded
+from policies.registry import decided_topics, decision_types
+from policies.units import UserError, counted, to_millis
 from policies.wire import BadRecordError, EventReader, ObservedRecord
 
+RECENT = timedelta(minutes=10)
+"""The past in which foreign records are looked for."""
 GIVE_UP_SECONDS = 15.0
 """Limit of `last_readings`: an hour of readings takes less. Without them a collector starts with less knowledge."""
 _POLL_SECONDS = 0.2
@@ -73,6 +77,30 @@ def last_readings(
     except UserError as error:
         _log.warning("readings from before this start cannot be read", topic=topic, detail=str(error))
     return list(last.values())
+
+
+def find_foreign_records(connection: KafkaConnection, topics: TopicSettings) -> Iterator[str]:
+    """Yield one sentence for each decided topic with recent records that the query cannot have written.
+
+    Raises:
+        UserError: the cluster does not answer, or a topic does not exist.
+    """
+    reader, now, found = EventReader(decision_types()), datetime.now(UTC), Counter[str]()
+    for record in read_history(connection, [topics.topic(name) for name in decided_topics()], now - RECENT, now):
+        try:
+            if record.value is not None:
+                reader.read(record.value)
+        except BadRecordError:
+            found[record.topic] += 1
+    yield from (describe_foreign(topic, count) for topic, count in sorted(found.items()))
+
+
+def describe_foreign(topic: str, count: int) -> str:
+    """Return the sentence about the records of another writer, for people."""
+    return (
+        f"{topic}: {counted(count, 'record')} of the last {RECENT // timedelta(minutes=1)} min "
+        "are no decisions: another process writes there, which `headgate topics acls decide` excludes"
+    )
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from connectors.kafka.connection import KafkaConnection, build_client
-from connectors.kafka.probes import ClockDifference
 from connectors.kafka.topics import HEADERS
 from policies.observations import Reading
 from policies.wire import observation_event
@@ -26,6 +25,10 @@ It is short on purpose. An observation's age counts from its append time, so one
 fresh. The next reading replaces it.
 """
 
+TOLERATED_SECONDS = 60.0
+"""Smaller differences of the clocks count as none. A process that was stopped for longer shows one until its next
+record; the alert waits a minute."""
+
 _PATIENT_SECONDS = 7 * 86_400.0
 _POLL_SECONDS = 0.2
 _MAX_RECORD_BYTES = 8 * 1024 * 1024
@@ -36,7 +39,7 @@ _log = structlog.get_logger(__name__)
 class PublisherMetrics:
     """Counts records by topic and result, for all publishers of a registry."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.published = Counter(
             "headgate_records_published", "Records the cluster has taken.", ("topic",), registry=registry
         )
@@ -52,19 +55,17 @@ class PublisherMetrics:
             "0: they agree, or nothing is published.",
             registry=registry,
         )
-        self._difference = ClockDifference(clock)
+        self._agrees = True
 
     def appended(self, appended_ms: int) -> None:
-        """Compare the append time of a record, by Kafka's clock, with this machine's clock."""
-        if not self._difference.note(time.time_ns() // 1_000_000, appended_ms):
-            return
-        ahead_seconds = self._difference.ahead_ms / 1000
-        self._ahead.set(ahead_seconds)
-        if ahead_seconds:
-            _log.warning(
-                "this machine's clock and Kafka's differ: set the one that is wrong", ahead_seconds=ahead_seconds
-            )
-        else:
+        """Compare the append time of a record that was just taken, by Kafka's clock, with this machine's clock."""
+        ahead_seconds = time.time() - appended_ms / 1000
+        agrees, agreed = abs(ahead_seconds) <= TOLERATED_SECONDS, self._agrees
+        self._ahead.set(0 if agrees else ahead_seconds)
+        self._agrees = agrees
+        if agreed and not agrees:
+            _log.warning("this machine's clock and Kafka's differ: set the one that is wrong", seconds=ahead_seconds)
+        elif agrees and not agreed:
             _log.info("this machine's clock and Kafka's agree again")
 
 

@@ -39,7 +39,7 @@ def topics_create(settings: SettingsFile = None) -> None:
 @topics_app.command("check", epilog=show_examples("topics check"))
 def topics_check(settings: SettingsFile = None) -> None:
     """Compare the topics with what the loop needs. The exit status is 1 if they differ."""
-    from connectors.kafka.foreign_records import find_foreign_records
+    from connectors.kafka.history import find_foreign_records
     from connectors.kafka.topic_admin import check_topics
 
     given = load_asked(settings)

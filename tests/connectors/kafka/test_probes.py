@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import foreign_records, probes
+from connectors.kafka import history, probes
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import Authorized
 from connectors.kafka.topics import TopicSettings
@@ -40,7 +40,7 @@ def test_the_doctor_names_the_topic_on_which_another_process_writes(monkeypatch:
     alert = ObservedRecord("headgate.decided.alerts", 0, 0, at_ms, None)
     junk = [ObservedRecord("headgate.decided.throttle", 0, n, at_ms, b"junk") for n in range(3)]
     monkeypatch.setattr(probes, "reach", lambda *_, **__: 1)
-    monkeypatch.setattr(foreign_records, "read_history", lambda *_: iter([alert, *junk]))
+    monkeypatch.setattr(history, "read_history", lambda *_: iter([alert, *junk]))
     each = probes.loop_probes(KafkaConnection(bootstrap_servers="k:9092"), TopicSettings(), ("decide",))
     (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
     assert result.outcome is Outcome.ERROR

@@ -151,23 +151,20 @@ def test_a_record_that_was_taken_is_counted_once(
 
 
 @pytest.mark.parametrize("ahead_ms", [86_400_000, -86_400_000])
-def test_a_clock_that_is_not_kafkas_is_told_when_it_lasts_and_when_it_is_over(
+def test_a_clock_that_is_not_kafkas_is_shown_and_logged_once_until_it_is_over(
     registry: CollectorRegistry, ahead_ms: int
 ) -> None:
-    now = 0.0
-    metrics = PublisherMetrics(registry, lambda: now)
+    metrics = PublisherMetrics(registry)
 
     def told(ahead_ms: int) -> float | None:
         metrics.appended(time.time_ns() // 1_000_000 - ahead_ms)
         return registry.get_sample_value("headgate_clock_ahead_seconds")
 
-    assert told(0) == 0
-    assert told(ahead_ms) == 0
-    now += 6
-    assert told(ahead_ms) == pytest.approx(ahead_ms / 1000, abs=10)
-    assert told(0) != 0
-    now += 6
-    assert told(0) == 0
+    with capture_logs() as lines:
+        assert told(30_000) == 0
+        assert [told(ahead_ms), told(ahead_ms)] == pytest.approx([ahead_ms / 1000] * 2, abs=10)
+        assert told(-30_000) == 0
+    assert [line["log_level"] for line in lines] == ["warning", "info"]
 
 
 def test_it_is_known_from_what_kafka_says_of_each_record_it_takes(

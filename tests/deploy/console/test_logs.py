@@ -13,7 +13,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from connectors.kafka.refused import RefusedRecordLog
+from connectors.actuation.actuator import RefusedRecordLog
 from connectors.redaction import secret
 from deploy.console import options
 from deploy.console.logs import set_up_logging
