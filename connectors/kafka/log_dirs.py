@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -135,6 +135,8 @@ class LogDirsCollector(Collector):
         super().__init__(cluster, settings.poll_interval, publish, metrics)
         self._settings = settings
         self._client: ClusterClient | None = None
+        longest = settings.poll_interval.total_seconds()
+        self._bounds = PaceBounds(min(settings.poll_interval_min.total_seconds(), longest), longest)
         self._limits = limits
         self._replica_sizes = replica_sizes
         self._paces: dict[int, BrokerPace] = {}
@@ -156,7 +158,8 @@ class LogDirsCollector(Collector):
             client = self._current_client()
             brokers = client.describe()
         except Exception as error:  # any failure is an observation
-            self._announce(None, cluster_failure(self._cluster, error))
+            failed = KafkaCluster(cluster=self._cluster, outcome=outcome_of(error), detail=detail_of(error))
+            self._announce(None, failed)
             # The next poll starts again from the bootstrap servers.
             self.close()
         else:
@@ -168,10 +171,6 @@ class LogDirsCollector(Collector):
                 self._replica_sizes.keep_only(list(self._brokers))
             self._read(client, brokers)
 
-    def read_brokers(self, numbers: Collection[int]) -> None:
-        """Read the log dirs of some brokers between two polls, and publish the answers."""
-        self._read(self._current_client(), tuple(self._brokers[number] for number in numbers))
-
     def _look_closer(self, stop: threading.Event, seconds: float) -> bool:
         """Wait until the next poll; meanwhile read brokers near a limit. Returns whether to stop."""
         end = time.monotonic() + seconds
@@ -179,20 +178,17 @@ class LogDirsCollector(Collector):
             if stop.wait(max(0.0, due[0][0] - time.monotonic())):
                 return True
             now = time.monotonic()
-            if not self._metrics.run_poll(self._cluster, partial(self.read_brokers, [n for at, n in due if at <= now])):
+            brokers = tuple(self._brokers[number] for at, number in due if at <= now)
+            if not self._metrics.run_poll(self._cluster, partial(self._read, self._client, brokers)):
                 self.close()
         return stop.wait(max(0.0, end - time.monotonic()))
 
     def _due(self) -> list[tuple[float, int]]:
         """Return (time, broker) of the additional readings before the next poll, the earliest first."""
-        bounds = _bound_pace(self._settings)
-        near = {
-            number: pace.interval_seconds
-            for number, pace in self._paces.items()
-            if pace.interval_seconds < bounds.longest_seconds
-        }
-        held = stretch_intervals(near, self._settings.poll_requests_per_second, bounds.longest_seconds)
-        self._metrics.shortest.labels(self._cluster).set(min(held.values(), default=bounds.longest_seconds))
+        longest = self._bounds.longest_seconds
+        near = {n: pace.interval_seconds for n, pace in self._paces.items() if pace.interval_seconds < longest}
+        held = stretch_intervals(near, self._settings.poll_requests_per_second, longest)
+        self._metrics.shortest.labels(self._cluster).set(min(held.values(), default=longest))
         return sorted((self._paces[number].at_seconds + seconds, number) for number, seconds in held.items())
 
     def close(self) -> None:
@@ -214,7 +210,7 @@ class LogDirsCollector(Collector):
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
             self._announce(broker, reading)
             self._paces[broker] = adapt_pace(
-                self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, _bound_pace(self._settings)
+                self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._bounds
             )
             if self._replica_sizes is not None:
                 self._replica_sizes.follow(reading, time.monotonic())
@@ -251,11 +247,6 @@ def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...], cluster_id: 
     return KafkaCluster(cluster=cluster, outcome=Outcome.OK, cluster_id=cluster_id, brokers=members)
 
 
-def cluster_failure(cluster: str, error: BaseException) -> KafkaCluster:
-    """Make the reading of a cluster that did not answer."""
-    return KafkaCluster(cluster=cluster, outcome=outcome_of(error), detail=detail_of(error))
-
-
 def log_dirs_reading(cluster: str, broker: int, answer: Any, cluster_id: str | None = None) -> LogDirs:
     """Make the reading of one broker from its DescribeLogDirs response or its error."""
     if (error := error_in(answer)) is not None:
@@ -280,9 +271,3 @@ def _volume(result: Any) -> VolumeReading:
         usable_bytes=max(-1, result.usable_bytes),
         cordoned=bool(result.is_cordoned),
     )
-
-
-def _bound_pace(settings: WatchedKafka) -> PaceBounds:
-    """Return the bounds of a broker's interval."""
-    longest = settings.poll_interval.total_seconds()
-    return PaceBounds(min(settings.poll_interval_min.total_seconds(), longest), longest)

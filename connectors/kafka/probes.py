@@ -4,7 +4,8 @@ Kafka reports to each client the operations it is authorized to do (KIP-430), so
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -22,7 +23,6 @@ from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.history import find_foreign_records
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import (
-    Grant,
     Resource,
     TopicSettings,
     acl_command,
@@ -43,6 +43,10 @@ _NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.D
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
+LOOP = "loop Kafka"
+TIMEOUT_SECONDS = 5.0
+_WAIT_SECONDS = TIMEOUT_SECONDS + 1
+
 Operations = frozenset[str]
 """Operations by the names of `kafka-acls.sh`."""
 
@@ -54,10 +58,9 @@ class Authorized:
         UserError: a file of the connection cannot be used.
     """
 
-    def __init__(self, connection: KafkaConnection, client_id: str, timeout_seconds: float) -> None:
-        self._admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": client_id})
-        self._options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": timeout_seconds}
-        self._wait_seconds = timeout_seconds + 1
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": "headgate-doctor"})
+        self._options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": TIMEOUT_SECONDS}
 
     def cluster(self) -> Operations:
         """Return the operations on the cluster itself."""
@@ -84,8 +87,8 @@ class Authorized:
         may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
         wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.MATCH, *may)
         try:
-            found = self._admin.describe_acls(wanted, request_timeout=self._wait_seconds - 1)
-            bindings = found.result(timeout=self._wait_seconds)
+            found = self._admin.describe_acls(wanted, request_timeout=TIMEOUT_SECONDS)
+            bindings = found.result(timeout=_WAIT_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.SECURITY_DISABLED:
                 return None
@@ -105,7 +108,7 @@ class Authorized:
         return found
 
     def _answer(self, future: Any) -> Operations | None:
-        allowed: Sequence[AclOperation] | None = future.result(timeout=self._wait_seconds).authorized_operations
+        allowed: Sequence[AclOperation] | None = future.result(timeout=_WAIT_SECONDS).authorized_operations
         if allowed is None:
             return None
         return frozenset(
@@ -113,17 +116,12 @@ class Authorized:
         )
 
 
-LOOP = "loop Kafka"
-TIMEOUT_SECONDS = 5.0
-
-
 def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: Sequence[str]) -> Iterator[Probe]:
     """Yield the checks of the loop's own Kafka, for a client of these components (`rights`)."""
     loop = _Loop(connection, topics, components)
     yield Probe(LOOP, "brokers", loop.brokers)
-    yield Probe(LOOP, "topics", loop.topics)
-    yield Probe(LOOP, "rights", loop.rights)
-    yield Probe(LOOP, "writers", loop.writers)
+    for asks, check in (("topics", loop.topics), ("rights", loop.rights), ("writers", loop.writers)):
+        yield Probe(LOOP, asks, partial(loop.if_it_answers, check))
 
 
 def principal_of(connection: KafkaConnection) -> str:
@@ -150,7 +148,7 @@ def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
         UserError: no answer, or a file of the connection cannot be used.
     """
     try:
-        return _authorized(connection).cluster()
+        return Authorized(connection).cluster()
     except KafkaException as error:
         raise UserError(error.args[0].str()) from None
 
@@ -178,10 +176,12 @@ class _Loop:
                     self._reached = ProbeResult(outcome, whole_line(str(error)))
             return self._reached
 
+    def if_it_answers(self, check: Callable[[], ProbeResult]) -> ProbeResult:
+        """Return the result of a check, which needs a cluster that answers."""
+        return check() if self.brokers().outcome is Outcome.OK else _NOT_ASKED
+
     def topics(self) -> ProbeResult:
         """Check the topics' configuration."""
-        if self.brokers().outcome is not Outcome.OK:
-            return _NOT_ASKED
         try:
             report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
         except UserError as error:
@@ -203,13 +203,15 @@ class _Loop:
 
     def rights(self) -> ProbeResult:
         """Check that the client has the components' rights."""
-        if self.brokers().outcome is not Outcome.OK:
-            return _NOT_ASKED
         prefix = self._topics.prefix
         allowed = self._allowed()
         if not allowed:
             return ProbeResult(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
-        groups = self._allowed_groups()
+        wanted = {g for name in self._components for g in rights_of(name) if g.resource is Resource.GROUP}
+        # The operations on a group for each right on groups; the group need not exist.
+        names = {f"{prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
+        found = Authorized(self._connection).groups(names) if names else {}
+        groups = {names[name]: may for name, may in found.items() if may is not None}
         grants = dict.fromkeys(
             grant for name in self._components for grant in missing_rights(name, prefix, allowed, groups)
         )
@@ -221,44 +223,31 @@ class _Loop:
 
     def writers(self) -> ProbeResult:
         """Check that Kafka's ACLs exclude other writers: they are the boundary of docs/design/threats.md."""
-        if self.brokers().outcome is not Outcome.OK:
-            return _NOT_ASKED
+        remedy = "headgate topics acls decide --principal User:NAME"
         topics = [self._topics.topic(name) for name in decided_topics()]
         try:
             foreign = list(find_foreign_records(self._connection, self._topics))
         except UserError:
             foreign = []  # a topic is missing, or may not be read: the checks of topics and rights say so
         if foreign:
-            return ProbeResult(
-                Outcome.ERROR, "; ".join(foreign), ("headgate topics acls decide --principal User:NAME",)
-            )
+            return ProbeResult(Outcome.ERROR, "; ".join(foreign), (remedy,))
         try:
-            allowed = {topic: _authorized(self._connection).writers_of(topic) for topic in topics}
+            allowed = {topic: Authorized(self._connection).writers_of(topic) for topic in topics}
         except KafkaException as error:
             return ProbeResult(Outcome.OK, whole_line(f"not known: {error.args[0].str()}"))
-        remedy = "headgate topics acls decide --principal User:NAME"
         if None in allowed.values():
             everybody = "the loop's Kafka has no authorizer: every client that reaches it may write decisions"
             return ProbeResult(Outcome.OK, everybody, (remedy,), is_open=True)
         if wide := sorted(topic for topic, who in allowed.items() if who and "User:*" in who):
             return ProbeResult(Outcome.OK, f"every user may write {name_some(wide)}", (remedy,), is_open=True)
-        several = {topic: who for topic, who in allowed.items() if who and len(who) > 1}
-        for topic, who in sorted(several.items())[:1]:
+        if several := sorted((topic, who) for topic, who in allowed.items() if who and len(who) > 1):
+            topic, who = several[0]
             detail = f"{name_some(sorted(who))} may write {topic}: only `decide` should"
             return ProbeResult(Outcome.OK, detail, is_open=True)
         return ProbeResult(Outcome.OK, "no decided topic has a second writer")
 
-    def _allowed_groups(self) -> dict[Grant, frozenset[str]]:
-        """Return the operations on a consumer group for each right on groups; the group need not exist."""
-        wanted = {g for name in self._components for g in rights_of(name) if g.resource is Resource.GROUP}
-        names = {f"{self._topics.prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
-        if not names:
-            return {}
-        found = _authorized(self._connection).groups(names)
-        return {names[name]: may for name, may in found.items() if may is not None}
-
     def _allowed(self) -> dict[str, frozenset[str]]:
-        found = _authorized(self._connection).topics(each.topic for each in plan(self._topics))
+        found = Authorized(self._connection).topics(each.topic for each in plan(self._topics))
         return {name: may or frozenset() for name, may in found.items()}
 
 
@@ -267,7 +256,3 @@ _NOT_ASKED = ProbeResult(Outcome.UNREACHABLE, "skipped: the cluster does not ans
 
 def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:
     return f"kafka-acls.sh --bootstrap-server {connection.servers()[0]} {arguments}"
-
-
-def _authorized(connection: KafkaConnection) -> Authorized:
-    return Authorized(connection, "headgate-doctor", TIMEOUT_SECONDS)

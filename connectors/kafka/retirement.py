@@ -5,7 +5,7 @@ left behind. A firing alert is resolved once; then a tombstone deletes each key.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 import structlog
@@ -20,65 +20,57 @@ from policies.wire import BadRecordError, EventReader, audit_event, decision_eve
 
 Publish = Callable[[str, str, bytes | None], None]
 """Publishes a record (topic, key, value or None for a tombstone)."""
+Left = dict[tuple[str, str], Decision | ActuatorEvent]
+"""By topic and key, the last decision or report about a cluster that is not watched."""
 
 _POLL_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
 
 
-class Retirement:
-    """Reads the decided topics once, and deletes the decisions about clusters that do not exist."""
+def retire_clusters(
+    connection: KafkaConnection, prefix: str, clusters: frozenset[str], publish: Publish, stop: threading.Event
+) -> None:
+    """Delete the decisions about other clusters, then wait for `stop`: the loop expects its components to run on."""
+    topics = dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS))
+    left: Left = {}
+    reader: EventReader[Decision | ActuatorEvent] = EventReader((*decision_types(), *report_policies()))
+    with Tail(connection, topics, f"{prefix}-retirement") as tail:
+        while not stop.is_set() and not tail.caught_up:
+            note_left(tail.poll(_POLL_SECONDS), reader, clusters, left)
+    if not stop.is_set():
+        delete_left(left, prefix, publish, datetime.now(UTC))
+        stop.wait()
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        prefix: str,
-        clusters: frozenset[str],
-        publish: Publish,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._connection = connection
-        self._prefix = prefix
-        self._clusters = clusters
-        self._publish = publish
-        self._clock = clock
-        self._reader: EventReader[Decision | ActuatorEvent] = EventReader((*decision_types(), *report_policies()))
 
-    def run(self, stop: threading.Event) -> None:
-        """Retire the decisions, then wait for `stop`, because the loop expects its components to keep running."""
-        topics = dict.fromkeys(f"{self._prefix}.{topic}" for topic in (*decided_topics(), REPORTS))
-        left: dict[tuple[str, str], Decision | ActuatorEvent] = {}
-        with Tail(self._connection, topics, f"{self._prefix}-retirement") as tail:
-            while not stop.is_set() and not tail.caught_up:
-                self._note(tail.poll(_POLL_SECONDS), left)
-        if not stop.is_set():
-            self.retire(left)
-            stop.wait()
-
-    def retire(self, left: Mapping[tuple[str, str], Decision | ActuatorEvent]) -> None:
-        """Resolve and delete these decisions, and delete these reports, given by topic and key."""
-        if left:
-            names = sorted({decision.cluster for decision in left.values()})
-            _log.info("retiring clusters that the settings do not name", clusters=names[:10], count=len(names))
-        for (topic, key), decision in left.items():
-            if isinstance(decision, Alert) and decision.status is AlertStatus.FIRING:
-                resolved = retire(decision, max(self._clock(), decision.decided_at))
-                self._publish(topic, key, decision_event(resolved))
-                self._publish(f"{self._prefix}.{AUDIT}", resolved.cluster, audit_event(resolved))
-            self._publish(topic, key, None)
-
-    def _note(self, records: list[Record], left: dict[tuple[str, str], Decision | ActuatorEvent]) -> None:
-        """Store in `left` the last decision of each key whose cluster does not exist."""
-        for record in records:
-            place = (record.topic, (record.key or b"").decode(errors="replace"))
-            left.pop(place, None)
-            decision = self._read(record)
-            if decision is not None and decision.cluster not in self._clusters:
-                left[place] = decision
-
-    def _read(self, record: Record) -> Decision | ActuatorEvent | None:
-        """Return None for a tombstone, and for a record that this version cannot read."""
+def note_left(
+    records: Iterable[Record],
+    reader: EventReader[Decision | ActuatorEvent],
+    clusters: frozenset[str],
+    left: Left,
+) -> None:
+    """Store in `left` the last decision of each key whose cluster does not exist."""
+    for record in records:
+        place = (record.topic, (record.key or b"").decode(errors="replace"))
+        left.pop(place, None)
         try:
-            return self._reader.read(record.value).data if record.value is not None else None
+            decision = None if record.value is None else reader.read(record.value).data
         except BadRecordError:
-            return None
+            continue  # of another version or writer
+        if decision is not None and decision.cluster not in clusters:
+            left[place] = decision
+
+
+def delete_left(
+    left: Mapping[tuple[str, str], Decision | ActuatorEvent], prefix: str, publish: Publish, now: datetime
+) -> None:
+    """Resolve and delete these decisions, and delete these reports, given by topic and key."""
+    if left:
+        names = sorted({decision.cluster for decision in left.values()})
+        _log.info("retiring clusters that the settings do not name", clusters=names[:10], count=len(names))
+    for (topic, key), decision in left.items():
+        if isinstance(decision, Alert) and decision.status is AlertStatus.FIRING:
+            resolved = retire(decision, max(now, decision.decided_at))
+            publish(topic, key, decision_event(resolved))
+            publish(f"{prefix}.{AUDIT}", resolved.cluster, audit_event(resolved))
+        publish(topic, key, None)

@@ -97,7 +97,7 @@ def _compare(
     present = admin.present(planned)
     missing = [topic for topic in planned if topic.topic not in present]
     created = admin.create(missing) if create else set()
-    lacking = {topic.topic for topic in missing} if not create else created
+    lacking = created if create else {topic.topic for topic in missing}
     existing = [topic for topic in planned if topic.topic not in lacking]
     return TopicReport(
         created=tuple(sorted(created)),
@@ -147,11 +147,9 @@ class _Admin:
         """Return partitions and copies of each planned topic that exists."""
         metadata = self.metadata()
         found, self.cluster_id = metadata.topics, metadata.cluster_id
-        return {
-            topic.topic: _shape(found[topic.topic])
-            for topic in planned
-            if topic.topic in found and found[topic.topic].error is None
-        }
+        there = {t.topic: found[t.topic] for t in planned if t.topic in found and found[t.topic].error is None}
+        partitions = {name: list(topic.partitions.values()) for name, topic in there.items()}
+        return {name: (len(of), min((len(p.replicas) for p in of), default=0)) for name, of in partitions.items()}
 
     def create(self, topics: Sequence[TopicPlan]) -> set[str]:
         """Create topics, and return their names, without those that another process creates meanwhile."""
@@ -246,8 +244,3 @@ def _accepts_connection(server: str) -> bool:
     with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
         return True
     return False
-
-
-def _shape(topic: Any) -> tuple[int, int]:
-    copies = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
-    return len(topic.partitions), copies

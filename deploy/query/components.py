@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 from confluent_kafka import KafkaException
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from connectors.component import Component
 from connectors.kafka.publisher import Publisher
-from connectors.kafka.retirement import Retirement
+from connectors.kafka.retirement import retire_clusters
 from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
@@ -280,8 +281,8 @@ def query_components(
         _log.warning("the settings name no cluster: readings of every cluster name are decided on")
     else:
         own = clusters | {LOOP}
-        retirement = Retirement(settings.loop_kafka(), settings.topics.prefix, own, publisher.publish)
-        components.append(Component("retirement", retirement.run))
+        told = (settings.loop_kafka(), settings.topics.prefix, own, publisher.publish)
+        components.append(Component("retirement", partial(retire_clusters, *told)))
     return components
 
 

@@ -44,7 +44,7 @@ def recover(
     """Publish the pauses in force and the firing alerts, as commands.
 
     Args:
-        knows: whether a cluster is watched; the alerts of others are resolved by `Retirement`.
+        knows: whether a cluster is watched; the alerts of others are resolved by `retire_clusters`.
 
     Raises:
         TimeoutError: the topics cannot be read; without them decisions could act again.

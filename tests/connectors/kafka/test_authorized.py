@@ -60,4 +60,4 @@ def test_what_a_client_may_do_with_a_topic_is_what_the_cluster_says(
             return {TOPIC: future}
 
     monkeypatch.setattr(probes, "AdminClient", Admin)
-    assert Authorized(LOOP, "test", 1.0).topics([TOPIC]) == found
+    assert Authorized(LOOP).topics([TOPIC]) == found

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection import DETAIL_LENGTH, PollMetrics, ticks
 from connectors.kafka.cluster_client import KafkaBroker, most_telling
 from connectors.kafka.connection import WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, cluster_failure, cluster_reading, log_dirs_reading
+from connectors.kafka.log_dirs import LogDirsCollector, cluster_reading, log_dirs_reading
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
@@ -105,8 +105,8 @@ def test_a_refusal_is_not_an_empty_success(version: int) -> None:
     ],
 )
 def test_every_error_is_an_outcome(error: Exception, outcome: str, detail: str) -> None:
-    for reading in (log_dirs_reading("payments", 3, error), cluster_failure("payments", error)):
-        assert (reading.outcome, reading.detail) == (outcome, detail)
+    reading = log_dirs_reading("payments", 3, error)
+    assert (reading.outcome, reading.detail) == (outcome, detail)
 
 
 def test_of_several_failures_the_most_telling_is_told() -> None:

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.retirement import Retirement
+from connectors.kafka.retirement import Left, delete_left, note_left
 from connectors.kafka.tail import Record
-from policies.decisions import Alert, AlertStatus, Decision
-from policies.observations import ActuatorEvent
+from policies.decisions import Alert, AlertStatus
+from policies.registry import decision_types, report_policies
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
 from streaming.host import PolicyHost
@@ -31,13 +30,9 @@ def decided(cluster: str) -> Iterator[Record]:
 
 def retired(*records: Record, clusters: frozenset[str] = frozenset({"payments"})) -> Written:
     written: Written = []
-    retirement = Retirement(
-        KafkaConnection(bootstrap_servers="nowhere:1"), "headgate", clusters,
-        lambda topic, key, value: written.append((topic, key, value)), lambda: LATER,
-    )  # fmt: skip
-    left: dict[tuple[str, str], Decision | ActuatorEvent] = {}
-    retirement._note(list(records), left)
-    retirement.retire(left)
+    left: Left = {}
+    note_left(records, EventReader((*decision_types(), *report_policies())), clusters, left)
+    delete_left(left, "headgate", lambda topic, key, value: written.append((topic, key, value)), LATER)
     return written
 
 
