@@ -13,7 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import SaslAuthenticationFailedError
 from pydantic import Field, SecretStr
@@ -77,7 +76,10 @@ class Sasl(RedactedBlock):
         needed: tuple[str, ...] = of_client if self.is_oauth else of_user
         if provider is not None:
             needed = ("token_provider",)
-            yield from _provider_mistake(provider)
+            try:
+                load_provider(provider)
+            except ValueError as error:
+                yield "token_provider", str(error)
         used = {*needed, "scope"} if needed is of_client else {*needed}
         foreign = [each for each in (*of_user, *of_client, "scope", "token_provider") if each not in used]
         for field in needed:
@@ -88,8 +90,9 @@ class Sasl(RedactedBlock):
             if self._is_given(field):
                 beside = "token_provider" if provider else f"mechanism {self.mechanism}"
                 yield field, f"has no meaning with {beside}: leave it out"
-        for field in ("username", "password"):
-            if "\0" in (_plain(getattr(self, field)) or ""):
+        secret_text = self.password.get_secret_value() if self.password else ""
+        for field, text in (("username", self.username or ""), ("password", secret_text)):
+            if "\0" in text:
                 yield field, "must not contain a NUL character"
 
     def _is_given(self, field: str) -> bool:
@@ -171,7 +174,8 @@ class KafkaConnection(RedactedBlock):
     def for_confluent(self) -> dict[str, Any]:
         """Return properties for librdkafka, which confluent-kafka uses."""
         passed = client_properties.for_confluent(self.properties)
-        return {**passed, **self._common(), **self._tls_for_confluent(), **self._sasl_for_confluent()}
+        tls = {} if self.tls is None else _tls_for_confluent(self.tls)
+        return {**passed, **self._common(), **tls, **self._sasl_for_confluent()}
 
     def for_kafka_python(self) -> dict[str, Any]:
         """Return keyword arguments for the clients of kafka-python."""
@@ -188,23 +192,11 @@ class KafkaConnection(RedactedBlock):
     def for_spark(self) -> dict[str, str]:
         """Return properties for the Java client 3.9; Spark's source and sink take them with the prefix `kafka.`."""
         passed = client_properties.for_java(self.properties)
-        return {**passed, **self._common(), **self._tls_for_java(), **self._sasl_for_java()}
+        tls = {} if self.tls is None else _tls_for_java(self.tls)
+        return {**passed, **self._common(), **tls, **self._sasl_for_java()}
 
     def _common(self) -> dict[str, str]:
         return {"bootstrap.servers": ",".join(self.servers()), "security.protocol": self.security_protocol}
-
-    def _tls_for_confluent(self) -> dict[str, str]:
-        if self.tls is None:
-            return {}
-        return _present(
-            {
-                "ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else "none",
-                "ssl.ca.location": self.tls.ca_file,
-                "ssl.certificate.location": self.tls.cert_file,
-                "ssl.key.location": self.tls.key_file,
-                "ssl.key.password": self.tls.password(),
-            }
-        )
 
     def _sasl_for_confluent(self) -> dict[str, Any]:
         sasl = self.login()
@@ -241,55 +233,51 @@ class KafkaConnection(RedactedBlock):
             return ProvidedTokens(sasl.token_provider, config)
         return ClientCredentials(sasl.token_endpoint or "", sasl.client_id or "", sasl.oauth_secret(), sasl.scope)
 
-    def _tls_for_java(self) -> dict[str, str]:
-        if self.tls is None:
-            return {}
-        options = {"ssl.endpoint.identification.algorithm": "https" if self.tls.verify_hostname else ""}
-        if self.tls.ca_file is not None:
-            # As text, because executors on other machines do not have the files of this one.
-            authorities = read_text(self.tls.ca_file, "tls.ca_file")
-            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
-        if self.tls.cert_file is not None and self.tls.key_file is not None:
-            # As text, because Java would require the key and the chain in one file.
-            options |= {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": read_text(self.tls.cert_file, "tls.cert_file"),
-                "ssl.keystore.key": _pkcs8(self.tls.key_file),
-            }
-            password = self.tls.password()
-            options |= {} if password is None else {"ssl.key.password": password}
-        return options
-
     def _sasl_for_java(self) -> dict[str, str]:
         sasl = self.login()
         if sasl is None:
             return {}
-        mechanism = {"sasl.mechanism": sasl.mechanism.value}
+        options = {"sasl.mechanism": sasl.mechanism.value}
         if not sasl.is_oauth:
             module = "plain.PlainLoginModule" if sasl.mechanism is SaslMechanism.PLAIN else "scram.ScramLoginModule"
-            jaas = _jaas(module, username=sasl.username, password=sasl.user_password())
-            return {**mechanism, "sasl.jaas.config": jaas}
-        if sasl.token_provider is not None:
-            return mechanism  # Java cannot call it: `stream.kafka` names the login
-        module = "oauthbearer.OAuthBearerLoginModule"
-        jaas = _jaas(module, clientId=sasl.client_id, clientSecret=sasl.oauth_secret(), scope=sasl.scope)
-        return {
-            **mechanism,
-            "sasl.jaas.config": jaas,
-            "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint or "",
-            "sasl.login.callback.handler.class": f"{_JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            options["sasl.jaas.config"] = _jaas(module, username=sasl.username, password=sasl.user_password())
+        elif sasl.token_provider is None:  # Java cannot call a provider: `stream.kafka` names the login
+            client = {"clientId": sasl.client_id, "clientSecret": sasl.oauth_secret(), "scope": sasl.scope}
+            options |= {
+                "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", **client),
+                "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint or "",
+                "sasl.login.callback.handler.class": f"{_JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+            }
+        return options
+
+
+def _tls_for_confluent(tls: Tls) -> dict[str, str]:
+    return _present(
+        {
+            "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
+            "ssl.ca.location": tls.ca_file,
+            "ssl.certificate.location": tls.cert_file,
+            "ssl.key.location": tls.key_file,
+            "ssl.key.password": tls.password(),
         }
+    )
 
 
-def _provider_mistake(provider: str) -> Iterator[tuple[str, str]]:
-    try:
-        load_provider(provider)
-    except ValueError as error:
-        yield "token_provider", str(error)
-
-
-def _plain(value: str | SecretStr | None) -> str | None:
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
+def _tls_for_java(tls: Tls) -> dict[str, str]:
+    # As text, because executors on other machines lack these files, and Java would need key and chain in one file.
+    authorities = tls.ca_file and read_text(tls.ca_file, "tls.ca_file")
+    chain = tls.cert_file and read_text(tls.cert_file, "tls.cert_file")
+    return _present(
+        {
+            "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "",
+            "ssl.truststore.type": authorities and "PEM",
+            "ssl.truststore.certificates": authorities,
+            "ssl.keystore.type": chain and "PEM",
+            "ssl.keystore.certificate.chain": chain,
+            "ssl.keystore.key": tls.key_file and _pkcs8(tls.key_file),
+            "ssl.key.password": tls.password() if chain else None,
+        }
+    )
 
 
 def _present(options: dict[str, Any]) -> dict[str, str]:
@@ -326,8 +314,6 @@ def _jaas(module: str, **options: str | None) -> str:
 # Makes confluent-kafka's clients, explains their errors, and limits librdkafka's messages in our log.
 
 REPEAT_SECONDS = 60.0
-
-_log = structlog.get_logger(__name__)
 
 Client = TypeVar("Client")
 
@@ -382,18 +368,6 @@ def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Cli
         raise UserError(f"kafka.sasl: {error.args[0]}.") from None
     except KafkaException as error:
         raise UserError(f"kafka: {error.args[0].str()}.") from None
-
-
-def rebuild(build: Callable[[], Client]) -> Client | None:
-    """Build a client again; None, with a warning, if its files cannot be used.
-
-    They may be half written. So the caller keeps its old client, and tries again at its next check.
-    """
-    try:
-        return build()
-    except UserError as error:
-        _log.warning("connection files cannot be used at present", detail=str(error))
-        return None
 
 
 def root_error(error: KafkaError, last: KafkaError | None) -> KafkaError:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.connection import KafkaConnection, build_client, no_answer, rebuild, root_error
+from connectors.kafka.connection import KafkaConnection, build_client, no_answer, root_error
 from connectors.kafka.topics import encoded
 from policies.units import millis_of
 
@@ -122,10 +122,6 @@ class Tail(AbstractContextManager["Tail"]):
         self._clients = self._connect()
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
         self._clients.close()
 
     @property
@@ -176,7 +172,8 @@ class Tail(AbstractContextManager["Tail"]):
         return Record(place[0], encoded(message.key()), encoded(message.value()), message.timestamp()[1])
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
-        self._note_fatal(error)
+        if error.fatal():
+            self._must_renew = "fatal error"
         _log.warning("a partition cannot be read", topic=place[0], partition=place[1], error=error.name())
         # Other errors pass by themselves, or the next refresh finds them.
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and place in self._progress.next_offsets:
@@ -289,8 +286,9 @@ class Tail(AbstractContextManager["Tail"]):
 
     def _renew(self) -> None:
         """Connect again, at the same offsets, if the client must be replaced."""
-        if self._must_renew is None or (clients := rebuild(self._connect)) is None:
+        if self._must_renew is None:
             return
+        clients = self._connect()
         _log.info("connecting again", reason=self._must_renew)
         clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
         self._clients.close()
@@ -301,12 +299,9 @@ class Tail(AbstractContextManager["Tail"]):
         consumer, metadata_client = (build_client(Consumer, options) for _ in range(2))
         return _Clients(consumer, metadata_client)
 
-    def _note_fatal(self, error: KafkaError) -> None:
+    def _note(self, error: KafkaError) -> None:
         if error.fatal():
             self._must_renew = "fatal error"
-
-    def _note(self, error: KafkaError) -> None:
-        self._note_fatal(error)
         # "All brokers are down" follows each error that names a cause.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
