@@ -54,19 +54,13 @@ def _built(board: Board) -> Any:
             .include_all(include_all=True)
             .all_value(".*")
         )
+        .with_variable(dashboard.TextBoxVariable("page").label("Status page").default_value(_PAGE))
     )
-    built = built.with_variable(dashboard.TextBoxVariable("page").label("Status page").default_value(_PAGE))
     others = dashboard.DashboardLink("Headgate").type(DashboardLinkType.DASHBOARDS).tags(["headgate"])
-    page = (
-        dashboard.DashboardLink("Status page")
-        .type(DashboardLinkType.LINK)
-        .url("${page}/")
-        .target_blank(target_blank=True)
-    )
-    built = built.links(
-        [others.keep_time(keep_time=True).include_vars(include_vars=True).as_dropdown(as_dropdown=True), page]
-    )
-    for title, panels in board.rows:
+    others = others.keep_time(keep_time=True).include_vars(include_vars=True).as_dropdown(as_dropdown=True)
+    page = dashboard.DashboardLink("Status page").type(DashboardLinkType.LINK).url("${page}/")
+    built = built.links([others, page.target_blank(target_blank=True)])
+    for title, panels in board.rows.items():
         built = built.with_row(dashboard.Row(title))
         for panel in panels:
             built = built.with_panel(_panel(panel).span(_WIDTH // len(panels)).height(_HEIGHT))

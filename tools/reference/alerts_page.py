@@ -36,14 +36,13 @@ _ALERTMANAGER = """\
 
 def alerts_page() -> str:
     """Return alerts.md."""
-    kinds = [(kind.name, alert) for kind in POLICIES.values() for alert in kind.alerts]
-    rows = [(f"`{alert.name}`", f"`{name}`", code(alert.severities), alert.meaning) for name, alert in kinds]
-    rows += [(f"`{alert.name}`", "any", code(alert.severities), alert.meaning) for alert in HOST_ALERT_KINDS]
-    rows = [(f"[{row[0]}](#{row[0].strip('`')})", *row[1:]) for row in rows]
+    kinds = [(f"`{kind.name}`", alert) for kind in POLICIES.values() for alert in kind.alerts]
+    kinds += [("any", alert) for alert in HOST_ALERT_KINDS]
+    rows = [(f"[`{a.name}`](#{a.name})", policy, code(a.severities), a.meaning) for policy, a in kinds]
     lines = [_ALERTS, *table(("alert", "policy", "severity", "condition"), rows)]
     lines += ["| severity | meaning |", "|---|---|", *(f"| `{each}` | {each.meaning} |" for each in Severity), ""]
     lines += ["## Runbooks", "", _RUNBOOKS]
-    for alert in (*(alert for _, alert in kinds), *HOST_ALERT_KINDS):
+    for _, alert in kinds:
         lines += [f"### {alert.name}", "", f"**Means.** {alert.meaning}", ""]
         if alert.remedy:
             verify = alert.verify.format(cluster="CLUSTER", subject="SUBJECT")

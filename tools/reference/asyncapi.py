@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from connectors.kafka.topics import TopicPlan, TopicSettings, plan
+from connectors.kafka.topics import TopicSettings, plan
 from policies.observations import ActuatorEvent
 from policies.registry import AUDIT, REPORTS
 from policies.wire import CONTENT_TYPE
@@ -72,23 +72,13 @@ def _document_part(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
 def _channel(topic: str, kinds: list[EventKind]) -> dict[str, Any]:
     settings = TopicSettings()
     planned = next(p for p in plan(settings) if p.topic == settings.topic(topic))
+    config = {n: [v] if n in _LISTS else int(v) for n in _CONFIGS if (v := planned.config.get(n)) is not None}
+    binding = {"partitions": planned.partitions, "topicConfiguration": config, "bindingVersion": _BINDING}
     return {
         "address": f"{{prefix}}.{topic}",
         "parameters": {"prefix": {"default": settings.prefix, "description": "The setting `topics.prefix`."}},
         "messages": {message_name(k): {"$ref": f"#/components/messages/{message_name(k)}"} for k in kinds},
-        "bindings": {"kafka": _topic_binding(planned)},
-    }
-
-
-def _topic_binding(planned: TopicPlan) -> dict[str, Any]:
-    return {
-        "partitions": planned.partitions,
-        "topicConfiguration": {
-            name: [planned.config[name]] if name in _LISTS else int(planned.config[name])
-            for name in _CONFIGS
-            if name in planned.config
-        },
-        "bindingVersion": _BINDING,
+        "bindings": {"kafka": binding},
     }
 
 
@@ -106,15 +96,12 @@ def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[t
 
 def _operation(action: str, channel: str, kinds: list[EventKind], summary: str) -> dict[str, Any]:
     place = f"#/channels/{channel}"
-    return {
-        "action": action,
-        "summary": summary,
-        "channel": {"$ref": place},
-        "messages": [{"$ref": f"{place}/messages/{message_name(k)}"} for k in kinds],
-    }
+    messages = [{"$ref": f"{place}/messages/{message_name(k)}"} for k in kinds]
+    return {"action": action, "summary": summary, "channel": {"$ref": place}, "messages": messages}
 
 
 def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, Any]:
+    key = {"type": "string", "description": f"{kind.key[:1].upper()}{kind.key[1:]}."}
     return {
         "name": kind.event_type,
         "title": kind.event_type,
@@ -122,11 +109,6 @@ def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, An
         "contentType": _CONTENT_TYPE,
         "headers": {"type": "object", "properties": {"content-type": {"const": CONTENT_TYPE}}},
         "payload": {"$ref": f"./schemas/{kind.schema_file}"},
-        "bindings": {
-            "kafka": {
-                "key": {"type": "string", "description": f"{kind.key[:1].upper()}{kind.key[1:]}."},
-                "bindingVersion": _BINDING,
-            }
-        },
+        "bindings": {"kafka": {"key": key, "bindingVersion": _BINDING}},
         **({"examples": [{"payload": example}]} if example else {}),
     }

@@ -81,12 +81,8 @@ class EventKind:
         data: Any = _audit_entries() if self.is_audit else self.data
         body = Event[data].model_json_schema(mode=self.mode, schema_generator=_Schemas)
         body["properties"]["type"] = {"const": self.event_type}
-        head = {
-            "$schema": DIALECT,
-            "$id": f"urn:headgate:{self.event_type}",
-            "title": self.event_type,
-            "description": self.summary,
-        }
+        head = {"$schema": DIALECT, "$id": f"urn:headgate:{self.event_type}", "title": self.event_type}
+        head["description"] = self.summary
         return head | {name: part for name, part in body.items() if name not in head}
 
     def data_schema(self) -> dict[str, Any]:
@@ -105,24 +101,15 @@ def catalogue() -> tuple[EventKind, ...]:
     )
     commanded = ((reading, COMMANDS, sender) for reading, sender in commands().items())
     reports = (report for kind in kinds for report in kind.reports)
+    keys: dict[type[Decision], str] = {Alert: "`<policy>/<alert>/<subject>`"}
+    origin = "the topic the record"
     return (
         *(EventKind(it.event_type, topic, "the cluster's name", by, it) for it, topic, by in (*observed, *commanded)),
-        *(
-            EventKind(
-                it.event_type,
-                it.topic,
-                "`<policy>/<alert>/<subject>`" if it is Alert else "the subject",
-                "the query",
-                it,
-            )
-            for it in decision_types()
-        ),
+        *(EventKind(it.event_type, it.topic, keys.get(it, "the subject"), "the query", it) for it in decision_types()),
         EventKind(AUDIT_TYPE, AUDIT, "the cluster's name", "the query", AuditEntry),
         *(EventKind(it.event.event_type, it.topic, it.key, it.written_by, it.event) for it in reports),
-        EventKind(DEAD_LETTER_TYPE, DEAD_LETTERS, "the topic the record came from", "the query", DeadLetter),
-        EventKind(
-            LETTERS_COUNTED_TYPE, DEAD_LETTERS, "the topic the records came from", "the query", DeadLettersCounted
-        ),
+        EventKind(DEAD_LETTER_TYPE, DEAD_LETTERS, f"{origin} came from", "the query", DeadLetter),
+        EventKind(LETTERS_COUNTED_TYPE, DEAD_LETTERS, f"{origin}s came from", "the query", DeadLettersCounted),
         EventKind(Timer.event_type, TIMERS, "a digest of policy and cluster", "the query", Timer),
         EventKind(Tick.event_type, TICKS, "the reason", "the query's process, for the query to read", Tick),
     )

@@ -59,29 +59,16 @@ def metrics_page() -> str:
     """Return the whole page."""
     lines = [_INTRODUCTION]
     for part, families in parts().items():
-        lines.append(f"## {part}\n")
-        lines += table(
-            ("name", "type", "labels", "meaning"), ((code([m.name]), m.type, code(m.labels), m.help) for m in families)
-        )
+        body = ((code([m.name]), m.type, code(m.labels), m.help) for m in families)
+        lines += [f"## {part}\n", *table(("name", "type", "labels", "meaning"), body)]
     return "\n".join(lines)
 
 
 def parts() -> dict[str, list[MetricRow]]:
     """Return the metrics of each part by its name."""
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # no part connects before it runs
-
-    def exporter(registry: CollectorRegistry) -> object:
-        return Exporter(nowhere, "headgate", {}, registry, settings_hash="")
-
-    return {
-        part: sorted(_list_registered(register))
-        for part, register in {"The exporter": exporter, **other_parts()}.items()
-    }
-
-
-def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
-    """Return the functions that register metrics, by part, except the exporter's."""
-    return {
+    registering: dict[str, Callable[[CollectorRegistry], object]] = {
+        "The exporter": lambda registry: Exporter(nowhere, "headgate", {}, registry, settings_hash=""),
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
@@ -95,6 +82,7 @@ def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
         "The settings": renewal_gauge,
         "Each process": lambda registry: registry.register(Certificates(Settings())),
     }
+    return {part: sorted(_list_registered(register)) for part, register in registering.items()}
 
 
 def _list_registered(register: Callable[[CollectorRegistry], object]) -> Iterator[MetricRow]:

@@ -200,10 +200,8 @@ def _format_value(value: Any, kind: str) -> Any:
 
 
 def _size(count: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count and count % size == 0:
-            return f"{count // size}{unit}"
-    return str(count)
+    units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    return next((f"{count // size}{unit}" for unit, size in units if count and count % size == 0), str(count))
 
 
 def _example_by_type(kind: str) -> Any:
