@@ -19,8 +19,6 @@ from starlette.responses import PlainTextResponse, Response
 
 from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
-from policies.units import UserError
-from tests.system.waiting import eventually
 
 LOOPBACK = "127.0.0.1"
 
@@ -322,53 +320,3 @@ def test_with_a_certificate_it_is_encrypted(certificate: Path) -> None:
         connection.close()
         with pytest.raises((OSError, HTTPException)):
             get(server, "/-/ready")
-
-
-def test_a_scraper_that_hangs_up_or_is_silent_disturbs_nobody(server: MetricsServer) -> None:
-    with socket.create_connection((LOOPBACK, server.port)) as silent:
-        silent.sendall(b"GET /metr")
-        with socket.create_connection((LOOPBACK, server.port)) as rude:
-            rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert get(server, "/-/healthy")[0].status == 200
-
-
-def test_a_port_in_use_is_refused_with_the_setting_to_change(server: MetricsServer) -> None:
-    with pytest.raises(UserError, match=rf"exporter\.port: port {server.port} of 127\.0\.0\.1 is in use: .* another"):
-        MetricsServer(
-            CollectorRegistry(), host=LOOPBACK, port=server.port, healthy={}, ready={}, setting="exporter.port"
-        )
-
-
-@pytest.mark.parametrize(
-    ("host", "port"),
-    [
-        pytest.param("no-such-host.invalid", 0, id="unknown host"),
-        pytest.param("192.0.2.1", 0, id="an address of another machine"),
-    ],
-)
-def test_where_it_cannot_listen_is_refused(host: str, port: int) -> None:
-    with pytest.raises(UserError, match=rf"^metrics\.port: cannot listen on port {port} of {host}: .+\.$"):
-        MetricsServer(CollectorRegistry(), host=host, port=port, healthy={}, ready={})
-
-
-def test_closing_frees_the_port_and_leaves_no_thread() -> None:
-    before = threading.active_count()
-    server = MetricsServer(CollectorRegistry(), host=LOOPBACK, port=0, healthy={}, ready={})
-    port = server.port
-    assert get(server, "/metrics")[0].status == 200
-    server.close()
-    server.close()
-    eventually("who was answered is gone, too", lambda: threading.active_count() <= before)
-    with MetricsServer(CollectorRegistry(), host=LOOPBACK, port=port, healthy={}, ready={}) as again:
-        assert get(again, "/metrics")[0].status == 200
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this machine")
-def test_it_listens_on_ipv6() -> None:
-    try:
-        server = MetricsServer(CollectorRegistry(), host="::1", port=0, healthy={}, ready={})
-    except UserError as error:
-        pytest.skip(str(error))
-    with server, socket.create_connection(("::1", server.port)) as client:
-        client.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
-        assert client.makefile("rb").readline().startswith(b"HTTP/1.1 200")

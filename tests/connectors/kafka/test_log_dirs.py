@@ -8,19 +8,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafka import errors
 from kafka.protocol.admin import DescribeLogDirsResponse
 from prometheus_client import CollectorRegistry
 
-from connectors.collection import DETAIL_LENGTH, PollMetrics, ticks
-from connectors.kafka.cluster_client import KafkaBroker, most_telling
+from connectors.collection import PollMetrics, ticks
+from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector, cluster_reading, log_dirs_reading
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
 from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
-from policies.units import UserError
-from tests.cases import for_each
 
 KAFKA_STORAGE_ERROR = 56
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -79,41 +76,6 @@ def test_a_broker_that_tells_no_sizes_is_unsupported(version: int) -> None:
 def test_a_refusal_is_not_an_empty_success(version: int) -> None:
     reading = log_dirs_reading("payments", 3, response(version, error_code=CLUSTER_AUTHORIZATION_FAILED))
     assert (reading.outcome, reading.volumes) == (Outcome.UNAUTHORIZED, ())
-
-
-@for_each(
-    ("error", "outcome", "detail"),
-    [
-        (errors.KafkaTimeoutError("no answer within 5 s"), "timeout", "no answer within 5 s"),
-        (errors.RequestTimedOutError("Request timed out"), "timeout", "Request timed out"),
-        (errors.KafkaConnectionError("Connection timed out"), "timeout", "Connection timed out"),
-        (errors.KafkaConnectionError("111 ECONNREFUSED"), "unreachable", "Connection refused"),
-        (errors.KafkaConnectionError("DNS Resolution failure"), "unreachable", "DNS Resolution failure"),
-        (errors.KafkaConnectionError(), "unreachable", "KafkaConnection"),
-        (errors.KafkaConnectionError("Handshake failed: [SSL: X] y"), "error", "Handshake failed: [SSL: X] y"),
-        (errors.NodeNotReadyError("3"), "unreachable", "3"),
-        (errors.UnknownBrokerIdError(3), "unreachable", "3"),
-        (errors.SaslAuthenticationFailedError("no"), "unauthorized", "no"),
-        (errors.UnsupportedSaslMechanismError("PLAIN"), "unauthorized", "PLAIN"),
-        (errors.ClusterAuthorizationFailedError(), "unauthorized", "ClusterAuthorizationFailed"),
-        (errors.IncompatibleBrokerVersion("old"), "unsupported", "old"),
-        (errors.UnsupportedVersionError(), "unsupported", "UnsupportedVersion"),
-        (errors.UnknownError("what"), "error", "what"),
-        (UserError("sasl.password_file: /x is empty."), "error", "sasl.password_file: /x is empty."),
-        (KeyError("v"), "error", "'v'"),
-        (ValueError("two\n lines" + "x" * 500), "error", "two lines" + "x" * (DETAIL_LENGTH - 10) + "…"),
-    ],
-)
-def test_every_error_is_an_outcome(error: Exception, outcome: str, detail: str) -> None:
-    reading = log_dirs_reading("payments", 3, error)
-    assert (reading.outcome, reading.detail) == (outcome, detail)
-
-
-def test_of_several_failures_the_most_telling_is_told() -> None:
-    refused, slow = errors.KafkaConnectionError("111 ECONNREFUSED"), errors.KafkaTimeoutError("slow")
-    login = errors.SaslAuthenticationFailedError("no")
-    assert most_telling([refused, slow]) is slow
-    assert most_telling([refused, slow, login]) is login
 
 
 def test_members_are_read_with_rack_and_fencing() -> None:

@@ -39,12 +39,13 @@ def test_an_error_has_one_outcome(error: BaseException, outcome: Outcome) -> Non
     ("error", "detail"),
     [
         (errors.KafkaConnectionError("refused"), "refused"),
+        (errors.KafkaConnectionError("111 ECONNREFUSED"), "Connection refused"),
         (errors.KafkaConnectionError(), "KafkaConnection"),
         (errors.SaslAuthenticationFailedError("bad\n  password"), "bad password"),
         (UserError("tls.ca_file: no PEM"), "tls.ca_file: no PEM"),
         (errors.KafkaTimeoutError("x" * 999), "x" * (DETAIL_LENGTH - 1) + "…"),
     ],
-    ids=["decorated", "without words", "two lines", "the user's", "long"],
+    ids=["decorated", "a number", "without words", "two lines", "the user's", "long"],
 )
 def test_a_detail_is_one_short_line(error: BaseException, detail: str) -> None:
     assert detail_of(error) == detail
