@@ -180,22 +180,17 @@ class FoundLedgers:
     """The parse errors."""
 
     def add(self, ledger_id: int, data: bytes, created_ms: int) -> None:
-        """Add a ledger; raises as `parse_ledger` does."""
+        """Add a ledger.
+
+        Raises:
+            ValueError: the metadata has another version or is malformed; the message quotes none of it.
+        """
         self.ids.add(ledger_id)
         metadata = _metadata(data)
         self.facts[ledger_id] = _ledger(ledger_id, metadata, created_ms)
         marks = (each.value for each in metadata.customMetadata if each.key == PROVENANCE)
         if (mark := next(marks, None)) is not None:
             self.provenances[ledger_id] = mark.decode(errors="replace")
-
-
-def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
-    """Parse a ledger's metadata.
-
-    Raises:
-        ValueError: the metadata has another version or is malformed; the message quotes none of it.
-    """
-    return _ledger(ledger_id, _metadata(data), created_ms)
 
 
 def _ledger(ledger_id: int, metadata: Any, created_ms: int) -> Ledger:
@@ -323,17 +318,6 @@ def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[
         if record is not None and is_ours and record.copied is not None:
             proved[ledger_id] = record.copied
     return ledgers, proved
-
-
-def deleted_from_target(journal: CopyJournal, missing: Iterable[int]) -> frozenset[int]:
-    """Return the missing ledgers that the target once had: they were copied to the source, and then deleted.
-
-    It costs one request if nothing was ever copied that way, else one for each ledger.
-
-    Raises:
-        ZnodeError: the journal cannot be read.
-    """
-    return frozenset(ledger_id for ledger_id in missing if journal.came_from_target(ledger_id))
 
 
 def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:

@@ -25,7 +25,7 @@ COPIES = f"{REGISTRY_ROOT}/copies"
 
 _TOKEN_BYTES = 16
 _ONLY_WAY_SECONDS = 60.0
-"""How long the journal's answer to `is_one_way` is cached; a switch back comes days later."""
+"""How long it is remembered that no ledger was copied the other way; a switch back comes days later."""
 
 
 class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,8 @@ class CopyJournal:
 
         `target_id` is the id in the target, if it is another one.
         """
-        path, note = self._node(ledger_id), self._intent(target_id)
+        token, path = secrets.token_hex(_TOKEN_BYTES), self._node(ledger_id)
+        note = _Note(source=self._source, target=self._target, token=token, target_id=target_id)
         if not self._nodes.commit(create(path, note)):
             if (found := self.find(ledger_id)) is not None:
                 return found
@@ -142,33 +143,16 @@ class CopyJournal:
         If the target has no such ledger any more, it was deleted there, and bookies may still hold its entries. Raises
         as `find` does.
         """
-        if self.is_one_way():
+        if not self._both_ways and time.monotonic() >= self._only_way_until:
+            self._both_ways = bool(self._nodes.children(f"{COPIES}/{self._source}"))
+            self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
+        if not self._both_ways:
             return False
         try:
-            record = self._way_back().find(ledger_id)
+            record = CopyJournal(self._session, source=self._target, target=self._source).find(ledger_id)
         except ZnodeConflictError:
             return False
         return record is not None and record.copied is not None and record.target_id is None
-
-    def is_one_way(self) -> bool:
-        """Whether no ledger was ever copied from the target to the source. Raises as `find` does."""
-        if time.monotonic() < self._only_way_until:
-            return True
-        self._both_ways = self._both_ways or not self._way_back().is_empty()
-        if not self._both_ways:
-            self._only_way_until = time.monotonic() + _ONLY_WAY_SECONDS
-        return not self._both_ways
-
-    def is_empty(self) -> bool:
-        """Whether the journal has no record for this target. Raises as `find` does."""
-        return not self._nodes.children(f"{COPIES}/{self._target}")
-
-    def _way_back(self) -> "CopyJournal":
-        return CopyJournal(self._session, source=self._target, target=self._source)
-
-    def _intent(self, target_id: int | None = None) -> _Note:
-        token = secrets.token_hex(_TOKEN_BYTES)
-        return _Note(source=self._source, target=self._target, token=token, target_id=target_id)
 
     def _node(self, ledger_id: int) -> str:
         return f"{COPIES}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"

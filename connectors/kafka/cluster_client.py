@@ -5,7 +5,6 @@ response's error code, its metadata omit fenced brokers, and it never returns to
 through the connection manager beneath it.
 """
 
-import ipaddress
 import logging
 import os
 import random
@@ -75,11 +74,6 @@ def detail_of(error: BaseException) -> str:
     return one_line(text or name.removesuffix("Error"))
 
 
-def most_telling(failures: list[BaseException]) -> BaseException:
-    """Return the failure that is most useful to find the fault."""
-    return min(failures, key=lambda error: rank(outcome_of(error)))
-
-
 def error_in(response: Any) -> Exception | None:
     """Return the error of a whole answer: the answer itself if it is an exception, else the one of its error code."""
     if isinstance(response, BaseException):
@@ -91,14 +85,6 @@ def error_in(response: Any) -> Exception | None:
     message = getattr(response, "error_message", None)
     error: Exception = errors.for_code(code)(*([message] if message else []))
     return error
-
-
-def error_name(error_code: int) -> str | None:
-    """Return Kafka's name of an error code, such as ``KAFKA_STORAGE_ERROR``; None for no error."""
-    if error_code == errors.NoError.errno:
-        return None
-    name: str = errors.for_code(error_code).message
-    return name
 
 
 # kafka-python drops data that arrives together with the end of the stream. A broker that refuses a login answers and
@@ -297,11 +283,11 @@ class ClusterClient:
                 if not isinstance(answer, BaseException):
                     return node, answer
                 failures.append(answer)
-        raise most_telling(failures)
+        raise min(failures, key=lambda error: rank(outcome_of(error)))  # the one that helps most to find the fault
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         """Send a request; its response or error is put into `answers` with the node."""
-        if node in self._answering or _is_address(self._host(node)):
+        if node in self._answering:
             self._send(node, request, answers)
         elif node in self._resolving:
             answers.put((node, errors.KafkaTimeoutError(f"{self._host(node)} has not been resolved yet")))
@@ -361,11 +347,3 @@ def _metadata(brokers: Iterable[KafkaBroker]) -> Any:
     node, version = MetadataResponse.MetadataResponseBroker, _METADATA_VERSION
     nodes = [node(b.broker, b.host, b.port, b.rack, version=version) for b in brokers]
     return MetadataResponse(version=version, brokers=nodes, topics=[], cluster_id=None, controller_id=-1)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 import structlog
+from kafka import errors
 from pydantic import ValidationError
 
 from connectors.collection import Collector, PollMetrics, ticks
-from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, detail_of, error_in, error_name, outcome_of
+from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, detail_of, error_in, outcome_of
 from connectors.kafka.connection import WatchedKafka
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, fold_volumes
@@ -155,7 +156,7 @@ class LogDirsCollector(Collector):
     def _poll(self) -> None:
         """List the cluster's brokers, then read their log dirs in parallel, and publish each answer."""
         try:
-            client = self._current_client()
+            client = self._client = self._client or ClusterClient(self._settings, self._settings.timeout_seconds)
             brokers = client.describe()
         except Exception as error:  # any failure is an observation
             failed = KafkaCluster(cluster=self._cluster, outcome=outcome_of(error), detail=detail_of(error))
@@ -196,11 +197,6 @@ class LogDirsCollector(Collector):
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    def _current_client(self) -> ClusterClient:
-        if self._client is None:
-            self._client = ClusterClient(self._settings, self._settings.timeout_seconds)
-        return self._client
 
     def _read(self, client: ClusterClient, brokers: tuple[KafkaBroker, ...]) -> None:
         outcomes = set()
@@ -262,9 +258,8 @@ def log_dirs_reading(cluster: str, broker: int, answer: Any, cluster_id: str | N
 
 
 def _volume(result: Any) -> VolumeReading:
-    error = error_name(result.error_code)
-    if error is not None:
-        return VolumeReading(log_dir=result.log_dir, error=error)
+    if result.error_code:
+        return VolumeReading(log_dir=result.log_dir, error=errors.for_code(result.error_code).message)
     return VolumeReading(
         log_dir=result.log_dir,
         total_bytes=max(-1, result.total_bytes),

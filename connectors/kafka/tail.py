@@ -122,6 +122,10 @@ class Tail(AbstractContextManager["Tail"]):
         self._clients = self._connect()
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         self._clients.close()
 
     @property
@@ -232,7 +236,10 @@ class Tail(AbstractContextManager["Tail"]):
         """
         if time.monotonic() < self._look_at:
             return
-        self._look_at, ends = time.monotonic() + _STUCK_SECONDS, self._ends()
+        self._look_at = time.monotonic() + _STUCK_SECONDS
+        asked = [TopicPartition(*place, OFFSET_END) for place in self._progress.next_offsets]
+        found = self._clients.metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
+        ends = {(each.topic, each.partition): each.offset for each in found if each.error is None}
         if not (stuck := self._progress.find_stuck(ends)):
             return
         _log.warning("partitions return no records before their end", topics=sorted({name for name, _ in stuck}))
@@ -245,12 +252,6 @@ class Tail(AbstractContextManager["Tail"]):
         for place in places:
             self._progress.forget(place)
             self._refusals.pop(place, None)
-
-    def _ends(self) -> dict[Partition, int]:
-        """Return the present end of each partition that reports it, with one request for each broker."""
-        asked = [TopicPartition(*place, OFFSET_END) for place in self._progress.next_offsets]
-        found = self._clients.metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
-        return {(each.topic, each.partition): each.offset for each in found if each.error is None}
 
     def _add(self, found: Iterable[Partition]) -> None:
         """Start to read new partitions."""
@@ -270,19 +271,13 @@ class Tail(AbstractContextManager["Tail"]):
         oldest, end = client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
         # A partition that appears after the start is read from its beginning.
         history = None if self._discovered else self._histories[place[0]]
-        if history is None:
-            return oldest, end
-        return (self._since(place, history, end) if history else end), end
-
-    def _since(self, place: Partition, history: timedelta, end: int) -> int:
-        """Return the offset of the oldest record within the history; the end if there is none."""
+        if not history:
+            return (oldest if history is None else end), end
         since_ms = time.time_ns() // 1_000_000 - millis_of(history)
-        (found,) = self._clients.metadata_client.offsets_for_times(
-            [TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS
-        )
+        (found,) = client.offsets_for_times([TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
-        return end if found.offset == OFFSET_END else found.offset
+        return (end if found.offset == OFFSET_END else found.offset), end
 
     def _renew(self) -> None:
         """Connect again, at the same offsets, if the client must be replaced."""

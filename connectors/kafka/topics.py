@@ -115,7 +115,9 @@ class TopicDifference:
 
 def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     """Return all topics of the loop by name: of events, and of its own timers, ticks and work partitions."""
-    configs = {name: _observed(settings) for name in registry.observed_topics()}
+    # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
+    observed = _retain(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
+    configs = dict.fromkeys(registry.observed_topics(), observed)
     configs |= {name: _decided(settings) for name in registry.decided_topics()}
     configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
     configs |= {name: _decided(settings) for name in (registry.APPLIED_QUOTAS, registry.REPORTS)}
@@ -156,11 +158,6 @@ def differences(
 def is_shared(topic: str) -> bool:
     """Whether a topic's partitions are work partitions."""
     return topic.rpartition(".")[2] in _SHARED_BY
-
-
-def _observed(settings: TopicSettings) -> dict[str, str]:
-    # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
-    return _retain(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
 
 
 def _decided(settings: TopicSettings) -> dict[str, str]:
@@ -260,20 +257,16 @@ def _member(topic: str, group: str) -> tuple[Grant, ...]:
     )
 
 
-def _collectors() -> Mapping[str, tuple[Grant, ...]]:
-    topics: dict[str, list[str]] = {}
-    for topic, policy in observed_topics().items():
-        if topic not in (COMMANDS, *_WRITTEN_BY_ACT):
-            topics.setdefault(policy, []).append(topic)
-    # A collector reads its own topics at its start, so that it knows its last readings.
-    member = _member(SHARES_TOPIC, "collect.")
-    return {f"collect-{policy}": (_LOOK, *_read(*names), *_write(*names), *member) for policy, names in topics.items()}
-
-
 def rights() -> Mapping[str, tuple[Grant, ...]]:
     """Return the rights of all components: collect, collect-<policy>, decide, export, act, command, topics."""
-    observed = [topic for topic in observed_topics() if topic != COMMANDS]
-    collectors = _collectors()
+    observed = {topic: policy for topic, policy in observed_topics().items() if topic != COMMANDS}
+    collected: dict[str, list[str]] = {}
+    for topic, policy in observed.items():
+        if topic not in _WRITTEN_BY_ACT:
+            collected.setdefault(policy, []).append(topic)
+    # A collector reads its own topics at its start, so that it knows its last readings.
+    member = _member(SHARES_TOPIC, "collect.")
+    collectors = {f"collect-{name}": (_LOOK, *_read(*of), *_write(*of), *member) for name, of in collected.items()}
     return {
         **collectors,
         # One process with all collectors, as `headgate collect` starts them.
@@ -294,7 +287,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
                 APPLIED_QUOTAS,
                 REPORTS,
                 *_WRITTEN_BY_ACT,
-                *(topic for topic in observed if observed_topics()[topic] == "switching"),
+                *(topic for topic, policy in observed.items() if policy == "switching"),
             ),
             *_member(SHARES_TOPIC, "act"),
         ),
@@ -354,9 +347,7 @@ def missing_rights(
         if grant.resource is Resource.GROUP:
             allowed = [groups.get(grant, frozenset(grant.operations))]
         else:
-            allowed = [
-                may for each, may in topics.items() if each == name or (grant.is_prefix and each.startswith(name))
-            ]
+            allowed = [m for each, m in topics.items() if each == name or (grant.is_prefix and each.startswith(name))]
         missing = tuple(each for each in grant.operations if not all(each in may for may in allowed))
         if missing:
             yield replace(grant, operations=missing)

@@ -13,7 +13,6 @@ from connectors.bookkeeper.cluster import (
     FoundLedgers,
     ListedLedgers,
     confirm_provenance,
-    deleted_from_target,
     list_ledgers,
     read_cluster,
     read_ledgers,
@@ -168,7 +167,7 @@ class _SnapshotReader:
                 facts = {each: _add_digest(ledger, proved.get(each)) for each, ledger in ledgers.items()}
                 sources = {i: _add_digest(old, proved.get(i), old.created_ms) for i, old in seen.source_facts.items()}
                 seen = replace(seen, existing=replace(existing, facts=facts), source_facts=sources)
-            return replace(seen, deleted=deleted_from_target(journal, missing))
+            return replace(seen, deleted=frozenset(filter(journal.came_from_target, missing)))
         except ZnodeError as error:
             self.problems.append(f"{self._sessions.brokers.name}: {error}")
             return seen

@@ -1,6 +1,7 @@
 """docs/reference/metrics.md: the metrics that every part of the loop registers, obtained from the parts themselves."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -67,8 +68,14 @@ def metrics_page() -> str:
 def parts() -> dict[str, list[MetricRow]]:
     """Return the metrics of each part by its name."""
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # no part connects before it runs
-    registering: dict[str, Callable[[CollectorRegistry], object]] = {
-        "The exporter": lambda registry: Exporter(nowhere, "headgate", {}, registry, settings_hash=""),
+    exporter = partial(Exporter, nowhere, "headgate", {}, settings_hash="")
+    registering = {"The exporter": lambda registry: exporter(registry=registry), **other_parts()}
+    return {part: sorted(_list_registered(register)) for part, register in registering.items()}
+
+
+def other_parts() -> dict[str, Callable[[CollectorRegistry], object]]:
+    """Return the functions that register metrics, by part, except the exporter's."""
+    return {
         "The query": lambda registry: QueryHealth(registry, stall_seconds=60.0),
         "The Alertmanager connector": NotifierMetrics,
         "The collectors": PollMetrics,
@@ -82,7 +89,6 @@ def parts() -> dict[str, list[MetricRow]]:
         "The settings": renewal_gauge,
         "Each process": lambda registry: registry.register(Certificates(Settings())),
     }
-    return {part: sorted(_list_registered(register)) for part, register in registering.items()}
 
 
 def _list_registered(register: Callable[[CollectorRegistry], object]) -> Iterator[MetricRow]:

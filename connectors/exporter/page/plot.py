@@ -97,6 +97,7 @@ def draw_fill(course: Course) -> Plot:
     last, points = known[-1], len(moments)
     limits = [limit for each in known for limit in (each.fill.soft_bytes, each.fill.hard_bytes) if limit is not None]
     step = _round_up(max([1.0, *(each.fill.free_bytes for each in known), *limits]) / _TICKS)
+    ticks = [(step * number, human_bytes(step * number)) for number in range(1, _TICKS + 1)]
     free = _Panel(*_FREE, 0, _TICKS * step)
     factor = _Panel(*_FACTOR, 0, 1)
     rates = [each.bytes_per_second for each in known if each.bytes_per_second is not None]
@@ -105,7 +106,7 @@ def draw_fill(course: Course) -> Plot:
     rows = tuple(_choose_rows(moments))
     now = moments[-1]
     shapes = [
-        *free.grid(_name_limits("Free space", last.fill), _ticks(step)),
+        *free.grid(_name_limits("Free space", last.fill), [(0, ""), *ticks]),
         free.stretched(
             points,
             free.curve(moments, lambda m: m.fill.soft_bytes, "soft limit", steps=True),
@@ -145,10 +146,6 @@ def _round_up(value: float) -> float:
         return 0
     power = 10.0 ** math.floor(math.log10(value))
     return next(digit * power for digit in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if digit * power >= value * (1 - 1e-9))
-
-
-def _ticks(step: float) -> list[tuple[float, str]]:
-    return [(0, ""), *((step * number, human_bytes(step * number)) for number in range(1, _TICKS + 1))]
 
 
 def _name_limits(title: str, fill: Fill) -> Markup:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from connectors.bookkeeper.cluster import WORTH_LISTING, list_ledgers, parse_ledger, read_ledgers
+from connectors.bookkeeper.cluster import WORTH_LISTING, FoundLedgers, list_ledgers, read_ledgers
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import Layout, Ledger, LedgerState, path_of
 from tests.cases import for_each
@@ -21,6 +21,12 @@ ROOT = "/ledgers"
 
 def captured(name: str) -> bytes:
     return base64.b64decode(CAPTURED[name]["data"])
+
+
+def parse_ledger(ledger_id: int, data: bytes, created_ms: int) -> Ledger:
+    found = FoundLedgers()
+    found.add(ledger_id, data, created_ms)
+    return found.facts[ledger_id]
 
 
 VERSIONS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.bookkeeper.cluster import NOT_OURS, FoundLedgers, confirm_provenance, deleted_from_target
+from connectors.bookkeeper.cluster import NOT_OURS, FoundLedgers, confirm_provenance
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import Ledger, LedgerState
@@ -59,10 +59,3 @@ def test_a_journal_that_cannot_be_read_is_no_verdict(journal: CopyJournal, serve
     server.away = OSError("no route to host")
     with pytest.raises(ZnodeError):
         confirm_provenance(found("source-id/token"), journal)
-
-
-def test_what_the_target_once_had_was_deleted_there(server: Server, journal: CopyJournal) -> None:
-    back = CopyJournal(server.session(), source=TARGET, target=SOURCE)
-    copied = CopiedLedger(length_bytes=1, last_entry_id=0, entries_digest="d", created_ms=1)
-    back.complete(back.intend(LEDGER), copied)
-    assert deleted_from_target(journal, {LEDGER, LEDGER + 1}) == {LEDGER}

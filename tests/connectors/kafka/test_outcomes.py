@@ -6,7 +6,7 @@ import pytest
 from kafka import errors
 
 from connectors.collection import DETAIL_LENGTH
-from connectors.kafka.cluster_client import detail_of, error_in, error_name, most_telling, outcome_of
+from connectors.kafka.cluster_client import detail_of, error_in, outcome_of
 from policies.observations import Outcome
 from policies.units import UserError
 from tests.cases import for_each
@@ -51,21 +51,11 @@ def test_a_detail_is_one_short_line(error: BaseException, detail: str) -> None:
     assert detail_of(error) == detail
 
 
-def test_of_several_failures_the_one_that_says_what_to_mend_counts() -> None:
-    refused, silent, forbidden = (
-        errors.KafkaConnectionError("x"), errors.KafkaTimeoutError("x"), errors.SaslAuthenticationFailedError("x"),
-    )  # fmt: skip
-    assert most_telling([refused, silent]) is silent
-    assert most_telling([refused, silent, forbidden]) is forbidden
-
-
 def test_no_error_code_is_no_error() -> None:
     assert error_in(SimpleNamespace(error_code=0)) is None
-    assert error_name(0) is None
 
 
 def test_an_error_code_is_an_error_with_kafkas_words_and_its_name() -> None:
     error = error_in(SimpleNamespace(error_code=29, error_message="not for you"))
     assert isinstance(error, errors.TopicAuthorizationFailedError)
     assert "not for you" in str(error)
-    assert error_name(56) == "KAFKA_STORAGE_ERROR"
