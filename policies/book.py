@@ -123,8 +123,10 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
         entry = _next_entry(before, subject, wanted, now_ms, sender.issuer)
         if entry is not before:
             is_note = before is not None and entry.sequence == before.sequence
-            made = wanted.make(_make_header(entry, wanted, now, sender.issuer, is_note=is_note))
-            (notes if is_note else decisions).append(made)
+            marks = ("noted", wanted.note) if is_note else ()
+            header = sender.issuer.header(subject[-1], entry.sequence, now, about=subject, marks=marks)
+            header["valid_until"] = None if wanted.is_last else wanted.schedule.ends_at(now)
+            (notes if is_note else decisions).append(wanted.make(header))
         if not wanted.is_last:
             entries.append(entry)
             due_ms.append(wanted.schedule.due_ms(entry.at_ms, entry.repeat_at_ms))
@@ -167,14 +169,6 @@ def _next_entry(
         noted=tuple(sorted({*noted, wanted.note} - {""})),
         told_ms=wanted.told_ms,
     )
-
-
-def _make_header(
-    entry: PublishedDecision, wanted: Wanted, now: datetime, issuer: Issuer, *, is_note: bool
-) -> Mapping[str, Any]:
-    marks = ("noted", wanted.note) if is_note else ()
-    header = issuer.header(entry.subject[-1], entry.sequence, now, about=entry.subject, marks=marks)
-    return {**header, "valid_until": None if wanted.is_last else wanted.schedule.ends_at(now)}
 
 
 def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:

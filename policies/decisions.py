@@ -388,7 +388,7 @@ class RepeatSchedule:
 
 @dataclass(slots=True)
 class Publication:
-    """Decides what one step publishes about a cluster, and numbers it.
+    """Numbers the decisions that one step publishes about a cluster.
 
     Args:
         sequence: the last number of the counter, which one subject has for itself or several share; 0 before the first.
@@ -396,16 +396,6 @@ class Publication:
 
     now_ms: int
     sequence: int
-
-    def is_needed(self, content: object, in_force: object | None, due_ms: int | None) -> bool:
-        """Return whether to publish now.
-
-        Args:
-            content: the content of the decision, as far as a change of it is published at once.
-            in_force: the same of the decision in force; None if there is none.
-            due_ms: when that is due to be repeated; None if it is not repeated.
-        """
-        return in_force is None or content != in_force or (due_ms is not None and self.now_ms >= due_ms)
 
     def next(self, *, is_first: bool) -> int:
         """Return the next number; `is_first` if its subject has had none."""

@@ -5,12 +5,11 @@ each attempt, and this module folds the last report of each result, in any order
 and a failure of this minute are both known. Page, `status`, `explain`, API, metrics and alerts use the same fold.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
-
-import msgspec
 
 from policies.decisions import Decision, Mode, Standing, has_expired
 from policies.observations import ReportedEffect, ReportResult
@@ -155,17 +154,12 @@ class InForce:
     @property
     def sentence(self) -> str:
         """One line for people."""
-        return "; ".join(self._clauses())
+        wanted = [] if self.wanted is None else [f"wanted: {self.wanted}"]
+        return "; ".join([*self._paused(), *wanted, *self._set()])
 
     def describe_set(self) -> str:
         """Return the same line without the wanted values, for an alert."""
         return "; ".join([*self._paused(), *self._set()])
-
-    def _clauses(self) -> Iterator[str]:
-        yield from self._paused()
-        if self.wanted is not None:
-            yield f"wanted: {self.wanted}"
-        yield from self._set()
 
     def _paused(self) -> Iterator[str]:
         if self.pause is None or self.pause.quiet_until is None:
@@ -219,8 +213,17 @@ def judge_in_force(
     """
     decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
     wanted = {decision.subject: decision.wanted() for decision in decisions}
-    own = [effect for decision in decisions for effect in _own_effect(decision)]
-    effects = (*(effect for effect in effects if _counts(effect, wanted)), *own)
+    own = [(decision.subject, set_) for decision in decisions if (set_ := decision.carried_out()) is not None]
+    effects = (
+        *(effect for effect in effects if _counts(effect, wanted)),
+        *(
+            Effect(
+                each.target, each.by, subject, each.value, is_held=each.is_held, since=each.since,
+                confirmed_brokers=each.confirmed_brokers, broker_count=each.broker_count,
+            )
+            for subject, each in own
+        ),
+    )  # fmt: skip
     asked = [text for text in wanted.values() if text is not None]
     quiet_until = None if heartbeat is None else heartbeat.quiet_until
     pause = heartbeat if quiet_until is not None and quiet_until > now else None
@@ -238,21 +241,6 @@ def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
     if len(parts) == 1:  # the cluster
         return effect.is_held or any(wanted.values())
     return effect.is_held or any(wanted.get("/".join(parts[:count])) for count in range(1, len(parts)))
-
-
-def _own_effect(decision: Decision) -> Iterator[Effect]:
-    """Yield the effect of a decision whose own record names the value that is set."""
-    if (own := decision.carried_out()) is not None:
-        yield Effect(
-            own.target,
-            own.by,
-            decision.subject,
-            own.value,
-            is_held=own.is_held,
-            since=own.since,
-            confirmed_brokers=own.confirmed_brokers,
-            broker_count=own.broker_count,
-        )
 
 
 def _join(wanted: Sequence[str]) -> str | None:
@@ -297,17 +285,7 @@ def _clock(at: datetime) -> str:
     return f"{format_instant(at)[:19].replace('T', ' ')} UTC"
 
 
-class _ReportData(msgspec.Struct):
-    outcome: str = ""
-
-
-class _ReportEvent(msgspec.Struct):
-    source: str
-    subject: str
-    data: _ReportData
-
-
 def report_key(event: bytes) -> str:
     """Return the record key of a report on the compacted topic: the last report of each result is kept."""
-    found = msgspec.json.decode(event, type=_ReportEvent)
-    return f"{found.source.rpartition('/')[2]}/{found.subject}/{found.data.outcome}"
+    found = json.loads(event)
+    return f"{found['source'].rpartition('/')[2]}/{found['subject']}/{found['data'].get('outcome', '')}"

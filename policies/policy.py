@@ -259,18 +259,8 @@ class Tick(BaseModel):
     reason: TickReason = Field(description="Why it was appended.")
 
 
-def timer_key(policy: str, cluster: str) -> str:
-    """The key of a timer's record: short, however long a cluster's name is."""
-    return deterministic_id(TIMERS, policy, cluster)
-
-
 def timer_record(policy: str, cluster: str, due_at: datetime, *, now: datetime) -> tuple[str, bytes]:
-    """Return a timer's key and its event; a repeated batch gives the same bytes."""
-    key = timer_key(policy, cluster)
+    """Return a timer's key, short however long a name is, and its event; a repeated batch gives the same bytes."""
+    key = deterministic_id(TIMERS, policy, cluster)
     timer, id_ = Timer(policy=policy, due_at=due_at), f"{key}/{to_millis(due_at)}"
     return key, encode_event(Timer.event_type, id_, "headgate/query", TIMERS, now, timer)
-
-
-def tick_event(tick: Tick, *, id: str, at: datetime) -> bytes:  # noqa: A002
-    """Encode a tick."""
-    return encode_event(Tick.event_type, id, "headgate/ticker", TIMERS, at, tick)

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 from msgspec import Struct
 
@@ -104,15 +103,11 @@ def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:
     for other in others:
         if kind.name == other.name:
             yield "another policy has this name: give it a name of its own"
-        for topic in sorted(kind.observed.keys() & other.observed.keys()):
-            yield f"topic {topic} is read by policy {other.name}: a topic is one policy's, name another"
-        for event_type in sorted({*_event_types(kind)} & {*_event_types(other)}):
+        theirs = other.observed.keys() | _decided_topics(other)
+        for topic in sorted(theirs & (kind.observed.keys() | _decided_topics(kind))):
+            yield f"topic {topic} is policy {other.name}'s: a topic is one policy's, name another"
+        for event_type in sorted({event.event_type for event in kind.events} & {e.event_type for e in other.events}):
             yield f"event type {event_type} is one of policy {other.name}: name another"
-        for topic in sorted(_decided_topics(kind) & _decided_topics(other)):
-            yield f"topic {topic} has decisions of policy {other.name}: a topic is one policy's, name another"
-        crossed = (kind.observed.keys() & _decided_topics(other)) | (_decided_topics(kind) & other.observed.keys())
-        for topic in sorted(crossed):
-            yield f"topic {topic} is policy {other.name}'s: readings and decisions of two policies never share one"
         if kind.settings is other.settings:
             yield f"its settings, {kind.settings.__name__}, are policy {other.name}'s: give it a class of its own"
 
@@ -122,17 +117,15 @@ def _flaws(kind: PolicyKind, core_topics: AbstractSet[str]) -> Iterator[str]:
     if not kind.name or "/" in kind.name:
         yield "a name has at least one character and no `/`, which separates the parts of record keys"
     yield from _topic_flaws(kind, core_topics)
-    event_types = _event_types(kind)
+    event_types = [event.event_type for event in kind.events]
     for event_type in sorted({*event_types} & CORE_EVENT_TYPES):
         yield f"event type {event_type} is Headgate's own: name another"
     for event_type in sorted({each for each in event_types if event_types.count(each) > 1}):
         yield f"two of its readings, decisions and reports have event type {event_type}: give each a type of its own"
-    settings: Any = kind.settings
-    if not (isinstance(settings, type) and issubclass(settings, PolicySettings)):
-        yield f"its settings, {getattr(settings, '__name__', settings)}, are no PolicySettings: make them one"
-    state: Any = kind.state
-    if not (isinstance(state, type) and issubclass(state, Struct)):
-        yield f"its state, {getattr(state, '__name__', state)}, is no msgspec.Struct: make it one"
+    for what, base in (("settings", PolicySettings), ("state", Struct)):
+        own = getattr(kind, what)
+        if not (isinstance(own, type) and issubclass(own, base)):
+            yield f"its {what}, {getattr(own, '__name__', own)}, must be a {base.__name__}: make it one"
     for version in range(1, kind.state_version):
         if version not in kind.upgrades:
             yield f"state_version is {kind.state_version}, but upgrades has no step from {version}: add one"
@@ -151,10 +144,6 @@ def _topic_flaws(kind: PolicyKind, core_topics: AbstractSet[str]) -> Iterator[st
 
 def _decided_topics(kind: PolicyKind) -> set[str]:
     return {decision.topic for decision in kind.decisions}
-
-
-def _event_types(kind: PolicyKind) -> list[str]:
-    return [event.event_type for event in kind.events]
 
 
 POLICIES: dict[str, PolicyKind] = registered(

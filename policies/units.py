@@ -29,12 +29,7 @@ _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PATTERN = rf"^{_WHOLE.pattern}$"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_WORDED = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|s|m|h|d|w)[a-z]*", re.IGNORECASE)
-_SECONDS_IN = {"milli": ("ms", 1), "w": ("d", 7)}
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})")
 _SIZE = re.compile(r"\s*(?:\d+(?:\.\d+)?|\.\d+)\s*(?:[^\W\d]\w*)?\s*")
-_SIZE_IN_WORDS = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp])(?!b(?:it|ps))\w*", re.IGNORECASE)
-_RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGTP]i?B)(?: ?/ ?s(?:ec)?| per second|ps)")
 _LONGEST_TEXT = 1000
 _LONGEST = timedelta(days=36_500)
 """No setting is longer, so that every resulting instant can still be written."""
@@ -51,9 +46,7 @@ def parse_duration(text: str) -> timedelta:
     """
     _require_short(text, "duration")
     if not _WHOLE.fullmatch(text):
-        raise ValueError(
-            f"'{text}' is not a duration: write it as {_duration_meant(text) or '30s, 5m, 1h30m or 250ms'}"
-        )
+        raise ValueError(f"'{text}' is not a duration: write it as 30s, 5m, 1h30m or 250ms")
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
     if seconds > _LONGEST.total_seconds():
         raise ValueError(f"'{text}' is too long: at most {_LONGEST.days}d")
@@ -64,19 +57,6 @@ def _require_short(text: str, kind: str) -> None:
     """Refuse a text that takes longer to search than anybody would wait; the message does not quote it."""
     if len(text) > _LONGEST_TEXT:
         raise ValueError(f"is not a {kind}: it has {len(text)} characters")
-
-
-def _duration_meant(text: str) -> str | None:
-    """The right form of ``5 minutes``, ``5 min`` or ``00:05:00``; None if it is unclear."""
-    worded = _WORDED.fullmatch(text.strip())
-    if worded and not text.strip().endswith("M"):  # minutes or months?
-        unit = worded[2].lower()
-        unit, times = _SECONDS_IN.get(unit, (unit, 1))
-        return f"{float(worded[1]) * times:g}{unit}"
-    if clock := _CLOCK.fullmatch(text):
-        parts = zip(map(int, clock.groups()), "hms", strict=True)
-        return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
-    return None
 
 
 def format_duration(duration: timedelta) -> str:
@@ -131,15 +111,7 @@ def _checked_size(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
             return handler(value)
     except ValidationError:
         pass
-    raise ValueError(f"'{value}' is not a size: write it as {_size_meant(value) or '5GB, 5GiB or plain bytes'}")
-
-
-def _size_meant(text: str) -> str | None:
-    """The right form of ``5 gigs`` or ``10MB/s``; None if it is unclear."""
-    if rate := _RATE.fullmatch(text.strip()):
-        return f"{rate[1]}{rate[2]}"
-    found = _SIZE_IN_WORDS.fullmatch(text.strip())
-    return f"{found[1]}{found[2].upper()}B or {found[1]}{found[2].upper()}iB" if found else None
+    raise ValueError(f"'{value}' is not a size: write it as 5GB, 5GiB or plain bytes")
 
 
 Size = Annotated[

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
-from pydantic_core import ErrorDetails
 
 from policies.decisions import Decision
 from policies.observations import LONGEST_SUBJECT, ActuatorEvent, Observation, Reading
@@ -172,20 +171,13 @@ def _bad_record(error: ValidationError) -> BadRecordError:
         return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, f"type: '{tag[:_LONGEST_TAG]}' is none of the known ones")
     if first["type"] == "union_tag_not_found":
         return BadRecordError(DeadLetterReason.UNKNOWN_TYPE, "type: is needed")
-    return BadRecordError(_reason(first), _detail(first, error.error_count()))
-
-
-def _reason(error: ErrorDetails) -> DeadLetterReason:
-    if error["loc"] == ("type",):
-        return DeadLetterReason.UNKNOWN_TYPE
-    return DeadLetterReason.INVALID if "data" in error["loc"] else DeadLetterReason.MALFORMED
-
-
-def _detail(error: ErrorDetails, count: int) -> str:
+    reason = DeadLetterReason.INVALID if "data" in first["loc"] else DeadLetterReason.MALFORMED
+    if first["loc"] == ("type",):
+        reason = DeadLetterReason.UNKNOWN_TYPE
     # The union's tag leads the path of a nested error; it only repeats the type.
-    place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("headgate.")) or "record"
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    return f"{place}: {error['msg'][:200]}{more}"
+    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith("headgate.")) or "record"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return BadRecordError(reason, f"{place}: {first['msg'][:200]}{more}")
 
 
 def observation_event(reading: Reading, *, id: str, source: str, time: AwareDatetime) -> bytes:  # noqa: A002

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topics import TopicSettings
-from policies.policy import TICKS, TIMERS, Tick, TickReason, Timer, tick_event
+from policies.policy import TICKS, TIMERS, Tick, TickReason, Timer
 from policies.units import from_millis, to_millis
-from policies.wire import BadRecordError, EventReader
+from policies.wire import BadRecordError, EventReader, encode_event
 
 SLOT_MS = 100
 """Timers that are due in the same slot share a tick, and so a batch."""
@@ -126,9 +126,6 @@ class Ticker:
         return silent >= patience and since_tick >= patience
 
     def _tick(self, reason: TickReason) -> None:
-        self._ticked_at = self._monotonic()
-        self._append(reason.value, Tick(reason=reason))
-
-    def _append(self, key: str, tick: Tick) -> None:
-        at = from_millis(int(self._clock() * 1000))
-        self._publish(self._topics.topic(TICKS), key, tick_event(tick, id=str(uuid.uuid4()), at=at))
+        self._ticked_at, at = self._monotonic(), from_millis(int(self._clock() * 1000))
+        tick = encode_event(Tick.event_type, str(uuid.uuid4()), "headgate/ticker", TIMERS, at, Tick(reason=reason))
+        self._publish(self._topics.topic(TICKS), reason.value, tick)

@@ -86,10 +86,9 @@ class DecisionPublisher:
     def _is_needed(
         self, content: str, last: LastPublishedOrder | LastPublishedRuling | None, *, is_renewed: bool
     ) -> bool:
-        if last is None:
+        if last is None or content != last.fingerprint:
             return True
-        due_ms = self._facts.schedule.due_ms(last.published_ms) if is_renewed else None
-        return self._publication.is_needed(content, last.fingerprint, due_ms)
+        return is_renewed and self._facts.now_ms >= self._facts.schedule.due_ms(last.published_ms)
 
     def _order_content(self, member: MemberFacts, order: MemberOrder) -> str:
         """The content of an order; a change of it is published. While a member flaps, its losses do not count."""

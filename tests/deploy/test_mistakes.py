@@ -120,7 +120,7 @@ MISTAKES = {
         "pause throttle x -s s.yaml", "cluster: the settings name no cluster 'x'; there is payments"
     ),
     "a pause in words": Mistake(
-        "pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it as 2h"
+        "pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it as 30s"
     ),
     "a pause of nothing": Mistake(
         "pause throttle --for 0s -s s.yaml", "--for: must be longer than 0s; `headgate resume -s s.yaml` ends a pause"

@@ -11,23 +11,6 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MINUTE = RepeatSchedule(timedelta(minutes=1), valid_for=3)
 
 
-@pytest.mark.parametrize(
-    ("content", "in_force", "due_ms", "is_needed"),
-    [
-        ("a", None, None, True),
-        ("a", "a", None, False),
-        ("a", "a", 1001, False),
-        ("a", "a", 1000, True),
-        ("a", "b", None, True),
-    ],
-    ids=["the first", "not repeated", "not due", "due", "changed"],
-)
-def test_what_is_new_or_due_is_published(
-    content: str, in_force: str | None, due_ms: int | None, *, is_needed: bool
-) -> None:
-    assert Publication(1000, 7).is_needed(content, in_force, due_ms) is is_needed
-
-
 def test_numbers_of_one_step_differ() -> None:
     publication = Publication(1000, 7)
     assert [publication.next(is_first=is_first) for is_first in (False, True, False, True)] == [8, 1000, 1001, 1002]
