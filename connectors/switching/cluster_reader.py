@@ -46,7 +46,6 @@ from policies.switching.precheck import (
     ids_in_target,
     ids_to_import,
     precheck,
-    to_reading,
 )
 from policies.switching.readings import (
     GeneratorReading,
@@ -279,7 +278,7 @@ class ClusterReader:
             taken = take_snapshot(self._sessions, source, target, bootstrap, self._rules)
         except (*_UNREAD, UserError) as error:
             return SwitchPrecheck(cluster=self._cluster, source=source, target=target, **_describe_failure(error))
-        return to_reading(precheck(taken.snapshot, self._rules, _now_ms()), self._cluster)
+        return precheck(self._cluster, taken.snapshot, self._rules, _now_ms())
 
     def inventory(
         self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 1_200_000, moved_too: bool = False

@@ -144,10 +144,10 @@ def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) 
 
 def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> Iterator[RenderableType]:
     """Format the plan."""
-    yield from verdict_lines(checked.reading)
-    yield from finding_lines(checked.reading)
+    yield from verdict_lines(checked.report)
+    yield from finding_lines(checked.report)
     yield _table(plan)
-    yield from staying_lines(checked.reading)
+    yield from staying_lines(checked.report)
     for problem in checked.taken.problems:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
     yield Text("What brokers see", "bold")

@@ -26,8 +26,9 @@ from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
 from policies.switching.ledgers import NO_LEDGER, ClusterSnapshot, HitClass, LedgerKind
-from policies.switching.precheck import PrecheckReport, PrecheckSnapshot, find_remedy, precheck, to_reading
+from policies.switching.precheck import PrecheckSnapshot, ids_to_import, precheck
 from policies.switching.readings import SwitchPrecheck, SwitchRegistry
+from policies.switching.settings import SwitchingSettings
 from policies.units import UserError, counted, human_seconds
 
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
@@ -205,13 +206,10 @@ class Checked:
 
     cluster: str
     """The broker cluster."""
-    report: PrecheckReport
+    report: SwitchPrecheck
     taken: SnapshotResult
-
-    @property
-    def reading(self) -> SwitchPrecheck:
-        """The report as the loop would publish it."""
-        return to_reading(self.report, self.cluster)
+    rules: SwitchingSettings
+    checked_ms: int
 
 
 def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
@@ -228,7 +226,7 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
         typer.echo(json.dumps(plain_report(checked)))
     else:
         console = SafeConsole()
-        for line in report_lines(checked.reading, checked.taken, explained=explained):
+        for line in report_lines(checked.report, checked.taken, explained=explained):
             console.print(line, highlight=False)
     return checked.report.ready
 
@@ -256,7 +254,8 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             [each.name for each in view.clusters],
         )
     taken = drop_impostors(taken, view, trouble)
-    return Checked(cluster, precheck(taken.snapshot, rules, time.time_ns() // 1_000_000), taken)
+    now_ms = time.time_ns() // 1_000_000
+    return Checked(cluster, precheck(cluster, taken.snapshot, rules, now_ms), taken, rules, now_ms)
 
 
 def drop_impostors(taken: SnapshotResult, view: SwitchRegistry, trouble: tuple[str, ...] = ()) -> SnapshotResult:
@@ -280,11 +279,10 @@ def plain_report(checked: Checked) -> dict[str, Any]:
     """Return a precheck for a program."""
     report = checked.report
     return {
-        "cluster": checked.cluster,
-        **structs.asdict(report),
-        "hits": {hit.value: structs.asdict(hits) for hit, hits in report.hits.items()},
-        "findings": [{**structs.asdict(each), "remedy": find_remedy(each)} for each in report.findings],
-        "staying": [structs.asdict(each) for each in report.staying],
+        **report.model_dump(mode="json", exclude={"outcome", "detail", "to_import", "valid_ms"}),
+        "ids_to_import": sorted(ids_to_import(checked.taken.snapshot, checked.rules)),
+        "checked_ms": checked.checked_ms,
+        "expires_ms": checked.checked_ms + report.valid_ms,
         "references": len(checked.taken.snapshot.references),
         "problems": checked.taken.problems,
     }

@@ -468,7 +468,7 @@ def _fold_precheck(state: SwitchingState, seen: SwitchPrecheck, at_ms: int) -> _
         target=seen.target,
         ready=seen.ready,
         digest=seen.digest,
-        reasons=tuple(dict.fromkeys(f.reason for f in seen.findings)),
+        reasons=seen.reasons,
         checked_ms=at_ms,
         expires_ms=at_ms + seen.valid_ms,
         greatest_id=seen.greatest_id,

@@ -310,6 +310,11 @@ class SwitchPrecheck(Reading):
     left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
     bypassed: bool = Field(default=False, description="Whether only a lab's settings make it ready.")
 
+    @property
+    def reasons(self) -> tuple[FindingReason, ...]:
+        """The reasons of the findings, each once."""
+        return tuple(dict.fromkeys(f.reason for f in self.findings))
+
     def subject(self) -> str:
         """``<cluster>/<target>``."""
         return f"{self.cluster}/{self.target}"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 DATA = Path(__file__).parents[1] / "data" / "replay" / "calls.jsonl.xz"
 RECORDED = {
@@ -50,13 +51,20 @@ def repeat(call: Call) -> object:
     """Call the function with the recorded arguments."""
     owner, function = _find(call.function)
     types = {"self": owner, **get_type_hints(function)}
-    arguments = {name: msgspec.convert(value, types[name], strict=False) for name, value in call.arguments.items()}
+    arguments = {
+        name: msgspec.convert(value, types[name], strict=False, dec_hook=lambda kind, plain: kind(**plain))
+        for name, value in call.arguments.items()
+    }
     return plain(function(**arguments))
+
+
+def _dump(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", exclude_defaults=True)
 
 
 def plain(value: object) -> Any:
     """A value as it stands in JSON; sets are sorted."""
-    return json.loads(json.dumps(msgspec.to_builtins(value, str_keys=True, order="sorted")))
+    return json.loads(json.dumps(msgspec.to_builtins(value, str_keys=True, order="sorted", enc_hook=_dump)))
 
 
 def _find(name: str) -> tuple[Any, Callable[..., object]]:

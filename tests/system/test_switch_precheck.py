@@ -154,7 +154,7 @@ def reasons(checked: Checked) -> tuple[FindingReason, ...]:
 def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
     checked = fleet.check()
     assert (checked.report.ready, checked.report.findings, checked.taken.problems) == (True, (), ())
-    assert checked.report.ids_to_import == (0, 1, 2)
+    assert checked.report.to_import == 3
     assert checked.report.target_next_id == 1 << 32
 
 

@@ -14,7 +14,7 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.settings.application import Settings
 from deploy.switch.precheck import check
 from policies.switching.ledgers import FindingReason, LedgerKind, Reference
-from policies.switching.precheck import PrecheckReport
+from policies.switching.readings import SwitchPrecheck
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster
@@ -30,7 +30,7 @@ def read(servers: str) -> Inventory:
         session.close()
 
 
-def precheck_of(servers: str) -> PrecheckReport:
+def precheck_of(servers: str) -> SwitchPrecheck:
     """From Pulsar's own BookKeeper cluster to one below a chroot."""
     clusters = {"old": {}, "new": {"zookeeper": {"servers": f"{servers}/new"}}}
     block = {"zookeeper": {"servers": servers}, "bookkeeper": {"bootstrap": "old", "clusters": clusters}}
@@ -135,5 +135,5 @@ def test_what_a_real_broker_writes_is_read_plain_and_compressed(
     assert typed[0].ledger_id == typed[-1].ledger_id
     assert [(each.reason, each.hob) for each in before.findings] == [(FindingReason.IDGEN_BEHIND, 1)]
     # One ledger is the topic's; the cursor, and each version of two schemas (REST producers have one), have theirs.
-    assert (after.ready, len(after.ids_to_import)) == (True, 4)
+    assert (after.ready, after.to_import) == (True, 4)
     assert after.source_next_id == 5

@@ -36,12 +36,12 @@ def test_another_cluster_at_the_address_is_not_the_one_that_is_registered() -> N
     view = registry(registered("new", "id-of-another", ClusterStatus.STANDBY))
     seen = drop_impostors(TAKEN, view)
     assert seen.problems == ("new: id-of-new/ledgers answers, but id-of-another/ledgers/ is registered",)
-    assert precheck(seen.snapshot, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
+    assert precheck("c1", seen.snapshot, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
 
 
 def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
     seen = drop_impostors(TAKEN, registry(), ("the registry: damaged",))
-    assert not precheck(seen.snapshot, DEDICATED, NOW_MS).ready
+    assert not precheck("c1", seen.snapshot, DEDICATED, NOW_MS).ready
     assert seen.problems == ("the registry: damaged",)
 
 

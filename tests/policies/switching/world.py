@@ -319,10 +319,10 @@ class World:
             deleted=frozenset(gone),
         )  # fmt: skip
         rules = self.limits.model_copy(update={"target_policy": self.policy})
-        report = precheck(seen, rules, self.now_ms)
+        report = precheck("c1", seen, rules, self.now_ms)
         return PrecheckResult(
-            report.source, report.target, report.ready, report.digest, report.reasons, report.checked_ms,
-            report.expires_ms, report.greatest_id,
+            report.source, report.target, report.ready, report.digest, report.reasons, self.now_ms,
+            self.now_ms + report.valid_ms, report.greatest_id,
         )  # fmt: skip
 
     # --- executors
