@@ -103,7 +103,9 @@ class BookieDisksPolicy:
         wanted: dict[Subject, Wanted] = {(f"{self._cluster}/{each.group.name}",): want(each) for each in verdicts}
         named = {each.group.name for each in verdicts}
         ended = (group for group in before.groups if group.name not in named)
-        wanted |= {(f"{self._cluster}/{group.name}",): want_end(group, settings) for group in ended}
+        for group in ended:  # it has no namespaces any more: its last decision slows nobody down
+            last = Wanted("", repeat_schedule(settings), partial(_make_end, group), is_last=True)
+            wanted[(f"{self._cluster}/{group.name}",)] = last
         context = SpaceAlertContext(NAMES, self._cluster, now_ms, settings, frozenset(before.held))
         forgotten_now = [each for bookie in bookies.values() for each in bookie.ended]
         forgotten = update_forgotten(before.forgotten, forgotten_now, bookies, settings, now_ms)
@@ -240,11 +242,6 @@ def want(verdict: GroupVerdict) -> Wanted:
     return want_factor(*decided, verdict.now_ms, verdict.settings, partial(_make_decision, verdict))
 
 
-def want_end(group: GroupState, settings: BookieDisksSettings) -> Wanted:
-    """Want the last decision about a group that has no namespaces any more: it slows nobody down."""
-    return Wanted("", repeat_schedule(settings), partial(_make_end, group), is_last=True)
-
-
 def _make_end(group: GroupState, header: Mapping[str, Any]) -> BookieThrottle:
     return BookieThrottle(
         **header,
@@ -265,20 +262,27 @@ def _make_end(group: GroupState, header: Mapping[str, Any]) -> BookieThrottle:
 
 
 def _make_decision(verdict: GroupVerdict, header: Mapping[str, Any]) -> BookieThrottle:
-    group, known, settings = verdict.group, verdict.known, verdict.settings
+    group, known, decisive, limiting = verdict.group, verdict.known, verdict.decisive, None
+    # The readings that decided: that of the bookie that decides, then those of the ones around it.
+    ids = (each.state.read_id for each in (*([decisive] if decisive else []), *sorted(known, key=lambda b: b.factor)))
+    if decisive is not None and verdict.limiting is not None:
+        tightest = decisive.tightest
+        is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.state.is_read_only
+        if (limit := describe_limit(verdict.settings, tightest, is_hard=is_hard)) is not None:
+            limiting = LimitingDir(bookie=decisive.name, dir=tightest.state.log_dir if tightest else "", **limit)
     return BookieThrottle(
         **header,
         verdict=verdict.move.verdict,
         reason=verdict.reason,
         explanation=explain(verdict, header["cluster"]),
-        evidence=_collect_evidence(verdict),
+        evidence=unique_ids(*ids)[:EVIDENCE_LIMIT],
         numbers=_collect_numbers(verdict),
         group=group.name,
         factor=verdict.move.gate.factor,
         previous_factor=None if verdict.before is None else verdict.before.gate.factor,
         raw_factor=verdict.raw_factor,
         ensemble=group.ensemble,
-        limiting=describe_limiting(verdict.decisive, settings) if verdict.decisive and verdict.limiting else None,
+        limiting=limiting,
         bookies=BookieCounts(
             counted=sum(each.freshness is Freshness.FRESH for each in known),
             stale=sum(each.freshness is not Freshness.FRESH for each in known),
@@ -288,22 +292,6 @@ def _make_decision(verdict: GroupVerdict, header: Mapping[str, Any]) -> BookieTh
         namespaces=PlacedHere(count=group.count, first=group.first),
         seconds_to_full=verdict.seconds_to_full,
     )
-
-
-def _collect_evidence(verdict: GroupVerdict) -> tuple[str, ...]:
-    """Name the readings that decided: that of the bookie that decides, then those of the ones around it."""
-    first = [verdict.decisive] if verdict.decisive else []
-    others = sorted(verdict.known, key=lambda each: each.factor)
-    ids = (each.state.read_id for each in (*first, *others))
-    return unique_ids(*ids)[:EVIDENCE_LIMIT]
-
-
-def describe_limiting(decisive: BookieVerdict, settings: BookieDisksSettings) -> LimitingDir | None:
-    """Describe the dir for which a bookie limits its group; None if no limit is set."""
-    tightest = decisive.tightest
-    is_hard = tightest is None or tightest.hit is LimitHit.HARD or decisive.state.is_read_only
-    limit, dir_ = describe_limit(settings, tightest, is_hard=is_hard), tightest.state.log_dir if tightest else ""
-    return None if limit is None else LimitingDir(bookie=decisive.name, dir=dir_, **limit)
 
 
 def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:

@@ -29,10 +29,7 @@ def explain_factor(
     """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
 
     Args:
-        writers: the subject of the sentence.
-        why: the reason, from the numbers that decided.
         freely: the request at factor 1.0.
-        has_actuator: whether an actuator is set; None if that is not known.
     """
     if factor == 1.0:
         return f"{writers} {freely}: {why}."
@@ -53,8 +50,8 @@ def describe_request(factor: float | None) -> str:
 
 def explain_hold(things: str, raw_factor: float, settings: FreeSpaceSettings) -> str:
     """Write why a factor does not rise yet, although `things` would allow more."""
-    held = format_duration(settings.min_hold)
-    return f"{things} would allow {render_factor(raw_factor)}, but a factor that changed is held for {held}"
+    allowed, held = render_factor(raw_factor), format_duration(settings.min_hold)
+    return f"{things} would allow {allowed}, but a factor that changed is held for {held}"
 
 
 def explain_stale(name: str, volume: VolumeVerdict, now_ms: int) -> str:
@@ -137,12 +134,9 @@ def explain_application(
     """Write one sentence about an actuator's operation on a limit.
 
     Args:
-        what: the limit.
         by: the actuator and the time.
         rates: the wanted one and the one that was found, in bytes per second.
         nothing: the words for no limit.
-        factor: the decided factor, if there is a decision.
-        reason: why; a rate that was set for the decision in force needs no further reason.
         per: the place for which a rate that was set holds.
     """
     wanted, found = rates[0], render_rate(rates[1], nothing)
@@ -210,11 +204,7 @@ class SpaceAlertContext:
         return Condition(alert, subject, severity, reason, summary, labels, evidence)
 
     def find_unread(self, server: ServerVerdict[Any], failed: Container[str] = ()) -> Iterator[Condition]:
-        """Find the volumes that their server has not read for `validity`, and whether it is unread itself.
-
-        Args:
-            failed: the volumes that it reports as failed.
-        """
+        """Find the volumes that a server has not read for `validity`, but for failed ones, and whether it is unread."""
         state, unread_for = server.state, format_duration(self.settings.validity)
         name = f"{self.names.server} {state.name} of {self.cluster}"
         for volume in server.volumes if server.freshness is Freshness.FRESH else ():
@@ -233,30 +223,29 @@ class SpaceAlertContext:
             yield Condition(self.names.unread, subject, Severity.WARNING, why, summary, labels, evidence)
 
     def find_conditions(self, volume: VolumeVerdict, describe_growth: Callable[[], str] = str) -> Iterator[Condition]:
-        """Find the limits that a volume has reached, and whether it is full soon.
-
-        Args:
-            volume: a volume that was read.
-            describe_growth: writes the end of the sentences.
-        """
+        """Find the limits that a volume has reached, and whether it is full soon; `describe_growth` ends sentences."""
         for alert, severity, hit, limit in (
             (self.names.below_hard, Severity.CRITICAL, LimitHit.HARD, self.settings.hard),
             (self.names.below_soft, Severity.WARNING, LimitHit.SOFT, self.settings.soft),
         ):
             if limit and self.is_below(alert, volume, limit):
-                level = f"{hit.value} limit {human_bytes(limit.in_bytes(volume.state.total_bytes))}"
-                summary = f"{self.describe_free(volume)}, {level}{describe_growth()}"
-                yield self.make_condition(alert, severity, f"{hit.value}_limit", volume.key, summary, volume.read_id)
+                level = f", {hit.value} limit {human_bytes(limit.in_bytes(volume.state.total_bytes))}"
+                yield self._make_full(alert, severity, f"{hit.value}_limit", volume, level, describe_growth())
         if (trend := self.describe_trend(volume)) is not None:
-            summary = f"{self.describe_free(volume)} and {trend}{describe_growth()}"
-            name, read_id = self.names.fills_soon, volume.read_id
-            yield self.make_condition(name, Severity.WARNING, "trend", volume.key, summary, read_id)
+            name = self.names.fills_soon
+            yield self._make_full(name, Severity.WARNING, "trend", volume, f" and {trend}", describe_growth())
+
+    def _make_full(
+        self, alert: str, severity: Severity, reason: str, volume: VolumeVerdict, why: str, growth: str
+    ) -> Condition:
+        summary = f"{self.describe_free(volume)}{why}{f'; {growth}' if growth else ''}"
+        return self.make_condition(alert, severity, reason, volume.key, summary, volume.read_id)
 
     def describe_trend(self, volume: VolumeVerdict) -> str | None:
         """Return in how long a volume is full; None if that is not soon, or if a silent one did not fill before."""
         has_held = (self.names.fills_soon, volume.key) in self.before
         if volume.full_ms is None:  # it is silent or has failed, or else it does not fill
-            is_unknown = volume.freshness is not Freshness.FRESH or volume.state.fill_rate is not None
+            is_unknown = volume.freshness is not Freshness.FRESH or volume.state.filling is not None
             return "was filling when it was last read" if has_held and is_unknown else None
         seconds = max(0.0, volume.full_ms - self.now_ms) / 1000
         soon = self.settings.time_to_full_alert.total_seconds() * (_STILL_SOON if has_held else 1.0)
@@ -334,14 +323,10 @@ def follow_actuator(
 def follow_growth_before(
     known: Mapping[Key, float], limiting: Iterable[VolumeVerdict], *, is_slowed: bool
 ) -> dict[Key, float]:
-    """Return the fastest growth (bytes per second) of each limiting volume from before all limits were in force.
-
-    Args:
-        is_slowed: whether they are in force.
-    """
+    """Return the fastest growth (bytes per second) of each limiting volume from before limits were in force."""
     rates = dict[Key, float]()
     for volume in sorted(limiting, key=lambda volume: volume.key):
-        line, rate = volume.state.line, known.get(volume.key)
+        line, rate = volume.state.trend.line, known.get(volume.key)
         if line is not None and not is_slowed:
             rate = max(rate or 0.0, -1000 * line.slope)
         if rate is not None:

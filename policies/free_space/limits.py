@@ -6,7 +6,7 @@ bytes of the volume. Source: the Strimzi proposal "cluster-wide volume usage quo
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -77,24 +77,17 @@ class Limit(BaseModel):
         return self.value > other.value if self.kind == other.kind else None
 
 
-class VolumeAssessment(NamedTuple):
-    """The limit that a volume has reached, and the factor that it allows."""
-
-    hit: LimitHit
-    factor: float
-
-
-def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> VolumeAssessment:
-    """Apply rules 1 to 3 to a volume; the factor is in [0, 1]."""
+def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> tuple[LimitHit, float]:
+    """Apply rules 1 to 3 to a volume: return the limit that it has reached, and the factor in [0, 1] that it allows."""
     if hard is not None and hard.reached(usable_bytes, total_bytes):
-        return VolumeAssessment(LimitHit.HARD, 0.0)
+        return LimitHit.HARD, 0.0
     if soft is None or not soft.reached(usable_bytes, total_bytes):
-        return VolumeAssessment(LimitHit.NONE, 1.0)
+        return LimitHit.NONE, 1.0
     soft_bytes, hard_bytes = soft.in_bytes(total_bytes), hard.in_bytes(total_bytes) if hard is not None else 0.0
     if soft_bytes <= hard_bytes:
-        return VolumeAssessment(LimitHit.SOFT, 1.0)  # The soft limit is not above the hard one on this volume.
+        return LimitHit.SOFT, 1.0  # The soft limit is not above the hard one on this volume.
     share = (usable_bytes - hard_bytes) / (soft_bytes - hard_bytes)
-    return VolumeAssessment(LimitHit.SOFT, min(max(share, 0.0), 1.0))
+    return LimitHit.SOFT, min(max(share, 0.0), 1.0)
 
 
 def as_settings(limit: Limit | None) -> dict[str, Any] | None:

@@ -78,7 +78,7 @@ class Trend(Struct, array_like=True, frozen=True, gc=False):
     """The last rises of the window."""
 
 
-class Filling(Struct, frozen=True, gc=False):
+class Filling(Struct, array_like=True, frozen=True, gc=False):
     """The rate at which a volume fills."""
 
     bytes_per_second: float

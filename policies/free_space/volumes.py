@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit, assess
-from policies.free_space.trend import Rise, Samples, Trend, TrendLine, estimate_filling, follow_reading
+from policies.free_space.trend import Filling, Trend, estimate_filling, follow_reading
 from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.units import InstantMs, from_millis, millis_of
 
@@ -62,31 +62,12 @@ class VolumeState(Struct, array_like=True, frozen=True, gc=False):
     read_ms: InstantMs
     missing_ms: InstantMs | None = None
     """When a good reading of its server first lacked it."""
-    samples: Samples = ()
-    """The samples of its trend. A volume that was never readable has one: the time of its first report, with -1."""
-    fill_bytes_per_second: float | None = None
+    trend: Trend = Trend()
+    """A volume that was never readable has one sample: the time of its first report, with -1."""
+    filling: Filling | None = None
     """None if it does not fill, or if its trend is not reliable."""
-    line: TrendLine | None = None
-    rises: tuple[Rise, ...] = ()
-    fill_confidence: float | None = None
-    """None if the rate is not known. An earlier version stored rates without it; those are not used."""
     interval_ms: int | None = None
     """The time between the last two good readings; None if it is not known."""
-
-    @property
-    def fill_rate(self) -> float | None:
-        """Bytes per second; None if it does not fill, or if its trend is not reliable."""
-        return None if self.fill_confidence is None else self.fill_bytes_per_second
-
-    @property
-    def seen_ms(self) -> int:
-        """When a volume that was never readable was first reported; NEVER if an earlier version wrote this."""
-        return self.samples[0][0] if self.samples else NEVER
-
-    @property
-    def trend(self) -> Trend:
-        """The trend of its readings."""
-        return Trend(self.samples, self.line, self.rises)
 
 
 def fold_volumes(
@@ -105,25 +86,24 @@ def fold_volumes(
 
 def seconds_left(volume: VolumeState, now_ms: int) -> float | None:
     """Return how soon a freshly read volume is full; None if it is not known to fill."""
-    if (rate := volume.fill_rate) is None:
+    if volume.filling is None:
         return None
     age_seconds = max(0, now_ms - volume.read_ms) / 1000
-    return max(0.0, volume.usable_bytes / rate - age_seconds)
+    return max(0.0, volume.usable_bytes / volume.filling.bytes_per_second - age_seconds)
 
 
 def _fold_volume(before: VolumeState | None, reading: ReportedVolume, at_ms: int) -> VolumeState:
     if not reading.readable:
         # An unreadable volume is neither full nor empty: its last reading ages.
-        never_read = VolumeState(reading.log_dir, -1, -1, NEVER, samples=((at_ms, -1),))
+        never_read = VolumeState(reading.log_dir, -1, -1, NEVER, trend=Trend(((at_ms, -1),)))
         return replace(before, missing_ms=None) if before else never_read
     free = reading.usable_bytes
+    read = VolumeState(reading.log_dir, reading.total_bytes, free, at_ms, trend=Trend(((at_ms, free),)))
     if before is None or before.read_ms == NEVER:
-        return VolumeState(reading.log_dir, reading.total_bytes, free, at_ms, None, ((at_ms, free),))
+        return read
     after = follow_reading(before.trend, at_ms, free, before.read_ms, before.usable_bytes)
-    filling = estimate_filling(after, at_ms, free, believed=before.fill_confidence is not None)
-    rate, confidence = (filling.bytes_per_second, filling.confidence) if filling else (None, None)
-    known, interval_ms = (reading.log_dir, reading.total_bytes, free, at_ms), at_ms - before.read_ms
-    return VolumeState(*known, None, after.samples, rate, after.line, after.rises, confidence, interval_ms)
+    filling = estimate_filling(after, at_ms, free, believed=before.filling is not None)
+    return replace(read, trend=after, filling=filling, interval_ms=at_ms - before.read_ms)
 
 
 # One server with its volumes.
@@ -234,11 +214,11 @@ def project(state: VolumeState, settings: FreeSpaceSettings) -> Projection | Non
     """
     if not settings.anticipate or settings.stop_time is None:
         return None
-    if (rate := state.fill_rate) is None:
+    if state.filling is None:
         return None
     interval_seconds = min((state.interval_ms or 0) / 1000, _LONGEST_INTERVAL_SECONDS)
     seconds = interval_seconds + _BATCH_SECONDS + settings.stop_time.total_seconds()
-    return Projection(max(0, int(state.usable_bytes - rate * seconds)), seconds)
+    return Projection(max(0, int(state.usable_bytes - state.filling.bytes_per_second * seconds)), seconds)
 
 
 # The verdict on one server and its volumes. Every free-space policy judges them alike.
@@ -451,7 +431,8 @@ def _judge_volume(
     departed_ms = min((ms for ms in (left_ms, state.missing_ms) if ms is not None), default=None)
     freshness = _judge_freshness(state.read_ms, departed_ms, now_ms, validity_ms)
     if freshness is Freshness.NEVER_READ:
-        overdue_ms, tightness = max(state.seen_ms, server.seen_ms) + validity_ms, (settings.fallback, inf, key)
+        first_ms = state.trend.samples[0][0] if state.trend.samples else NEVER
+        overdue_ms, tightness = max(first_ms, server.seen_ms) + validity_ms, (settings.fallback, inf, key)
         return VolumeVerdict(
             key, read_id, state, freshness, departed_ms, None, overdue_ms, LimitHit.NONE, settings.fallback, tightness
         )
@@ -461,8 +442,8 @@ def _judge_volume(
     if freshness is Freshness.STALE or (departed_ms is not None and departed_ms >= state.read_ms + validity_ms):
         factor = min(settings.fallback, factor)
     full_ms = None
-    if freshness is Freshness.FRESH and (rate := state.fill_rate) is not None and not has_failed:
-        full_ms = state.read_ms + 1000 * state.usable_bytes / rate
+    if freshness is Freshness.FRESH and state.filling is not None and not has_failed:
+        full_ms = state.read_ms + 1000 * state.usable_bytes / state.filling.bytes_per_second
     free = state.usable_bytes / max(state.total_bytes, 1) if settings.ranks_by_share else state.usable_bytes
     return VolumeVerdict(
         key, read_id, state, freshness, departed_ms, full_ms, None, hit, factor, (factor, free, key), ahead

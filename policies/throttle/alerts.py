@@ -20,12 +20,11 @@ from policies.free_space.alerts import (
     follow_growth,
 )
 from policies.free_space.limits import LimitHit
-from policies.free_space.volumes import Freshness, VolumeState, VolumeVerdict, name_volume
+from policies.free_space.volumes import Freshness, VolumeVerdict, name_volume
 from policies.policy import AlertKind
 from policies.throttle.quota_entities import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.state import (
-    BrokerState,
     MeasuredUsage,
     VolumeKey,
     describe_departure,
@@ -236,11 +235,21 @@ def _find_broker_conditions(context: SpaceAlertContext, broker: "BrokerVerdict")
     With the preset `strimzi`, volumes that no longer count are watched, too.
     """
     state, validity_ms = broker.state, millis_of(context.settings.validity)
+    hard, soft = context.settings.hard, context.settings.soft
     for volume in broker.counting:
         if volume.freshness is not Freshness.NEVER_READ:
-            growth = partial(_end_with_growth, state, volume.state, context.now_ms, validity_ms)
+            growth = partial(describe_filling, state, volume.state, context.now_ms, validity_ms)
             yield from context.find_conditions(volume, growth)
-            yield from _find_limits_cross(context, volume)
+            begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
+            is_known = begins or (LIMITS_CROSS, volume.key) in context.before
+            if is_known and hard and soft and soft.crosses(hard, volume.state.total_bytes):
+                where, severity = name_volume("broker", volume.key), Severity.WARNING
+                summary = (
+                    f"the soft limit is not above the hard limit on {where} of {context.cluster}: "
+                    "producers would be stopped there without being slowed first"
+                )
+                key, read_id = volume.key, volume.read_id
+                yield context.make_condition(LIMITS_CROSS, severity, "limits_cross", key, summary, read_id)
     volumes = {volume.key: volume for volume in broker.volumes if volume.departed_ms is None}
     for log_dir, error in state.errors if state.left_ms is None else ():
         key = (state.name, log_dir)
@@ -250,11 +259,6 @@ def _find_broker_conditions(context: SpaceAlertContext, broker: "BrokerVerdict")
             summary += f"; it had {free} free when it was last read, at {read_at}"
         yield context.make_condition(OFFLINE, Severity.CRITICAL, "offline", key, summary, state.read_id)
     yield from context.find_unread(broker, dict(state.errors))
-
-
-def _end_with_growth(broker: BrokerState, volume: VolumeState, now_ms: int, validity_ms: int) -> str:
-    growth = describe_filling(broker, volume, now_ms, validity_ms)
-    return f"; {growth}" if growth else ""
 
 
 def _find_cluster_conditions(context: SpaceAlertContext, verdict: "ClusterVerdict") -> Iterator[Condition]:
@@ -276,20 +280,6 @@ def _find_cluster_conditions(context: SpaceAlertContext, verdict: "ClusterVerdic
         summary = f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers"
         evidence = tuple(b.tried_id for b in verdict.brokers.unread() if b.tried_id)[:EVIDENCE_LIMIT]
         yield Condition(UNREAD, cluster, Severity.CRITICAL, "no_data", summary, {"cluster": cluster}, evidence)
-
-
-def _find_limits_cross(context: SpaceAlertContext, volume: VolumeVerdict) -> Iterator[Condition]:
-    hard, soft = context.settings.hard, context.settings.soft
-    if hard is None or soft is None or not soft.crosses(hard, volume.state.total_bytes):
-        return
-    begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
-    if begins or (LIMITS_CROSS, volume.key) in context.before:
-        summary = (
-            f"the soft limit is not above the hard limit on {name_volume('broker', volume.key)} of {context.cluster}: "
-            "producers would be stopped there without being slowed first"
-        )
-        key, read_id = volume.key, volume.read_id
-        yield context.make_condition(LIMITS_CROSS, Severity.WARNING, "limits_cross", key, summary, read_id)
 
 
 # Whether a throttle has the expected effect: the limiting volumes' growth, compared with the growth before it.

@@ -99,9 +99,11 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
     for seen in own:
         match seen.reading:
             case KafkaCluster():
-                before, membership = membership, _fold_membership(membership, seen, seen.reading)
-                if membership is None or membership is before:
+                is_newer = membership is None or (seen.at_ms, seen.id) > (membership.at_ms, membership.id)
+                if seen.reading.outcome is not Outcome.OK or not is_newer:
                     continue
+                listed = tuple(sorted({member.broker for member in seen.reading.brokers}))
+                membership = BrokerMembership(seen.at_ms, seen.id, listed)
                 for member in membership.brokers:
                     brokers.setdefault(member, BrokerState(member, seen_ms=seen.at_ms))
                 brokers = {number: _update_departure(broker, membership) for number, broker in brokers.items()}
@@ -134,14 +136,6 @@ def _select_own(
         if found in (None, cluster.cluster_id):
             own.append(seen)
     return cluster, own
-
-
-def _fold_membership(
-    known: BrokerMembership | None, seen: Observation, reading: KafkaCluster
-) -> BrokerMembership | None:
-    if reading.outcome is not Outcome.OK or (known and (seen.at_ms, seen.id) <= (known.at_ms, known.id)):
-        return known
-    return BrokerMembership(seen.at_ms, seen.id, tuple(sorted({b.broker for b in reading.brokers})))
 
 
 def _update_departure(broker: BrokerState, membership: BrokerMembership | None) -> BrokerState:

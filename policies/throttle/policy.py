@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import nsmallest
-from operator import attrgetter
 from typing import Any
 from weakref import ref
 
@@ -50,7 +49,7 @@ from policies.throttle.decisions import (
     VolumeCounts,
 )
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
-from policies.throttle.judge import BrokerVerdict, BrokerVerdicts, ClusterVerdict, judge_brokers, judge_cluster
+from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
@@ -277,11 +276,19 @@ def _make_decision(
     brokers, full = verdict.brokers, None
     if verdict.soonest_full is not None:
         volume, seconds = verdict.soonest_full
-        confidence = round(volume.state.fill_confidence or 0.0, 2)
+        confidence = round(volume.state.filling.confidence if volume.state.filling else 0.0, 2)
         full = SoonestFull(broker=volume.key[0], log_dir=volume.key[1], seconds=seconds, confidence=confidence)
     counted = Counter(broker.freshness for broker in brokers.brokers.values())
     counted[Freshness.STALE] += counted[Freshness.NEVER_READ]
-    filled_by, volumes = _find_filling(verdict), Counter(map(attrgetter("freshness"), brokers.volumes()))
+    filled_by, limiting, volumes = None, None, Counter(volume.freshness for volume in brokers.volumes())
+    about = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
+    if about is not None and (usage := brokers.find_usage(about.key)) is not None:
+        filled_by = FilledBy(**dict(usage.of), broker=about.key[0], read_at=from_millis(usage.at_ms))
+    if (decisive := verdict.decisive) is not None:
+        (broker, log_dir), is_hard = decisive.key, decisive.hit is LimitHit.HARD
+        if (limit := describe_limit(brokers.settings, decisive, is_hard=is_hard)) is not None:
+            is_cordoned = brokers.is_cordoned(decisive.key)
+            limiting = LimitingVolume(broker=broker, log_dir=log_dir, **limit, cordoned=is_cordoned)
     return ThrottleFactor(
         **header,
         verdict=verdict.move.verdict,
@@ -292,7 +299,7 @@ def _make_decision(
         factor=verdict.move.gate.factor,
         previous_factor=previous,
         raw_factor=verdict.raw_factor,
-        limiting=_describe_limiting(verdict.decisive, brokers) if verdict.decisive else None,
+        limiting=limiting,
         volumes=VolumeCounts(**_count(volumes), never_read=volumes[Freshness.NEVER_READ]),
         brokers=FreshnessCounts(**_count(counted)),
         seconds_to_full=full.seconds if full else None,
@@ -300,16 +307,6 @@ def _make_decision(
         filled_by=filled_by,
         cluster_id=brokers.known.cluster_id,
     )
-
-
-def _find_filling(verdict: ClusterVerdict) -> FilledBy | None:
-    """Find the usage of the volume that decided, or else of the one that is full first."""
-    brokers = verdict.brokers
-    about = verdict.decisive or (verdict.soonest_full[0] if verdict.soonest_full else None)
-    if about is None:
-        return None
-    usage = brokers.find_usage(about.key)
-    return FilledBy(**dict(usage.of), broker=about.key[0], read_at=from_millis(usage.at_ms)) if usage else None
 
 
 def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
@@ -321,15 +318,6 @@ def _collect_evidence(verdict: ClusterVerdict) -> tuple[str, ...]:
         newest_first = sorted(brokers.known.brokers, key=lambda b: (-b.tried_ms, b.name))
         ids = [b.tried_id for b in newest_first[:EVIDENCE_LIMIT]]
     return unique_ids(*ids)[:EVIDENCE_LIMIT]
-
-
-def _describe_limiting(decisive: VolumeVerdict, brokers: BrokerVerdicts) -> LimitingVolume | None:
-    """Describe the limiting volume; None if no limit is set."""
-    limit = describe_limit(brokers.settings, decisive, is_hard=decisive.hit is LimitHit.HARD)
-    if limit is None:
-        return None
-    broker, log_dir = decisive.key
-    return LimitingVolume(broker=broker, log_dir=log_dir, **limit, cordoned=brokers.is_cordoned(decisive.key))
 
 
 def _count(found: Counter[Freshness]) -> dict[str, int]:
@@ -345,19 +333,17 @@ def _collect_numbers(verdict: ClusterVerdict) -> dict[str, object]:
         "raw_factor": verdict.raw_factor,
         "hard": as_settings(brokers.settings.hard),
         "soft": as_settings(brokers.settings.soft),
-        "volumes": [_describe_volume(v, brokers.now_ms) for v in tightest],
-    }
-
-
-def _describe_volume(volume: VolumeVerdict, now_ms: int) -> dict[str, object]:
-    broker, log_dir = volume.key
-    return {
-        "broker": broker,
-        "log_dir": log_dir,
-        "usable_bytes": volume.state.usable_bytes,
-        "total_bytes": volume.state.total_bytes,
-        "factor": volume.factor,
-        "standing": volume.freshness.value,
-        "read_at": format_instant(volume.read_at) if volume.read_at else None,
-        "seconds_to_full": None if volume.full_ms is None else seconds_left(volume.state, now_ms),
+        "volumes": [
+            {
+                "broker": volume.key[0],
+                "log_dir": volume.key[1],
+                "usable_bytes": volume.state.usable_bytes,
+                "total_bytes": volume.state.total_bytes,
+                "factor": volume.factor,
+                "standing": volume.freshness.value,
+                "read_at": format_instant(volume.read_at) if volume.read_at else None,
+                "seconds_to_full": None if volume.full_ms is None else seconds_left(volume.state, brokers.now_ms),
+            }
+            for volume in tightest
+        ],
     }

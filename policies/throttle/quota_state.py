@@ -112,11 +112,7 @@ CATCH_ALL = frozenset({_ANY_USER, *_BY_CLIENT_ID})
 
 
 def exclude_own(settings: QuotaSettings, user: str | None) -> str | None:
-    """Return the line that keeps Headgate's own user free of a throttle; None if none slows that user down.
-
-    Args:
-        user: None if Headgate has no login, or one whose name the settings do not have.
-    """
+    """Return the line that keeps Headgate's own user (None: not known) free; None if no throttle slows it down."""
     if user in settings.exclude or not any(spec.entity in CATCH_ALL for spec in settings.entities):
         return None
     return f"exclude: [{user}]" if user else "a user of its own (kafka.sasl), and exclude: [that user]"
@@ -193,16 +189,22 @@ def misses_empty_ids(settings: QuotaSettings, quotas: Collection[Entity]) -> boo
 
 def takes_precedence(entity: Entity, other: Entity) -> bool:
     """Whether Kafka applies `entity` in place of `other` for some client that both match."""
-    if _rank(entity) >= _rank(other):
-        return False
-    return _overlaps(entity.user, other.user) and _overlaps(entity.client_id, other.client_id)
+    pairs = ((entity.user, other.user), (entity.client_id, other.client_id))
+    breadths = [(_measure_breadth(one), _measure_breadth(two)) for one, two in pairs]
+    is_closer = next((one < two for one, two in breadths if one != two), False)
+    return is_closer and all(one == two or {one, two} & {None, DEFAULT} for one, two in pairs)
 
 
 def _keep_lower(entity: Entity, beside: Mapping[Entity, int], after: Mapping[Entity, int]) -> dict[Entity, int]:
     """Return the quotas that a new quota of `entity` would loosen, at the entities that take precedence over it."""
     kept: dict[Entity, int] = {}
     others = [other for other in beside if other != entity]
-    for both in {_join(entity, other) for other in others if takes_precedence(entity, other)}:
+    joined = {  # the entities of the clients that match both
+        Entity(*(min(pair, key=_measure_breadth) for pair in ((entity.user, e.user), (entity.client_id, e.client_id))))
+        for e in others
+        if takes_precedence(entity, e)
+    }
+    for both in joined:
         user, client_id = (name if isinstance(name, str) else _ANOTHER for name in (both.user, both.client_id or ""))
         deciding = find_deciding(others, user, client_id)
         if deciding is None or not takes_precedence(entity, deciding):
@@ -213,25 +215,9 @@ def _keep_lower(entity: Entity, beside: Mapping[Entity, int], after: Mapping[Ent
     return kept
 
 
-def _join(one: Entity, other: Entity) -> Entity:
-    """Return the entity of the clients that match both."""
-    return Entity(_closer(one.user, other.user), _closer(one.client_id, other.client_id))
-
-
-def _closer(one: EntityName | None, other: EntityName | None) -> EntityName | None:
-    """Return the more specific of two names that overlap."""
-    return max(one, other, key=lambda name: 0 if name is None else 1 if name is DEFAULT else 2)
-
-
-def _rank(entity: Entity) -> tuple[int, int]:
+def _measure_breadth(name: EntityName | None) -> int:
     """Kafka's order of precedence; lower is more specific."""
-    by_user = 2 if entity.user is None else int(entity.user is DEFAULT)
-    by_client = 2 if entity.client_id is None else int(entity.client_id is DEFAULT)
-    return by_user, by_client
-
-
-def _overlaps(one: EntityName | None, other: EntityName | None) -> bool:
-    return one == other or one in (None, DEFAULT) or other in (None, DEFAULT)
+    return 2 if name is None else int(name is DEFAULT)
 
 
 # The record of an original quota, kept on the watched cluster itself: beside each quota that Headgate sets.

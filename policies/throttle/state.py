@@ -210,7 +210,8 @@ def describe_filling(broker: BrokerState, volume: VolumeState, now_ms: int, vali
     It is empty, too, if the volume fills at another rate by now: the sentence's time to full would contradict it.
     """
     usage = find_usage(broker, volume.log_dir, now_ms, validity_ms)
-    is_other = volume.fill_rate is not None and usage is not None and not explains(usage.of, volume.fill_rate)
+    filling = volume.filling
+    is_other = filling is not None and usage is not None and not explains(usage.of, filling.bytes_per_second)
     return "" if is_other or broker.find_error(volume.log_dir) is not None else describe_growth(usage, now_ms)
 
 

@@ -57,8 +57,8 @@ def test_the_factor_of_a_volume(
     free: int, total: int, soft: float | str | None, hard: float | str | None, factor: float, hit: LimitHit
 ) -> None:
     found = assess(free, total, None if hard is None else below(hard), None if soft is None else below(soft))
-    assert found.factor == pytest.approx(factor, abs=1e-15)
-    assert found.hit is hit
+    assert found[0] is hit
+    assert found[1] == pytest.approx(factor, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_factor_of_a_volume(
 )
 def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, total: int, soft: Any, hard: Any) -> None:
     found = assess(free, total, below(hard), below(soft))
-    assert (found.factor, found.hit) == (0.0, LimitHit.HARD)
+    assert found == (LimitHit.HARD, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, tot
 )
 def test_mixed_limits_do_not_cross_where_soft_is_above_hard(free: int, total: int, soft: Any, hard: Any) -> None:
     found = assess(free, total, below(hard), below(soft))
-    assert (found.hit, found.factor < 1.0) == (LimitHit.SOFT, True)
+    assert (found[0], found[1] < 1.0) == (LimitHit.SOFT, True)
 
 
 def test_limits_that_cross_on_a_volume_without_a_size_slow_nobody_down() -> None:
     # The ratio is 0, so soft is reached; its bytes are 0, not above hard.
     found = assess(8, 0, below("5B"), below(0.1))
-    assert (found.factor, found.hit) == (1.0, LimitHit.SOFT)
+    assert found == (LimitHit.SOFT, 1.0)
 
 
 sizes = st.integers(0, 200) | st.integers(0, 2**63 - 1)
@@ -103,7 +103,7 @@ def test_more_free_bytes_never_give_a_lower_factor(
 ) -> None:
     free, more = sorted((free, more))
     first, second = assess(free, total, hard, soft), assess(more, total, hard, soft)
-    assert 0.0 <= first.factor <= second.factor <= 1.0
+    assert 0.0 <= first[1] <= second[1] <= 1.0
 
 
 @given(sizes, sizes, limits, limits)
@@ -111,9 +111,9 @@ def test_a_factor_of_0_at_hard_of_1_above_both_and_in_between_between(
     free: int, total: int, hard: Limit, soft: Limit
 ) -> None:
     found = assess(free, total, hard, soft)
-    assert (found.hit is LimitHit.HARD) == hard.reached(free, total)
-    assert (found.hit is LimitHit.NONE) == (not hard.reached(free, total) and not soft.reached(free, total))
-    if found.hit is LimitHit.SOFT and found.factor < 1.0:
+    assert (found[0] is LimitHit.HARD) == hard.reached(free, total)
+    assert (found[0] is LimitHit.NONE) == (not hard.reached(free, total) and not soft.reached(free, total))
+    if found[0] is LimitHit.SOFT and found[1] < 1.0:
         assert soft.in_bytes(total) > hard.in_bytes(total)
 
 

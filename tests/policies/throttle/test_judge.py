@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from policies.free_space.trend import Filling
 from policies.free_space.volumes import Freshness, VolumeState, seconds_left
 from policies.observations import Observation
 from policies.throttle.judge import judge_brokers
@@ -98,5 +99,5 @@ def test_a_member_that_never_reported_is_known_to_be_missing() -> None:
     [(100, 10.0, 0, 10), (100, 10.0, 4, 6), (100, 10.0, 99, 0), (0, 10.0, 0, 0), (100, None, 0, None)],
 )
 def test_the_time_left_counts_from_now(free: int, rate: float | None, age: int, left: float | None) -> None:
-    volume = VolumeState(A, 1000, free, 5000, fill_bytes_per_second=rate, fill_confidence=0.9)
+    volume = VolumeState(A, 1000, free, 5000, filling=Filling(rate, 0.9) if rate else None)
     assert seconds_left(volume, 5000 + 1000 * age) == left

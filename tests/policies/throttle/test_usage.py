@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.free_space.limits import Limit
+from policies.free_space.trend import Filling
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
 from policies.throttle.readings import ReplicaSizes, VolumeUsage
@@ -130,7 +131,7 @@ def test_shares_add_up_and_the_reading_is_bounded(
 def test_a_volume_fills_up_at_a_limit_or_within_the_time_of_the_alert(
     usable: int, rate: float | None, filling: bool
 ) -> None:
-    volume = VolumeState(A, 100 * GB, usable, 0, fill_bytes_per_second=rate, fill_confidence=0.9 if rate else None)
+    volume = VolumeState(A, 100 * GB, usable, 0, filling=Filling(rate, 0.9) if rate else None)
     assert is_filling_up(volume, 0, [Limit(available_bytes_below=5 * GB)], alert_seconds=1800.0) is filling
 
 
