@@ -42,8 +42,6 @@ from policies.sessions.state import (
 )
 from policies.units import millis_of
 
-_NO_RIVALS: Mapping[str, str | None] = {}
-
 
 class ClaimFacts(Struct, frozen=True, gc=False):
     """One member's claim to one bundle, with the bundle's node and the other claimants."""
@@ -291,22 +289,14 @@ def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: in
 
     A claim to a bundle that was split or merged is over.
     """
-    by_key = cluster.claims.by_key
-    claims = [by_key[key] for key in sorted(by_key) if key[0] not in replaced.overlapped]
-    counts = Counter(claim.path for claim in claims)
-    claimants: dict[str, dict[str, str | None]] = {path: {} for path, count in counts.items() if count > 1}
-    for claim in claims if claimants else ():
-        if claim.path in claimants:
-            member = cluster.members.get(claim.member)
-            claimants[claim.path][claim.member] = None if member is None else member.session
     found: dict[str, list[ClaimFacts]] = {}
-    for claim in claims:
-        node = cluster.nodes.by_path.get(claim.path)
-        rivals = _NO_RIVALS
-        if claim.path in claimants:
-            rivals = {name: s for name, s in claimants[claim.path].items() if name != claim.member}
+    for path in sorted(cluster.claims.by_path.keys() - replaced.overlapped):
+        claims, node = cluster.claims.by_path[path], cluster.nodes.by_path.get(path)
+        sessions = {name: known.session if (known := cluster.members.get(name)) else None for name in sorted(claims)}
         is_stale = node is not None and node.read_ms < oldest_ms
-        found.setdefault(claim.member, []).append(ClaimFacts(claim, node, is_stale, rivals))
+        for name in sessions:
+            rivals = {other: session for other, session in sessions.items() if other != name}
+            found.setdefault(name, []).append(ClaimFacts(claims[name], node, is_stale, rivals))
     return found
 
 

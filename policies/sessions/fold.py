@@ -5,7 +5,7 @@ the nodes (bundles and registrations) or the sources. Then `Claims` derives whic
 the other models, and none of them reads it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -38,7 +38,6 @@ from policies.sessions.state import (
     Member,
     NodeRecord,
     SessionsState,
-    SessionTrack,
     SourceRecord,
 )
 
@@ -158,89 +157,79 @@ class OwnershipNodes:
         return follow(last.doubt, before, owner, at_ms, self._settings.settle_ms)
 
 
-# Derives claims: the bundles a member owned when it lost its session, and bundles that two members believe they own.
-#
-# Claims are derived from the other read models, which are only read here.
-
-
 class Claims:
-    """The claims by bundle and member, while one step changes them."""
+    """The bundles that a member owned when it lost its session, or that two members believe they own.
 
-    def __init__(self, claims: Iterable[Claim] = ()) -> None:
-        self.by_key = {claim.key: claim for claim in claims}
-        self._claimants: dict[str, set[str]] = {}
-        for path, member in self.by_key:
-            self._claimants.setdefault(path, set()).add(member)
+    They are derived from `members` and `nodes`, which are only read here, while one step changes them.
+    """
 
-    def follow_session(self, member: Member, events: Events, nodes: OwnershipNodes, members: Collection[str]) -> None:
-        """Apply a member's session events: after a loss it claims what it owned, after an orderly end nothing."""
+    def __init__(self, claims: Iterable[Claim], members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
+        self._members = members
+        self._nodes = nodes
+        self.by_path: dict[str, dict[str, Claim]] = {}
+        """By path and member."""
+        for claim in claims:
+            self._add(claim)
+
+    def follow_session(self, member: Member, events: Events) -> None:
+        """Apply a member's session events: after an orderly end it claims nothing.
+
+        After a loss it claims all bundles it owned when it was last connected. Another member may have taken some of
+        them before the loss was noticed.
+        """
+        track = member.track
         for event in events:
-            if event is SessionEvent.SESSION_LOST and member.track is not None:
-                self._claim_owned(member.member, member.track, nodes, members)
+            if event is SessionEvent.SESSION_LOST and track is not None:
+                for node in self._nodes.find_bundles(member.member):
+                    if _has_owned(member.member, node, track.connected_ms):
+                        self._add(Claim(node.path, member.member, track.lost_ms or 0))
+                        self.follow_node(node.path, node.owner if node.exists else None, node.read_ms)
             elif event in (SessionEvent.CLOSED, SessionEvent.JOINED):
                 self.drop_of(member.member)
 
     def drop_of(self, member: str) -> None:
         """Drop the claims of a member whose process is gone."""
-        for claim in [claim for claim in self.by_key.values() if claim.member == member]:
-            self._drop(claim)
+        for claims in self.by_path.values():
+            claims.pop(member, None)
 
-    def follow_node(self, path: str, owner: str | None, at_ms: int, members: Collection[str]) -> None:
+    def follow_node(self, path: str, owner: str | None, at_ms: int) -> None:
         """If other members claim a bundle, the owner named by its node claims it, too."""
-        claimants = self._claimants.get(path)
-        if claimants and owner is not None and owner not in claimants and owner in members:
+        claims = self.by_path.get(path)
+        if claims and owner is not None and owner not in claims and owner in self._members:
             self._add(Claim(path, owner, at_ms))
 
-    def follow_report(
-        self, seen: Observation, reading: Recovery, nodes: OwnershipNodes, members: Collection[str]
-    ) -> None:
+    def follow_report(self, seen: Observation, reading: Recovery) -> None:
         """Apply a member's report that it owns a bundle again, or that it has unloaded one."""
-        path, member = reading.path, reading.member
+        path, member, at_ms = reading.path, reading.member, seen.at_ms
         if reading.result is not RecoveryResult.OK or path is None:
             return
-        claim = self.by_key.get((path, member))
+        claims = self.by_path.get(path, {})
         if reading.action is RecoveryAction.RE_OWN and is_bundle(path):
-            node = nodes.by_path.get(path)
+            node = self._nodes.by_path.get(path)
             # The node contradicts the report, so both the member and the owner it names claim the bundle.
-            if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= seen.at_ms:
-                if claim is None:
-                    self._add(Claim(path, member, seen.at_ms))
-                self.follow_node(path, node.owner, seen.at_ms, members)
-        elif reading.action is RecoveryAction.UNLOAD and claim and seen.at_ms >= claim.since_ms:
-            self._drop(claim)
+            if node is not None and node.exists and node.owner not in (None, member) and node.read_ms <= at_ms:
+                if member not in claims:
+                    self._add(Claim(path, member, at_ms))
+                self.follow_node(path, node.owner, at_ms)
+        elif reading.action is RecoveryAction.UNLOAD and member in claims and at_ms >= claims[member].since_ms:
+            del claims[member]
 
-    def contest_by_session(self, members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
+    def contest_by_session(self) -> None:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
+        members = self._members
         holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
-        for node in [n for n in nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
+        for node in [n for n in self._nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
             # A process may register under several names with one session.
             if (owner := node.owner) is None or owner not in members or members[owner].session == node.session:
                 continue
             for member in (holders[node.session], owner):
-                if (node.path, member) not in self.by_key:
+                if member not in self.by_path.get(node.path, ()):
                     self._add(Claim(node.path, member, node.read_ms))
 
-    def _claim_owned(self, member: str, track: SessionTrack, nodes: OwnershipNodes, members: Collection[str]) -> None:
-        """Claim all bundles the member owned when it was last connected.
-
-        Another member may have taken some of them before the loss was noticed.
-        """
-        lost_ms = track.lost_ms or 0
-        for node in nodes.find_bundles(member):
-            if _has_owned(member, node, track.connected_ms):
-                self._add(Claim(node.path, member, lost_ms))
-                if node.exists:
-                    self.follow_node(node.path, node.owner, node.read_ms, members)
-
     def _add(self, claim: Claim) -> None:
-        if named_member(claim.path) is not None:
-            return  # a member takes its own at each start, and no other may
-        self.by_key[claim.key] = claim
-        self._claimants.setdefault(claim.path, set()).add(claim.member)
-
-    def _drop(self, claim: Claim) -> None:
-        del self.by_key[claim.key]
-        self._claimants[claim.path].discard(claim.member)
+        # A member takes its own heartbeat bundle at each start, and no other may.
+        if named_member(claim.path) is None:
+            self.by_path.setdefault(claim.path, {})[claim.member] = claim
 
 
 def _has_owned(member: str, node: NodeRecord, connected_ms: int | None) -> bool:
@@ -277,7 +266,7 @@ class ClusterState:
         self._has_new_losses = False
         self._moving = {m.member for m in state.members if m.track is not None and m.track.moves_with_time}
         self.nodes = OwnershipNodes(state.nodes, self._settings)
-        self.claims = Claims(state.claims)
+        self.claims = Claims(state.claims, self.members, self.nodes)
         self.sources = {s.name: s for s in state.sources}
         self.refused: dict[str, str] = {}
         """The refused observations by id, each with the bound that it exceeds."""
@@ -294,18 +283,18 @@ class ClusterState:
                     self._fold_session(seen, seen.reading)
                 case Ownership() as node:
                     self.nodes.fold(seen, node)
-                    self.claims.follow_node(node.path, node.owner_member, seen.at_ms, self.members)
+                    self.claims.follow_node(node.path, node.owner_member, seen.at_ms)
                 case Ownerships():
                     self._fold_tree(seen, seen.reading)
                 case Recovery() as report if report.member in self.members:
                     self.members[report.member] = fold_report(self.members[report.member], seen, report)
-                    self.claims.follow_report(seen, report, self.nodes, self.members)
+                    self.claims.follow_report(seen, report)
                 case MemberHealth() as health:
                     member = self.members.get(health.member, Member(health.member))
                     self.members[health.member] = fold_health(member, seen, health, self._settings)
         self._pass_time(now_ms)
-        self.claims.contest_by_session(self.members, self.nodes)
-        for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_key else ():
+        self.claims.contest_by_session()
+        for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_path else ():
             self.claims.drop_of(member.member)
 
     def _find_excess(self, reading: Reading) -> str | None:
@@ -339,10 +328,10 @@ class ClusterState:
         if self._fold_attempt(reading.tree, seen, good=good) and good:
             failed_ms = self.sources[reading.tree].failed_ms
             self.nodes.fold_tree(seen, reading, map(registration_path, self.members), failed_ms)
-            if self.claims.by_key:
+            if self.claims.by_path:
                 at_ms = seen.at_ms
                 for node in reading.nodes:
-                    self.claims.follow_node(node.path, node.owner_member, at_ms, self.members)
+                    self.claims.follow_node(node.path, node.owner_member, at_ms)
 
     def _fold_attempt(self, name: str, seen: Observation, *, good: bool) -> bool:
         """Record an attempt to read a source. Returns False for a repeated or older one."""
@@ -376,7 +365,7 @@ class ClusterState:
             self._moving.add(member.member)
         else:
             self._moving.discard(member.member)
-        self.claims.follow_session(member, events, self.nodes, self.members)
+        self.claims.follow_session(member, events)
         if member.died_ms != NEVER:
             self.claims.drop_of(member.member)
             if not _BEGINS_PROCESS.isdisjoint(events):

@@ -43,7 +43,7 @@ def test_a_loss_by_time_lies_between_the_readings_around_it() -> None:
     """What b1 owned at its loss (at 30 s) is claimed by it, though its node went before the batch was folded."""
     lost = [session(0, "b1", "connected", "0xa"), owned(1, "b1", "0xa"), session(5, "b1", "disconnected", "0xa")]
     cluster = folded(*lost, absent(40))
-    assert cluster.claims.by_key[BUNDLE, "b1"].since_ms == to_millis(at(30))
+    assert cluster.claims.by_path[BUNDLE]["b1"].since_ms == to_millis(at(30))
 
 
 @pytest.mark.parametrize("split", range(1, 6))
@@ -55,6 +55,6 @@ def test_batches_make_no_difference(split: int) -> None:
     whole = folded(*reversed(readings))
     parts = folded(*readings[:split], until=0)
     parts.fold(readings[split:], to_millis(at(60)))
-    assert (parts.members, parts.nodes.by_path, parts.claims.by_key) == (
-        whole.members, whole.nodes.by_path, whole.claims.by_key,
+    assert (parts.members, parts.nodes.by_path, parts.claims.by_path) == (
+        whole.members, whole.nodes.by_path, whole.claims.by_path,
     )  # fmt: skip
