@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from operator import is_
 from typing import Any
 
 from msgspec.structs import replace as update
@@ -231,10 +230,8 @@ def is_long_absent(node: NodeRecord) -> bool:
 
 def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms: int) -> MemberFacts:
     facts, member, order = verdict.member, verdict.member.member, verdict.order
-    claims = []
-    for claim in facts.claims:
-        ruling = published.rulings.get(claim.claim.key)
-        claims.append(claim if ruling is None else update(claim, claim=update(claim.claim, last_published=ruling)))
+    rulings = ((claim, published.rulings.get(claim.claim.key)) for claim in facts.claims)
+    claims = (c if r is None else update(c, claim=update(c.claim, last_published=r)) for c, r in rulings)
     if member.member in published.orders:
         member = update(member, last_published=published.orders[member.member], events=())
     if order is not None and order.verdict is SessionVerdict.GONE:
@@ -243,8 +240,7 @@ def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms:
         member = update(member, recovering=False, awaited_ms=now_ms)
     elif facts.has_published and member.awaited_ms is not None:
         member = update(member, awaited_ms=None)
-    is_same = member is facts.member and all(map(is_, claims, facts.claims)) and len(claims) == len(facts.claims)
-    return facts if is_same else update(facts, member=member, claims=tuple(claims))
+    return update(facts, member=member, claims=tuple(claims))
 
 
 def _drop_claims(member: MemberFacts, claimants: Mapping[str, int], facts: Facts) -> MemberFacts:

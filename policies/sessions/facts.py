@@ -19,7 +19,7 @@ from policies.sessions.fleet import (
     Unread,
     find_bundle_trees,
     find_unread,
-    is_ownership_hidden,
+    is_hidden,
     join_roles,
     judge_liveness,
     judge_loss,
@@ -103,10 +103,6 @@ class MemberFacts(Struct, frozen=True, gc=False):
         """Its session; None while no reading of it has come."""
         return self.member.track
 
-    def has_restarted_since(self, at_ms: int) -> bool:
-        """Whether readings show a new process of the member after this time."""
-        return has_restarted(self.member, self.registration, at_ms)
-
     def is_listed_since(self, at_ms: int) -> bool:
         """Whether the cluster has listed it after this time."""
         return self.member.health is not None and self.member.health.listed_ms > at_ms
@@ -188,12 +184,6 @@ class Facts:
     def not_ephemeral(self) -> Sequence[NodeRecord]:
         """The registrations that outlive every session."""
         return [n for n in self.nodes.values() if n.exists and not n.ephemeral and not is_bundle(n.path)]
-
-    @cached_property
-    def orphans(self) -> Sequence[tuple[NodeRecord, int]]:
-        """The absent bundles that have no owner, or soon count as such, each with its `orphan_ms`."""
-        found = ((node, self.orphan_ms(node)) for node in self.odd_bundles)
-        return [(node, due_ms) for node, due_ms in found if due_ms is not None]
 
     def orphan_ms(self, node: NodeRecord, *, is_open: bool = False) -> int | None:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled.
@@ -278,10 +268,10 @@ def _host(member: str) -> str:
 
 def _knows_ownership(cluster: ClusterState) -> bool:
     sources = cluster.sources.values()
-    if is_ownership_hidden(sources):
+    trees = [*find_bundle_trees(sources)]
+    if any(is_hidden(tree, sources) for tree in trees):
         return False
-    read = (t for t in find_bundle_trees(sources) if t.outcome == Outcome.OK.value)
-    return bool(cluster.nodes.bundles()) or any(read)
+    return bool(cluster.nodes.bundles()) or any(tree.outcome == Outcome.OK.value for tree in trees)
 
 
 def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: int) -> dict[str, list[ClaimFacts]]:

@@ -53,28 +53,29 @@ class RoleFacts:
     @cached_property
     def lost(self) -> tuple[Member, ...]:
         """The members without a session now."""
-        return tuple(m for m in self.members if m.track is not None and m.track.is_lost)
+        return self._find(SessionStatus.SESSION_LOST)
 
     @cached_property
     def cut_off(self) -> tuple[Member, ...]:
         """The members whose connection is lost. If a fleet is cut off at once, its sessions expire one by one."""
-        lost = SessionStatus.CONNECTION_LOST
-        return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
+        return self._find(SessionStatus.CONNECTION_LOST)
 
-    @cached_property
-    def longest_timeout_ms(self) -> int:
-        """The largest T of its members."""
-        return max((m.timeout_ms for m in self.members), default=0)
+    def _find(self, status: SessionStatus) -> tuple[Member, ...]:
+        return tuple(m for m in self.members if m.track is not None and m.track.status is status)
 
-    @cached_property
+    @property
     def losses(self) -> int:
         """The number of members without a session or cut off now, in whatever order they were lost."""
         return len(self.lost) + len(self.cut_off)
 
-    @cached_property
+    @property
     def fewest_fleet_wide(self) -> int:
         """The number of losses that is fleet-wide."""
         return fewest_fleet_wide(len(self.members), self.ratio)
+
+    @property
+    def _fewest_with_unread(self) -> int:
+        return fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
 
     @property
     def is_lost_together(self) -> bool:
@@ -84,13 +85,12 @@ class RoleFacts:
     @property
     def is_known_lost_together(self) -> bool:
         """The same if unread members count as having a session, for alerts: a stale reading is no loss."""
-        fewest = fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
-        return bool(self.lost) and self.losses >= fewest
+        return bool(self.lost) and self.losses >= self._fewest_with_unread
 
     @property
     def may_be_lost_together(self) -> bool:
         """The same if unread members count as lost, which they may be."""
-        return self.losses + self.unread >= fewest_fleet_wide(len(self.members) + self.unread, self.ratio)
+        return self.losses + self.unread >= self._fewest_with_unread
 
     @cached_property
     def returned_ms(self) -> int:
@@ -101,8 +101,8 @@ class RoleFacts:
     def may_lose_another(self) -> bool:
         """Whether one more may be shut down: the loss is not fleet-wide, and most of the fleet is up."""
         down, everyone = self.losses + self.closed, len(self.members) + self.closed
-        is_fleet_wide = self.losses >= self.fewest_fleet_wide
-        return not is_fleet_wide and (down < FEWEST or down <= max(MOST, self.ratio) * everyone)
+        is_mostly_up = down < FEWEST or down <= max(MOST, self.ratio) * everyone
+        return self.losses < self.fewest_fleet_wide and is_mostly_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +179,6 @@ def is_failure(name: str, outcome: str) -> bool:
 def is_relapsing(source: SourceRecord) -> bool:
     """Whether attempts on a source fail and succeed in turn, and it was not read without a failure for `settle`."""
     return source.doubt is not None and source.doubt.turns > 1
-
-
-def is_ownership_hidden(sources: Collection[SourceRecord]) -> bool:
-    """Whether the last attempt on the bundles' tree found that ZooKeeper does not show their owners."""
-    return any(is_hidden(tree, sources) for tree in find_bundle_trees(sources))
 
 
 def is_hidden(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
@@ -328,31 +323,27 @@ class Liveness(Struct, frozen=True, gc=False):
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
     """Return the state of a member's process; `node` is its registration by the last reading."""
-    oldest_ms = now_ms - settings.validity_ms
-    is_restless = _is_restless(member, node)
+    oldest_ms, health, track = now_ms - settings.validity_ms, member.health, member.track
+    # Readings contradict each other about the process of a member without a session.
+    is_alone = (track is not None and track.is_lost) or has_no_protection(member, node)
+    is_restless = health is not None and health.doubt is not None and health.doubt.is_in_turn and is_alone
     is_dead = _is_dead(member, node, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
-    health = member.health
-    is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
-    refuses = health is not None and health.has_refused_twice()
-    is_unwell = health is not None and health.at_ms >= oldest_ms and (refuses or health.healthy is False)
+    is_closed = track is not None and track.status is SessionStatus.CLOSED
+    is_unwell = health is not None and (health.has_refused_twice() or health.healthy is False)
+    is_unwell = is_unwell and health is not None and health.at_ms >= oldest_ms
     is_unstable = node is not None and node.is_in_turn
+    may_be_absent = not is_unstable and health is not None and health.outcome == Outcome.OK.value
+    may_be_absent = may_be_absent and health is not None and health.at_ms >= oldest_ms
     return Liveness(
         is_dead,
-        None if is_unstable else _find_unregistered(member, node, now_ms, settings),
-        _find_unlisted(member, node, now_ms, settings) if is_registered and not is_unstable else None,
+        _find_unregistered(member, node, now_ms, settings) if may_be_absent and not is_closed else None,
+        _find_unlisted(member, node, now_ms, settings) if may_be_absent and is_registered else None,
         is_registered=is_registered,
         is_no_zombie=is_registered or is_closed or is_dead or is_unwell or is_unstable,
         is_unstable=is_unstable,
         is_restless=is_restless,
     )
-
-
-def _is_restless(member: Member, node: NodeRecord | None) -> bool:
-    """Whether readings contradict each other about the process of a member without a session."""
-    is_lost = member.track is not None and member.track.is_lost
-    doubt = None if member.health is None else member.health.doubt
-    return doubt is not None and doubt.is_in_turn and (is_lost or has_no_protection(member, node))
 
 
 def has_no_protection(member: Member, node: NodeRecord | None) -> bool:
@@ -363,24 +354,23 @@ def has_no_protection(member: Member, node: NodeRecord | None) -> bool:
 
 def _is_dead(member: Member, node: NodeRecord | None, oldest_ms: int) -> bool:
     track, health, last = member.track, member.health, member.last_published
+    if health is None:
+        return False
     if has_no_protection(member, node):
-        return health is not None and health.at_ms >= oldest_ms and health.has_refused_twice()
-    if track is None or health is None or not (track.is_lost and track.state is SessionState.EXPIRED):
+        return health.at_ms >= oldest_ms and health.has_refused_twice()
+    if track is None or not (track.is_lost and track.state is SessionState.EXPIRED):
         return False
     is_published = last is not None and last.reason is SessionReason.UNREACHABLE and last.lost_ms == track.lost_ms
-    if not is_published and health.at_ms < oldest_ms:
-        return False
-    return health.has_refused_twice(track.connected_ms or 0)
+    return (is_published or health.at_ms >= oldest_ms) and health.has_refused_twice(track.connected_ms or 0)
 
 
 def _find_unregistered(
     member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings
 ) -> Absence | None:
     health, oldest_ms = member.health, now_ms - settings.validity_ms
-    if node is None or node.exists or health is None or not health.healthy or health.outcome != Outcome.OK.value:
+    if node is None or node.exists or health is None or not health.healthy:
         return None
-    is_closed = member.track is not None and member.track.status is SessionStatus.CLOSED
-    if is_closed or min(node.read_ms, health.at_ms) < oldest_ms or health.at_ms < node.changed_ms:
+    if node.read_ms < oldest_ms or health.at_ms < node.changed_ms:
         return None
     # A process that was down or without a session in the meantime could not register itself earlier.
     reestablished_ms = member.track.reestablished_ms if member.track else None
@@ -389,18 +379,18 @@ def _find_unregistered(
         ReadingPair(node.read_ms, node.before_ms, node.changed_ms, member.timeout_ms),
         ReadingPair(health.at_ms, health.before_ms, max(node.changed_ms, health.down_ms + 1), member.timeout_ms),
     )
-    return _join_absence(since_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
+    return _join_absence(since_ms, readings, now_ms, settings)
 
 
 def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Absence | None:
     """Lists of brokers lag, sometimes by minutes, so a member has as long to be listed as a zombie to register."""
-    track, health, oldest_ms = member.track, member.health, now_ms - settings.validity_ms
+    track, health = member.track, member.health
     if track is None or track.reestablished_ms is None or track.status is not SessionStatus.ESTABLISHED:
         return None
-    if node is None or health is None or health.outcome != Outcome.OK.value or health.at_ms < oldest_ms:
+    if node is None or health is None or health.listed is not False:
         return None
     back_ms = max(track.reestablished_ms, node.changed_ms)
-    if health.listed is not False or health.listed_ms >= track.reestablished_ms or health.at_ms < back_ms:
+    if health.listed_ms >= track.reestablished_ms or health.at_ms < back_ms:
         return None
     since_ms = max(back_ms, health.unlisted_ms)
     readings = (
@@ -408,13 +398,13 @@ def _find_unlisted(member: Member, node: NodeRecord | None, now_ms: int, setting
         ReadingPair(node.read_ms, node.before_ms, back_ms, member.timeout_ms),
         ReadingPair(health.at_ms, health.before_ms, since_ms, member.timeout_ms),
     )
-    return _join_absence(since_ms, since_ms + settings.zombie_after_ms, readings, now_ms)
+    return _join_absence(since_ms, readings, now_ms, settings)
 
 
-def _join_absence(gone_ms: int, due_ms: int, readings: tuple[ReadingPair, ...], now_ms: int) -> Absence:
+def _join_absence(gone_ms: int, readings: tuple[ReadingPair, ...], now_ms: int, settings: SessionsSettings) -> Absence:
     found = {each.judge_certainty(now_ms) for each in readings}
     least = next(c for c in Certainty if c in found)
-    return Absence(gone_ms, due_ms, least, min(each.read_ms for each in readings))
+    return Absence(gone_ms, gone_ms + settings.zombie_after_ms, least, min(each.read_ms for each in readings))
 
 
 def process_begun_ms(member: Member) -> int:

@@ -16,7 +16,7 @@ from policies.decisions import unique_ids
 from policies.sessions.decisions import OwnershipVerdict, SessionEvent, SessionStatus
 from policies.sessions.decisions import SessionReason as Reason
 from policies.sessions.decisions import SessionVerdict as Verdict
-from policies.sessions.facts import Facts, MemberFacts
+from policies.sessions.facts import Facts, MemberFacts, has_restarted
 from policies.sessions.fleet import Budget, Certainty, has_no_protection
 from policies.sessions.readings import SessionState
 from policies.sessions.rulings import RuledClaim, rule_claims
@@ -229,7 +229,7 @@ def _goes_down(member: MemberFacts) -> bool:
         return False
     if last.verdict is Verdict.RESTART:
         is_registered = member.registration is not None and member.registration.exists
-        return not is_registered and not member.has_restarted_since(last.published_ms)
+        return not is_registered and not has_restarted(member.member, member.registration, last.published_ms)
     if last.verdict is not Verdict.SHUTDOWN or track is None or last.lost_ms != track.lost_ms:
         return False
     if member.begun_ms > last.published_ms:
@@ -387,7 +387,8 @@ def shutdown_delay_ms(member: MemberFacts, track: SessionTrack, settings: Sessio
     """How long a shutdown waits after the loss, until every session that was cut off at the same time has expired."""
     if settings.shutdown_delay is not None:
         return millis_of(settings.shutdown_delay)
-    spread_ms = expiry_spread_ms(track.timeout_ms, member.role.longest_timeout_ms)
+    longest_ms = max((m.timeout_ms for m in member.role.members), default=0)
+    spread_ms = expiry_spread_ms(track.timeout_ms, longest_ms)
     return max(SHORTEST_DELAY_MS, spread_ms + (track.interval_ms or track.timeout_ms))
 
 

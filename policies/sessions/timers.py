@@ -27,7 +27,8 @@ def due_ms(facts: Facts) -> Iterator[int]:
         if member.track is not None:
             for claim in member.claims:
                 yield from _claim_due_ms(claim, member, member.track, facts)
-    yield from (orphan_ms for _, orphan_ms in facts.orphans)
+    orphans = map(facts.orphan_ms, facts.odd_bundles)
+    yield from (orphan_ms for orphan_ms in orphans if orphan_ms is not None)
 
 
 def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> Iterator[int]:
