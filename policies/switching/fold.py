@@ -232,11 +232,13 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
         and known is not None
         and (known.lower_counters == cluster.lower_counters and known.lower_given < cluster.lower_given)
     )
+    before, hob = known.generator if known else None, (cluster.generator.hob or 0) if cluster.generator else 0
+    is_raised = is_same and before is not None and hob > (before.hob or 0)
     epoch = find_epoch(state, cluster.epoch, cluster.read_ms)
     cluster = replace(
         cluster,
         epoch=epoch,
-        raised_epoch=epoch if is_same and _is_raised(known, cluster) else known.raised_epoch if known else NEVER,
+        raised_epoch=epoch if is_raised else known.raised_epoch if known else NEVER,
         lower_moved_ms=cluster.read_ms if is_moved else known.lower_moved_ms if known else NEVER,
     )
     clusters = put(state.clusters, cluster)
@@ -248,12 +250,6 @@ def _is_newer(known: ClusterSnapshot, cluster: ClusterSnapshot) -> bool:
     if cluster.read_ms != known.read_ms or cluster.generator is None or known.generator is None:
         return cluster.read_ms > known.read_ms
     return cluster.generator.next_id > known.generator.next_id
-
-
-def _is_raised(known: ClusterSnapshot | None, cluster: ClusterSnapshot) -> bool:
-    if known is None or known.generator is None or cluster.generator is None:
-        return False
-    return (cluster.generator.hob or 0) > (known.generator.hob or 0)
 
 
 def mark_writes(state: SwitchingState, names: Iterable[str]) -> SwitchingState:

@@ -78,7 +78,10 @@ def reconcile(transition: Transition, observations: Iterable[Observation | None]
 
 def _process(transition: Transition, seen: Observation) -> None:
     reading, before = seen.reading, transition.state
-    state, judged = (None, None) if _is_outdated(transition, seen) else fold(before, seen)
+    # After a lost checkpoint the oldest readings of the registry come first: one that is too old is not taken up.
+    is_first = isinstance(reading, SwitchRegistry) and before.registry_ms < 0 and reading.outcome is Outcome.OK
+    is_outdated = is_first and not transition.facts().is_recent(seen.at_ms)
+    state, judged = (None, None) if is_outdated else fold(before, seen)
     if state is None:
         if not isinstance(reading, SwitchCommand):
             _judge(transition, None)
@@ -88,13 +91,6 @@ def _process(transition: Transition, seen: Observation) -> None:
         _preview(transition, judged)
     elif judged is not None or (state is not before and not isinstance(reading, _QUIET)):
         _judge(transition, judged)
-
-
-def _is_outdated(transition: Transition, seen: Observation) -> bool:
-    """Whether a reading of the registry is too old to be adopted: after a lost checkpoint the oldest come first."""
-    if not isinstance(seen.reading, SwitchRegistry) or transition.state.registry_ms >= 0:
-        return False
-    return seen.reading.outcome is Outcome.OK and not transition.facts().is_recent(seen.at_ms)
 
 
 def _judge(transition: Transition, event: Judged | None) -> None:

@@ -173,7 +173,13 @@ class Transition:
     def direct_brokers(self, reason: SwitchReason, target: str | None = None) -> None:
         """Direct brokers to a cluster by the next epoch. None: repeat the directive in force, if not committed."""
         if target is not None:
-            self._write_directive(target)
+            epoch, marks = self.state.epoch + 1, self.state.marks
+            if (active := self.state.active()) is not None:
+                marks = mark_written(marks, self.state.cluster(active), from_now=False)
+            marks = mark_written(marks, self.state.cluster(target), from_now=True)
+            self.update(epoch=epoch, directive=Directive(epoch, target), directed_ms=self.now_ms, marks=marks)
+            if self.state.switch is not None:
+                self.update_switch(epoch=epoch)
         directive = self.state.directive
         if directive is None or directive.epoch <= self.state.committed_epoch or self._is_withheld():
             return
@@ -248,12 +254,3 @@ class Transition:
         """Return the number of the next order. No number is used twice, so a result fits one order only."""
         self.update(ops=self.state.ops + 1)
         return self.state.ops
-
-    def _write_directive(self, target: str) -> None:
-        epoch, marks = self.state.epoch + 1, self.state.marks
-        if (active := self.state.active()) is not None:
-            marks = mark_written(marks, self.state.cluster(active), from_now=False)
-        marks = mark_written(marks, self.state.cluster(target), from_now=True)
-        self.update(epoch=epoch, directive=Directive(epoch, target), directed_ms=self.now_ms, marks=marks)
-        if self.state.switch is not None:
-            self.update_switch(epoch=epoch)

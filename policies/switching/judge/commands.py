@@ -24,7 +24,6 @@ from policies.switching.state import (
     UNDONE,
     ClusterStatus,
     LedgerStage,
-    LedgerTask,
     PrecheckResult,
     RegistryEntry,
     Switch,
@@ -327,8 +326,12 @@ def _drive_on(facts: SwitchFacts, live: Switch, step: Transition) -> None:
         _go_on(facts, SwitchReason.REDRIVEN, step)
         return
     left = [t for t in facts.plan if t.stage in FAILED or t.awaiting is SwitchAction.GIVEN_UP]
-    for task in left:
-        _retry_task(task, step)
+    for task in left:  # repeat only the deletion where that had begun, else plan the ledger again
+        if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
+            step.put(replace(task, awaiting=SwitchAction.NONE, tries=0))
+        else:
+            again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
+            step.put(again, numbered=True)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
     step.advance(
         SwitchStage.BUILD, SwitchReason.REDRIVEN, sentence, attempt=live.attempt + 1, status_failed=False,
@@ -348,15 +351,6 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     if target is None or target.next_id <= begun or not guards.refuse_broken_order(facts):
         return fields
     return fields if guards.refuse_lower_ids(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
-
-
-def _retry_task(task: LedgerTask, step: Transition) -> None:
-    """Plan a ledger that stayed behind again; repeat only the deletion where that had begun."""
-    if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
-        step.put(replace(task, awaiting=SwitchAction.NONE, tries=0))
-    else:
-        again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
-        step.put(again, numbered=True)
 
 
 # --- pause and resume (rows 28 and 29)

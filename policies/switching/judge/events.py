@@ -362,25 +362,23 @@ def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, wh
     step.publish_ledger(after, SwitchVerdict.REMAP_REQUIRED, reason, sentence, code=RejectCode.COLLISION)
 
 
-def _copy_deleted(_facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
-    _settle(step, task, task.stage, SwitchReason.DELETED, "our copy is deleted", copied=False)
-
-
 # --- promoting (rows 13 to 16)
 
 
-def _promoted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+def _attributed(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    """A promotion or a revert is done; if it changed more than it should, the switch halts."""
+    is_revert = task.awaiting is SwitchAction.REVERT
     if why := guards.refuse_wide_change(task, result.changed):
-        _halt(step, task, why, f"the switch halts: {why}")
-        return
-    sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
-    _settle(step, task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
-
-
-def _halt(step: Transition, task: LedgerTask, why: str, sentence: str) -> None:
-    step.put(replace(task, awaiting=SwitchAction.NONE, reason=SwitchReason.WIDE_CHANGE.value))
-    step.update_switch(halted=why)
-    step.publish_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
+        step.put(replace(task, awaiting=SwitchAction.NONE, reason=SwitchReason.WIDE_CHANGE.value))
+        step.update_switch(halted=why)
+        sentence = f"the {'rollback' if is_revert else 'switch'} halts: {why}"
+        step.publish_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
+    elif is_revert:
+        sentence = f"it is attributed to {facts.switch.source} again"
+        _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
+    else:
+        sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
+        _settle(step, task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
 
 
 def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
@@ -398,14 +396,6 @@ def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, ste
 
 
 # --- taking back (row 19), deleting (row 21)
-
-
-def _reverted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    if why := guards.refuse_wide_change(task, result.changed):
-        _halt(step, task, why, f"the rollback halts: {why}")
-        return
-    sentence = f"it is attributed to {facts.switch.source} again"
-    _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
 
 
 def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:
@@ -443,9 +433,11 @@ _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
         _leave, reason=SwitchReason.SOURCE_UNREADABLE, why="the source can't be read"
     ),
     (SwitchAction.COPY, LedgerOutcome.FAILED): _leave,
-    (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): _copy_deleted,
+    (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): lambda _facts, task, _result, step: _settle(
+        step, task, task.stage, SwitchReason.DELETED, "our copy is deleted", copied=False
+    ),
     (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _give_up,
-    (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _promoted,
+    (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _attributed,
     (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): partial(_defer, why="conflict"),
     (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,
     (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): partial(
@@ -454,7 +446,7 @@ _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
     (SwitchAction.PROMOTE, LedgerOutcome.FAILED): partial(_defer, why="failed"),
     (SwitchAction.ROLL_OVER, LedgerOutcome.ROLLED_OVER): _rolled_over,
     (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): partial(_defer, why="failed"),
-    (SwitchAction.REVERT, LedgerOutcome.REVERTED): _reverted,
+    (SwitchAction.REVERT, LedgerOutcome.REVERTED): _attributed,
     (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _rolled_over,
     (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _give_up,
     (SwitchAction.REVERT, LedgerOutcome.FAILED): _give_up,

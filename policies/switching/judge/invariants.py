@@ -16,6 +16,7 @@ from policies.switching.transition import DecisionDraft
 _MOVING = frozenset(
     {SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.CLEANUP}
 )
+_IRREVERSIBLE = (SwitchVerdict.START_COPY, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD)
 _IN_TARGET = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 
 
@@ -68,9 +69,7 @@ def breaches(after: TransitionResult) -> Iterator[Breach]:
             yield Breach(Invariant.IMPORT_DISJOINT, evidence)
     yield from _check_ids(after.state, switch)
     yield from _check_identity(after.state, switch)
-    yield from _check_reuse(after, switch)
-    yield from _check_deletes(after)
-    yield from _check_lease(after)
+    yield from _check_orders(after, switch)
 
 
 def _check_active(state: SwitchingState) -> Iterator[Breach]:
@@ -105,7 +104,11 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         yield from _check_order(state, switch, source, given)
     is_sent_home = state.directive is not None and state.directive.target == switch.home
     if home is not None and switch.stage is SwitchStage.ROLLBACK and is_sent_home:
-        yield from _check_way_back(switch, home, _find_given(state, target))
+        gave = _find_given(state, target)
+        back_id = home.generator.next_id if home.generator else gave + 1
+        if not switch.attribution_only and back_id <= gave and gave >= switch.target_floor:
+            evidence = f"{switch.home} gives {back_id} next, {switch.target} already gave {gave}"
+            yield Breach(Invariant.REVERSE, f"{evidence}: {remedy_beyond(gave, switch.home)}, then `resume`")
 
 
 def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot, given: int) -> Iterator[Breach]:
@@ -119,13 +122,6 @@ def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot,
         remedy = remedy_beyond(most, switch.target)
         evidence = f"{name} gave {most}, {switch.target} began at {switch.target_floor}: {remedy}, then `resume`"
         yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
-
-
-def _check_way_back(switch: Switch, home: ClusterSnapshot, given: int) -> Iterator[Breach]:
-    next_id = home.generator.next_id if home.generator else given + 1
-    if not switch.attribution_only and next_id <= given and given >= switch.target_floor:
-        evidence = f"{switch.home} gives {next_id} next, {switch.target} already gave {given}"
-        yield Breach(Invariant.REVERSE, f"{evidence}: {remedy_beyond(given, switch.home)}, then `resume`")
 
 
 def _find_given(state: SwitchingState, seen: ClusterSnapshot) -> int:
@@ -145,29 +141,20 @@ def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         yield Breach(Invariant.IDENTITY, evidence)
 
 
-def _check_reuse(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
-    target = after.state.cluster(switch.target)
-    gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
-    for draft in after.drafts if gone else ():
-        task = draft.task
-        if draft.verdict is SwitchVerdict.START_COPY and task and not task.remap and has_id(gone, task.ledger_id):
-            yield Breach(Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}")
-
-
-def _check_deletes(after: TransitionResult) -> Iterator[Breach]:
-    for draft in after.drafts:
-        task = draft.task
-        if task is None:
-            continue
-        if draft.verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
-            yield Breach(Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted")
-        if draft.verdict is SwitchVerdict.DELETE_OWN_COPY and not task.copied:
-            yield Breach(Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered")
-
-
-def _check_lease(after: TransitionResult) -> Iterator[Breach]:
-    lease = after.state.lease
+def _check_orders(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
+    """INV-6 and INV-7: what is copied was never deleted, what is deleted is ours; and both only under the lease."""
+    lease, target = after.state.lease, after.state.cluster(switch.target)
     is_held = lease is not None and after.now_ms < lease.valid_until_ms
-    for draft in () if is_held else after.drafts:
-        if draft.verdict in (SwitchVerdict.DELETE_OLD, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.START_COPY):
-            yield Breach(Invariant.ONLY_UNDER_LEASE, f"{draft.verdict.value} without the lease")
+    gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
+    for draft in after.drafts:
+        task, verdict = draft.task, draft.verdict
+        if task is None or verdict not in _IRREVERSIBLE:
+            continue
+        if verdict is SwitchVerdict.START_COPY and not task.remap and has_id(gone, task.ledger_id):
+            yield Breach(Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}")
+        if verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
+            yield Breach(Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted")
+        if verdict is SwitchVerdict.DELETE_OWN_COPY and not task.copied:
+            yield Breach(Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered")
+        if not is_held:
+            yield Breach(Invariant.ONLY_UNDER_LEASE, f"{verdict.value} without the lease")

@@ -3,7 +3,7 @@
 In every stage at least one command is accepted, and a refusal names it (`holds.explain_refusal`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from policies.switching.state import (
     UNREVERTED,
     LedgerStage,
     LedgerTask,
-    Switch,
     SwitchAction,
     SwitchStage,
 )
@@ -47,7 +46,12 @@ def ask_rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
     yield _INVALID, is_none and "there is no switch to roll back"
     yield RejectCode.CONTESTED, guards.refuse_contested(facts)
     switch = facts.switch
-    yield _INVALID, (switch.stage is SwitchStage.DONE or _was_done(facts, switch)) and _name_way_back(facts, switch)
+    # An operator may have given up the ledgers that stayed behind, after the registry had the target as active.
+    was_done = switch.stage is SwitchStage.ABORTED and facts.state.committed() == switch.target
+    is_known = facts.state.entry(switch.source) is not None
+    way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
+    is_done = switch.stage is SwitchStage.DONE or was_done
+    yield _INVALID, is_done and f"the switch is done: {way} leads back"
     yield _INVALID, _NOT_TAKEN_BACK.get(switch.stage)
     with_brokers = not command.args.attribution_only
     if switch.stage in UNDONE or switch.stage is SwitchStage.REJECTED:
@@ -62,17 +66,6 @@ def ask_rollback(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
     yield RejectCode.CLEANUP_STARTED, switch.stage is SwitchStage.CLEANUP and "the clean-up has begun"
     yield RejectCode.CLEANUP_STARTED, guards.refuse_begun_deletion(facts)
     yield RejectCode.COLLISION, with_brokers and _refuse_return(facts, switch.home)
-
-
-def _was_done(facts: SwitchFacts, switch: Switch) -> bool:
-    """Whether an operator gave up the ledgers that stayed behind, after the registry had the target as active."""
-    return switch.stage is SwitchStage.ABORTED and facts.state.committed() == switch.target
-
-
-def _name_way_back(facts: SwitchFacts, switch: Switch) -> str:
-    is_known = facts.state.entry(switch.source) is not None
-    way = f"`start --target {switch.source}`" if is_known else f"`register` {switch.source} again, and a switch"
-    return f"the switch is done: {way} leads back"
 
 
 def _refuse_return(facts: SwitchFacts, home: str) -> guards.Refusal:
@@ -178,14 +171,24 @@ def ask_end(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
 
 def end(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
     """Row 31: end the switch, as its stage allows."""
-    _ENDS[facts.switch.stage](facts, command, step)
+    live, source = facts.switch, facts.switch.source
+    if live.stage is SwitchStage.CLEANUP:
+        _end_cleanup(facts, step)
+    elif live.stage is SwitchStage.DONE_WITH_FAILURES:
+        stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
+        _end(f"the switch to {live.target} is over; {stay} in {source}", step)
+    elif live.stage is SwitchStage.ROLLBACK:
+        # Name the references that were not taken back, and the brokers that did not go back.
+        paths = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
+        still = f"{name_some(paths)} not taken back" if paths else ""
+        astray = None if live.attribution_only else guards.refuse_brokers_away(facts)
+        left = "; ".join(filter(None, (still, astray))) or "nothing is left"
+        _end(f"the rollback is ended where it stands: {left}", step)
+    else:
+        _end_live(facts, command, step)
 
 
-def _end_rollback(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
-    _end(f"the rollback is ended where it stands: {_name_leftovers(facts) or 'nothing is left'}", step)
-
-
-def _end_cleanup(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
+def _end_cleanup(facts: SwitchFacts, step: Transition) -> None:
     """Deletions that an executor has begun come to their end; all other ledgers stay. A second `end` waits for none."""
     live = facts.switch
     stay = counted_with(facts.plan.count(*UNDELETED), "ledger", "stays", "stay") + f" in {live.source}"
@@ -197,11 +200,6 @@ def _end_cleanup(facts: SwitchFacts, _command: SwitchCommand, step: Transition) 
     for task in facts.plan.at(*UNDELETED):
         if task.awaiting is SwitchAction.NONE:
             step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
-
-
-def _end_done(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
-    stay = counted_with(facts.left_behind, "ledger", "stays", "stay")
-    _end(f"the switch to {facts.switch.target} is over; {stay} in {facts.switch.source}", step)
 
 
 def _end_live(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
@@ -230,19 +228,3 @@ def _end(sentence: str, step: Transition) -> None:
         SwitchStage.ABORTED, _ABORTED, sentence,
         ended_ms=step.now_ms, halted="", paused=False, blocked="", awaiting=SwitchAction.NONE,
     )  # fmt: skip
-
-
-def _name_leftovers(facts: SwitchFacts) -> str:
-    """Name the references that a rollback did not take back, and the brokers that did not go back."""
-    paths = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
-    still = f"{name_some(paths)} not taken back" if paths else ""
-    astray = "" if facts.switch.attribution_only else guards.refuse_brokers_away(facts) or ""
-    return "; ".join(filter(None, (still, astray)))
-
-
-_ENDS: dict[SwitchStage, Callable[[SwitchFacts, SwitchCommand, Transition], None]] = {
-    **dict.fromkeys(REVERSIBLE, _end_live),
-    SwitchStage.CLEANUP: _end_cleanup,
-    SwitchStage.ROLLBACK: _end_rollback,
-    SwitchStage.DONE_WITH_FAILURES: _end_done,
-}
