@@ -8,21 +8,17 @@ flat lag of 0.30 s. Without kept verdicts 1.4 and 0.61 s; without them, the cach
 import gc
 import itertools
 import pickle
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark import TaskContext
 
 from policies.policy import PolicyKind
 from streaming.key_state import KeyState, decode_policy_state
 
 CACHE_BYTES = 48 * 2**20
 """Size of the encoded states whose decoded form is cached; decoded they take up to twenty times as much memory."""
-ADMITTED = 8
-"""A full cache admits one of this many newcomers, in place of the state that was used least recently."""
 
 
 class _Decoded(NamedTuple):
@@ -45,8 +41,7 @@ class StateCache:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._decoded: OrderedDict[tuple[type, str], _Decoded] = OrderedDict()
-        self._rejected = 0
+        self._decoded: dict[tuple[type, str], _Decoded] = {}
         self._stepping: _Decoded | None = None
 
     def decode(self, kind: PolicyKind, cluster: str, stored: KeyState) -> Any:
@@ -63,14 +58,14 @@ class StateCache:
         return decode_policy_state(kind, stored)
 
     def store(self, kind: PolicyKind, cluster: str, encoded: msgspec.Raw, state: Any) -> None:
-        """Keep a state and its encoding.
+        """Keep a state and its encoding, if there is room.
 
-        A full cache rejects most newcomers. Batches go through all keys in turn, so in a fleet slightly larger than the
-        cache, plain eviction of the least recently used would evict each state just before it is needed.
+        A full cache takes no other key until one grows smaller. Batches go through all keys in turn, so in a fleet
+        slightly larger than the cache, any eviction would take each state just before it is needed.
         """
         key, self._stepping = (kind.state, cluster), None
         self._pop(key)
-        if self._has_room(len(encoded)):
+        if self._bytes + len(encoded) <= self._most_bytes:
             self._decoded[key] = _Decoded(encoded, state)
             self._bytes += len(encoded)
 
@@ -78,17 +73,6 @@ class StateCache:
         found = self._decoded.pop(key, None)
         self._bytes -= 0 if found is None else len(found.encoded)
         return found
-
-    def _has_room(self, size: int) -> bool:
-        if self._bytes + size <= self._most_bytes:
-            return True
-        self._rejected += 1
-        if size > self._most_bytes or self._rejected % ADMITTED:
-            return False
-        while self._bytes + size > self._most_bytes:
-            _, oldest = self._decoded.popitem(last=False)
-            self._bytes -= len(oldest.encoded)
-        return True
 
 
 STATE_CACHE = StateCache()
@@ -187,6 +171,8 @@ def end_batch(batch: PartitionBatch | None, states: WrittenStates) -> None:
 
 def current_batch() -> PartitionBatch | None:
     """The batch of this task; None: it is no task of a query."""
+    from pyspark import TaskContext  # loading it takes half a second, which a replay need not wait for
+
     if (task := TaskContext.get()) is None:
         return None
     run, number = task.getLocalProperty(_RUN), task.getLocalProperty(_NUMBER)

@@ -71,10 +71,6 @@ def test_an_alert_waits_for_its_grace(held_at: list[float | None], log: list[tup
     assert watch.log == log
 
 
-def test_what_never_fired_is_never_resolved() -> None:
-    assert Watch(grace=5).see(0, condition()).see(4).see(100).log == []
-
-
 def test_an_alert_that_goes_on_firing_is_repeated() -> None:
     watch = Watch()
     for seconds in range(0, 251, 10):
@@ -97,11 +93,6 @@ def test_a_change_of_severity_within_the_grace_waits_for_it() -> None:
     watch = Watch(grace=5).see(0, condition()).see(2, condition(severity=Severity.CRITICAL))
     assert watch.log == []
     assert watch.see(5, condition(severity=Severity.CRITICAL)).log == [(5, "firing")]
-
-
-def test_an_alert_that_fires_again_is_another_one() -> None:
-    watch = Watch().see(0, condition()).see(10).see(20, condition())
-    assert watch.said[0].alert_id == watch.said[1].alert_id != watch.said[2].alert_id
 
 
 def test_an_alert_says_since_when_and_until_when() -> None:

@@ -100,11 +100,6 @@ def test_a_timestamp_that_is_no_time_is_refused_and_yet_shown(appended_ms: int, 
     assert letter(of)["data"]["appended_at"] == shown
 
 
-def test_any_real_time_is_taken() -> None:
-    assert record().appended_at() == at(1.5)
-    assert letter(record(appended_ms=0))["data"]["appended_at"] == "1970-01-01T00:00:00.000Z"
-
-
 # --- Dead letters: a few a minute of one kind, the others counted, and nothing that grows with what anybody writes
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))

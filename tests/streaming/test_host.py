@@ -18,7 +18,7 @@ from policies.policy import AlertKind, PolicyKind
 from policies.registry import POLICIES, decision_types
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
-from policies.wire import AUDIT_TYPE, MAX_DECISION_BYTES, EventReader
+from policies.wire import MAX_DECISION_BYTES, EventReader
 from streaming.host import PolicyHost, outputs
 from streaming.key_state import KeyState, UnreadableStateError, decode, encode
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
@@ -106,12 +106,6 @@ def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
     assert msgspec.msgpack.decode(second.state, type=kind.state) == unbroken.state
 
 
-def test_it_says_when_to_wake_the_policy() -> None:
-    remembered, step, _, _ = HOST.step("throttle", CLUSTER, None, [], at(0))
-    assert step.wake_at is not None
-    assert remembered.wake_ms == to_millis(step.wake_at)
-
-
 def test_a_policy_may_sleep_for_ever() -> None:
     remembered, _, _, _ = PolicyHost().step("toy", CLUSTER, None, [], at(0))
     assert remembered.wake_ms is None
@@ -138,11 +132,6 @@ def test_each_cluster_has_its_own_settings() -> None:
     wakes = {c: host.step("throttle", c, None, [], at(0))[0].wake_ms for c in ("dev-1", "payments")}
     waits = {cluster: (wake_ms or 0) - to_millis(at(0)) for cluster, wake_ms in wakes.items()}
     assert waits == {"dev-1": 7000, "payments": millis_of(parse_duration("60s"))}
-
-
-def test_a_policy_without_settings_runs_with_its_defaults() -> None:
-    _, step, _, _ = PolicyHost().step("throttle", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
-    assert [d.reason for d in step.decisions] == ["unlimited"]
 
 
 def test_a_policy_is_built_once_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +161,6 @@ def test_a_policy_is_built_once_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_the_state_of_an_earlier_version_is_upgraded_step_by_step(version: int, state: Any, upgraded: CountV3) -> None:
     assert toy(kept(version, state)) == msgspec.structs.replace(upgraded, at_ms=to_millis(at(1)))
-
-
-def test_bytes_written_by_the_first_version_are_read() -> None:
-    written = encode(kept(1, CountV1(seen=6)))
-    assert toy(decode(written), observations=2).pairs == 4.0
 
 
 def test_an_upgraded_state_is_kept_as_the_present_version() -> None:
@@ -217,14 +201,6 @@ def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
     assert isinstance(step.decisions[1], Alert)
     assert silent.decisions == ()
     assert [o.topic for o in outputs(silent)] == ["audit"]
-
-
-def test_the_audit_alone_has_the_numbers() -> None:
-    _, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    events = [json.loads(o.value) for o in outputs(step)]
-    assert [("numbers" in e["data"]) for e in events] == [e["type"] == AUDIT_TYPE for e in events]
-    assert events[2]["data"]["numbers"]["volumes"][0]["usable_bytes"] == 4 * GB
-    assert events[2]["data"]["decision"] == events[0]["data"]
 
 
 def test_the_audit_keeps_with_a_decision_what_it_rests_on_as_far_as_its_step_saw_it() -> None:
@@ -299,13 +275,6 @@ def test_a_policy_that_fails_at_first_begins_anew_once_it_does_not(monkeypatch: 
     good, _, failure, _ = host.step("toy", CLUSTER, decode(encode(bad)), [log_dirs(1, 3, 1)], at(1))
     assert failure is None
     assert msgspec.msgpack.decode(good.state, type=CountV3).pairs == 0.5
-
-
-def test_another_cluster_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = fragile(monkeypatch)
-    host.step("toy", "bad", None, [log_dirs(0, 13, 1)], at(0))
-    _, _, failure, _ = host.step("toy", CLUSTER, None, [log_dirs(0, 3, 1)], at(0))
-    assert failure is None
 
 
 class AlarmedPolicy(CountPolicy):

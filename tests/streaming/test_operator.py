@@ -17,13 +17,11 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 import streaming.host
 import streaming.operator
 from policies.book import Step
-from policies.bookie_readings import Bookies
-from policies.observations import Observation, Outcome
+from policies.observations import Observation
 from policies.registry import POLICIES
-from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
-from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES, observation_event
+from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES
 from streaming.dead_letters import DeadLetter, DeadLetterCounts
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode
@@ -145,13 +143,6 @@ def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
     ]
 
 
-def test_a_batch_is_one_step_whatever_the_order_of_its_records() -> None:
-    batch = rows(log_dirs(0, 1, 4 * GB), log_dirs(0, 2, 3 * GB), members(0, 1, 2))
-    forwards, backwards = Query().run(Batch(1, batch)), Query().run(Batch(1, batch[::-1]))
-    assert forwards == backwards
-    assert [d["factor"] for d in data(forwards, "decided.throttle")] == [0.5]
-
-
 def test_the_age_of_a_reading_counts_from_its_append_not_from_what_it_says() -> None:
     old = row(changed(READING, time="2099-01-01T00:00:00Z"), appended_ms=to_millis(at(0)))
     (decision,) = data(Query().run(Batch(301, [old])), "decided.throttle")
@@ -237,14 +228,6 @@ def test_bad_records_alone_leave_no_state_of_the_policy_and_no_timer(value: byte
 
 def replace_letters(remembered: KeyState) -> KeyState:
     return msgspec.structs.replace(remembered, letters=DeadLetterCounts())
-
-
-@bad
-def test_a_bad_record_changes_no_decision(value: bytes | None, reason: str) -> None:
-    with_it, without = Query(), Query()
-    out = with_it.run(Batch(1, [row(value), *rows(READING), row(value)]))
-    assert [r for r in out if r.topic != "headgate.dead-letters"] == without.run(Batch(1, rows(READING)))
-    assert replace_letters(with_it.key_state) == replace_letters(without.key_state)
 
 
 @pytest.mark.parametrize(
@@ -412,14 +395,6 @@ def test_a_timers_record_is_short_and_the_latest_of_a_key_is_its_earliest() -> N
     assert len(key) == 36
 
 
-def test_silence_ends_in_the_fallback_without_any_record() -> None:
-    query = Query()
-    query.run(Batch(0, rows(members(0, 3), READING)))
-    said = [d for second in range(60, 400, 10) for d in data(query.run(Batch(second)), "decided.throttle")]
-    assert said[-1]["reason"] == "stale_volume"
-    assert said[-1]["factor"] == 0.75, "silence opens no gate"
-
-
 # Crashes
 
 COURSE: tuple[Batch, ...] = (
@@ -486,42 +461,3 @@ def test_records_read_again_after_a_commit_decide_nothing_new() -> None:
 def test_every_id_is_given_once() -> None:
     ids = [json.loads(r.value)["id"] for out in UNBROKEN for r in out if r.topic != "headgate.audit"]
     assert len(ids) == len(set(ids))
-
-
-def test_a_clock_that_jumps_back_takes_no_decision_along() -> None:
-    query = Query()
-    query.run(Batch(100, rows(log_dirs(100, 3, 4 * GB))))
-    out = query.run(Batch(40, rows(log_dirs(101, 3, 2 * GB))))
-    (decision,) = data(out, "decided.throttle")
-    assert decision["decided_at"] == "2026-11-21T08:01:40.000Z"
-    assert seconds_of(query.key_state.now_ms) == 100
-
-
-def test_what_a_failing_policy_was_given_becomes_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise KeyError("no such volume")
-
-    monkeypatch.setattr(ThrottlePolicy, "step", fail)
-    query = Query()
-    out = query.run(Batch(0, rows(READING)))
-    assert topics(out) == ["headgate.dead-letters", "headgate.decided.alerts", "headgate.audit"]
-    (letter,) = data(out, "dead-letters")
-    assert letter["reason"] == "policy-failed"
-    assert letter["detail"].startswith("throttle: KeyError at ")
-    (alert,) = data(out, "decided.alerts")
-    assert (alert["alert"], alert["policy"], alert["status"]) == ("policy-failed", "throttle", "firing")
-    monkeypatch.undo()
-    mended = query.run(Batch(1, rows(READING)))
-    assert [a["status"] for a in data(mended, "decided.alerts") if a["alert"] == "policy-failed"] == ["resolved"]
-    assert len(data(mended, "decided.throttle")) == 1
-
-
-def test_a_reading_on_the_topic_of_another_policy_decides_nothing() -> None:
-    bookies = Bookies(cluster=CLUSTER, outcome=Outcome.OK)
-    value = observation_event(bookies, id="b1", source="test", time=at(0))
-    (out,) = Query().run(Batch(1, [row(value, appended_ms=to_millis(at(0)))]))
-    letter = DeadLetter.model_validate(json.loads(out.value)["data"])
-    assert (letter.reason, letter.detail) == (
-        "wrong-topic",
-        "type: headgate.bookies.v1 belongs to observed.bookies, not to observed.log-dirs",
-    )

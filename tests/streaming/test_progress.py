@@ -99,18 +99,6 @@ def test_what_is_left_out_counts_as_nothing_and_spoils_nothing_else(progress: di
     assert {name: getattr(read, name) for name in others} == {name: getattr(WHOLE, name) for name in others}
 
 
-def test_a_batch_of_a_tick_alone_has_no_lag_and_no_records() -> None:
-    idle = RECORDED | {"numInputRows": 1, "observedMetrics": {"batch_times": {"oldest_ms": None, "records": 0}}}
-    read = read_progress(idle)
-    assert (read.lag_seconds, read.input_records) == (0.0, 0)
-
-
-@pytest.mark.parametrize("metrics", [None, {}, {"batch_times": None}], ids=["left out", "empty", "without values"])
-def test_without_the_observed_metric_there_are_no_records_and_no_lag(metrics: Any) -> None:
-    read = read_progress(RECORDED | {"observedMetrics": metrics})
-    assert (read.lag_seconds, read.input_records) == (0.0, 0)
-
-
 def test_a_record_newer_than_its_batch_is_not_older_than_nothing() -> None:
     ahead = RECORDED | {"observedMetrics": {"batch_times": {"oldest_ms": 1795248000700}}}
     assert read_progress(ahead).lag_seconds == 0.0

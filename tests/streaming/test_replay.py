@@ -10,7 +10,6 @@ from policies.decisions import Alert, Decision
 from policies.observations import Observation
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.units import format_instant
-from policies.wire import decision_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Rejected, Replay, differences
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
@@ -47,11 +46,6 @@ def seconds(decisions: Sequence[Decision]) -> list[float]:
 def test_it_decides_what_the_policy_decides() -> None:
     run = Run(SETTINGS).feed(NIGHT)
     assert replay(recorded(NIGHT)) == run.published
-
-
-def test_the_same_events_give_the_same_bytes() -> None:
-    first, second = (list(map(decision_event, replay(recorded(NIGHT), until=at(900)))) for _ in range(2))
-    assert first == second
 
 
 def test_wake_ups_between_events_are_kept() -> None:
@@ -143,10 +137,6 @@ def different(ours: ThrottleSettings, theirs: ThrottleSettings, until: datetime 
 @pytest.mark.parametrize("until", [None, at(3600)], ids=["events", "and an hour"])
 def test_equal_settings_make_no_difference(until: datetime | None) -> None:
     assert different(SETTINGS, throttle(SOFT_AND_HARD), until) == []
-
-
-def test_heartbeats_alone_make_no_difference() -> None:
-    assert different(SETTINGS, throttle(SOFT_AND_HARD, heartbeat="7s"), at(600)) == []
 
 
 def test_a_stricter_limit_differs_from_where_it_bites_to_where_both_agree() -> None:

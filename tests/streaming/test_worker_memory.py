@@ -82,15 +82,6 @@ def test_in_a_fleet_slightly_larger_than_the_cache_most_states_are_found(monkeyp
     assert found > 0.7 * 20 * 11
 
 
-def test_a_key_that_comes_late_and_stays_replaces_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = StateCache(most_bytes=1100)
-    for number in range(10):
-        put(cache, f"gone{number}", 100)
-    for _ in range(8 * 10):
-        late = [put(cache, f"late{number}", 100) for number in range(5)]
-    assert all(is_found(cache, f"late{number}", stored, monkeypatch) for number, stored in enumerate(late))
-
-
 def test_a_state_of_another_type_is_not_taken_for_that_of_the_policy() -> None:
     """A test, or a package, may register another policy of the same name; equal bytes may be another state."""
     cache = StateCache()

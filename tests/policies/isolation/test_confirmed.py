@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import pytest
@@ -88,25 +87,6 @@ def test_one_odd_reading_orders_nothing_and_raises_nothing_critical(reading: Obs
     assert criticals(run) == set()
 
 
-def test_a_small_group_that_loses_one_of_two_members_raises_nothing_critical_before_a_second_reading() -> None:
-    run = Run(LONG, ON, grace="0s")
-    for second in (0, 10):
-        run.see(*everything(second, "bk1 bk2", {"default": "bk1 bk2"}, NAMESPACES))
-    run.see(racks(20, {"default": "bk1"})).until(29)
-    assert (orders(run), criticals(run)) == ([], set())
-    run.see(racks(30, {"default": "bk1"}))
-    assert ("isolation-leak", "c1/acme/a") in criticals(run)
-
-
-def test_another_cluster_s_readings_are_named_by_what_is_missing_and_what_came() -> None:
-    run = settled().see(bookies(70, OTHERS))
-    assert run.latest("bookies-unconfirmed").summary == (
-        "since 2026-11-21T08:01:10Z readings of c1 contradict what was confirmed about 20 registered bookies "
-        "(bk1, bk10, bk2, bk3, bk4 and 15 more): that counts until two readings in a row, 10s apart, agree"
-    )
-    assert run.placement("acme/a").candidate_count == 10
-
-
 def test_an_absent_node_is_believed_when_a_second_reading_confirms_it() -> None:
     run = Run(LONG).see(bookies(0, MEMBERS), affinity(0, NAMESPACES))
     run.see(racks(0, None, outcome=Outcome.ABSENT)).until(9)
@@ -178,15 +158,6 @@ def test_one_reading_in_which_a_read_only_member_is_writable_lifts_no_guard() ->
     assert orders(run.until(220))[-1] == ("bk11", "quarantine")
 
 
-@for_each("order", list(permutations(range(3))))
-def test_the_order_of_collectors_in_one_instant_makes_nobody_join_in_place(order: tuple[int, ...]) -> None:
-    run = settled()
-    seen = everything(70, f"{MEMBERS} bk11", {"default": f"{MEMBERS} bk11"}, NAMESPACES)
-    run.feed(seen[place] for place in order).until(120)
-    assert orders(run) == []
-    assert run.said("bookie-joined-in-place") == []
-
-
 def contradicting(until: int, ours: Observation, theirs: Observation) -> Run:
     """Two collectors read the same cluster differently, every 5 s in turn."""
     run = settled()
@@ -230,17 +201,6 @@ def test_a_contradiction_that_ends_because_one_collector_is_gone_leaves_nothing_
         run.see(*(replace(each, source="b") for each in found))
     assert run.placement("acme/a").candidate_count == 9
     assert ("bookies-unconfirmed", "c1") not in run.firing()
-
-
-def test_while_collectors_contradict_each_other_nothing_is_ordered_into_quarantine() -> None:
-    run = settled(f"{MEMBERS} bk11")
-    assert orders(run) == [("bk11", "quarantine")]
-    for second in range(70, 200, 5):
-        which, source = (
-            (racks(second, {"default": f"{MEMBERS} bk12"}), "b") if second % 10 else (racks(second, GROUPS), "a")
-        )
-        run.see(replace(which, source=source), bookies(second, f"{MEMBERS} bk11 bk12"))
-    assert orders(run) == [("bk11", "quarantine")]
 
 
 def test_a_new_bookie_is_reported_at_once_and_ordered_into_quarantine_when_a_second_reading_in_a_row_shows_it() -> None:

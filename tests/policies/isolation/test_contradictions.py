@@ -118,16 +118,6 @@ def test_a_bookie_that_comes_and_goes_holds_up_no_other_and_is_believed_when_it_
     assert run.placement("acme/a").candidates == tuple(sorted(others.split()))
 
 
-@pytest.mark.parametrize("every", [1, 2.5, 5, 11, 60])
-def test_a_collector_whose_readings_alternate_gives_one_alert(every: float) -> None:
-    """A name server with two answers."""
-    run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk4 bk5", {"g": "bk1 bk2 bk3 bk4 bk5"}, {"t/ns": "g"}))
-    for number in range(100):
-        run.see(bookies(60 + number * every, "bk1" if number % 2 else "bk1 bk2 bk3 bk4 bk5"))
-    assert {status for _, _, status, _ in run.said("bookies-unconfirmed")} == {"firing"}
-    assert len({alert.alert_id for alert in run.alerts if alert.alert == "bookies-unconfirmed"}) == 1
-
-
 def test_while_collectors_contradict_each_other_no_bookie_is_newly_withheld() -> None:
     run = Run(LONG, ON, max_quarantined=0, grace="30s").see(*everything(0, f"{MEMBERS} bk11", GROUPS, NAMESPACES))
     for second in range(10, 60, 5):

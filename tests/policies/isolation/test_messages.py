@@ -122,29 +122,6 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
     assert not [text for text in (d.explanation for d in run.published) if " 0s" in text]
 
 
-@pytest.mark.parametrize(
-    ("then", "alert", "summary"),
-    [
-        (
-            [racks(20, {**GROUPS, "new": "bk11"})],
-            "unassigned-bookie",
-            "unassigned-bookie of c1/bk11 is no longer reported",
-        ),
-        (
-            [bookies(20, "bk1 bk6 bk7"), bookies(30, "bk1 bk6 bk7")],
-            "isolation-headroom",
-            "isolation-headroom of c1/acme/a is no longer reported",
-        ),
-    ],
-    ids=["in a group", "a bookie is lost"],
-)
-def test_an_alert_whose_place_another_takes_ends(then: Any, alert: str, summary: str) -> None:
-    rules = {"rules": "strict", "grace": "0s"}
-    writable = f"{BASE} bk11" if alert == "unassigned-bookie" else BASE
-    run = Run(LONG, rules).see(*everything(0, writable, GROUPS, {"acme/a": "default"})).feed(then)
-    assert run.latest(alert).summary == summary
-
-
 @pytest.mark.parametrize(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),
                                               ({"g": "bk1 bk2", "s": "bk6"}, "must reach further")])  # fmt: skip
 def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str], tier: str) -> None:
@@ -165,14 +142,6 @@ def test_one_namespace_asks_for_groups() -> None:
         "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
         "bookies are writable"
     )
-
-
-def test_the_one_alert_of_many_ends_when_few_are_left() -> None:
-    strangers = " ".join(f"bk{n}" for n in range(100, 120))
-    run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} {strangers}", GROUPS, {}))
-    run.see(bookies(20, f"{BASE} bk100 bk101")).see(bookies(30, f"{BASE} bk100 bk101"))
-    ended = [a.summary for a in run.alerts if (a.alert, a.subject, a.status) == ("unassigned-bookie", "c1", "resolved")]
-    assert ended == ["unassigned-bookie of c1 is no longer reported"]
 
 
 def test_many_in_quarantine_are_said_to_be_there() -> None:
