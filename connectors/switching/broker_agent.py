@@ -258,9 +258,11 @@ class _Goal:
     @property
     def changes(self) -> frozenset[ValuePart]:
         """The parts of a value that the write may change."""
-        return frozenset(
-            {ValuePart.ATTRIBUTION} if self.new_id is None else {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
-        )
+        return frozenset({ValuePart.ATTRIBUTION} | (set() if self.new_id is None else {ValuePart.LEDGER_ID}))
+
+    def find_changes(self, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
+        """Return the parts in which two values differ."""
+        return difference(self.kind, self.ledger_id, before, after, self.new_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ class ReferenceZnodes:
         assert before is not None  # noqa: S101 - an absent znode needs no write
         path = before.path
         data = set_attribution(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
-        if wider := [part for part in _find_changes(goal, before.data, data) if part not in goal.changes]:
+        if wider := [part for part in goal.find_changes(before.data, data) if part not in goal.changes]:
             raise ZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
             stat = self._set(path, data, before.version)
@@ -357,7 +359,7 @@ class ReferenceZnodes:
         settled = _judge_znode(path, now, goal) or Attribution(
             AttributionOutcome.CONFLICT, detail=f"{path}: others took it back"
         )
-        return replace(settled, changed=_find_changes(goal, before.data, ours))
+        return replace(settled, changed=goal.find_changes(before.data, ours))
 
     def _read(self, path: str) -> _Znode | None:
         """Return a znode; None if it does not exist."""
@@ -399,12 +401,8 @@ def _judge_znode(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | 
         return Attribution(
             AttributionOutcome.CONFLICT, detail=f"{path}: ledger {goal.ledger_id} is attributed to {clusters}"
         )
-    if left:
-        return None
-    return Attribution(AttributionOutcome.DONE) if goal.wanted in places else _judge_absent(path, references, goal)
-
-
-def _judge_absent(path: str, references: Iterable[Reference], goal: _Goal) -> Attribution:
+    if left or goal.wanted in places:
+        return None if left else Attribution(AttributionOutcome.DONE)
     now = next(iter(with_ledger(references)), None)
     if goal.kind is LedgerKind.CURSOR and now is not None:
         return Attribution(AttributionOutcome.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
@@ -416,10 +414,6 @@ def _parse_references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
         return references_in(kind, znode.path, znode.data)
     except ValueError as error:
         raise ZnodeError(f"{znode.path}: {error}") from None
-
-
-def _find_changes(goal: _Goal, before: bytes, after: bytes) -> tuple[ValuePart, ...]:
-    return difference(goal.kind, goal.ledger_id, before, after, goal.new_id)
 
 
 _PRECEDENCE = (

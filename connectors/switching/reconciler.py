@@ -130,7 +130,7 @@ class SwitchReconciler:
         self._places = threading.BoundedSemaphore(concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
-        self._inventory: Future[None] | None = None
+        self._inventory: Future[bool] | None = None
         """The last inventory, which may take longer than the interval."""
         self._epoch_read: tuple[float, int | None] = (_NEVER, None)
         self._failing: set[str] = set()
@@ -172,7 +172,7 @@ class SwitchReconciler:
                 self._dependencies.observations.publish(unchanged_too=not is_idle)
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
-            self._write_registry()
+            self._run_guarded("registry", self._write_registry)
             self._keep_progress()
             self._dependencies.answers.send_due()
             self._take_ordered_inventory(readings)
@@ -254,8 +254,7 @@ class SwitchReconciler:
                 return
             if isinstance(received, SwitchRecord):
                 self._process_record(received, ledgers)
-                continue
-            if self._is_current(received):
+            elif received.verdict in ORDERS and received.mode is Mode.ACTIVE and self._is_under_lease(received):
                 self._begin(received, ledgers, readings)
 
     def _process_record(self, record: SwitchRecord, ledgers: Executor) -> None:
@@ -274,9 +273,6 @@ class SwitchReconciler:
         if not self._ended.is_set():
             self._dependencies.ledger_orders.make_ready(source, target)
 
-    def _is_current(self, decision: SwitchDecision) -> bool:
-        return decision.verdict in ORDERS and decision.mode is Mode.ACTIVE and self._is_under_lease(decision)
-
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
@@ -290,27 +286,20 @@ class SwitchReconciler:
                 self._count_open(1)
                 ledgers.submit(self._carry_out_in_turn, work, order)
         elif order.verdict is SwitchVerdict.RUN_PRECHECK:
-            source, target = str(order.args["source"]), str(order.args["target"])
-            readings.submit(
-                self._run_guarded, "precheck", lambda: self._dependencies.observations.publish_precheck(source, target)
-            )
+            pair = (str(order.args[name]) for name in ("source", "target"))
+            publish = partial(self._dependencies.observations.publish_precheck, *pair)
+            readings.submit(self._run_guarded, "precheck", publish)
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
             self._inventory_order = order
 
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
-        try:
-            for subject, order in list(self._registry_pending.items()):
-                result = self._dependencies.registry.carry_out(order)
-                del self._registry_pending[subject]
-                self._polled_at = _NEVER  # so that the policy sees the new state at once
-                if result is not None:
-                    self._dependencies.answers.send(result)
-        except ZnodeError as error:
-            _log.warning("the registry cannot be written", cluster=self._cluster, detail=str(error))
-            self._set_failing("registry", yes=True)
-        else:
-            self._set_failing("registry", yes=False)
+        for subject, order in list(self._registry_pending.items()):
+            result = self._dependencies.registry.carry_out(order)
+            del self._registry_pending[subject]
+            self._polled_at = _NEVER  # so that the policy sees the new state at once
+            if result is not None:
+                self._dependencies.answers.send(result)
 
     def _keep_progress(self) -> None:
         """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds.
@@ -323,13 +312,7 @@ class SwitchReconciler:
         is_new_stage = self._kept is None or self._kept.stage_ms != progress.stage_ms
         if not is_new_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
             return
-        try:
-            self._dependencies.registry.write_progress(progress)
-        except ZnodeError as error:
-            _log.warning("the progress of the switch cannot be kept", cluster=self._cluster, detail=str(error))
-            self._set_failing("progress", yes=True)
-        else:
-            self._set_failing("progress", yes=False)
+        if self._run_guarded("progress", partial(self._dependencies.registry.write_progress, progress)):
             self._kept = progress
         self._kept_at = time.monotonic()
 
@@ -347,7 +330,8 @@ class SwitchReconciler:
     def _carry_out(self, work: _LedgerWork, order: SwitchDecision) -> None:
         result = self._try_until_done(work, order)
         if result is None:
-            if not self._is_given_up(order):
+            # The policy waits for the result of each deletion, because it is irreversible.
+            if self._record is None or not self._is_kept(order, self._record):
                 return
             detail = "an operator ended the clean-up before the deletion began"
             result = LedgerOrder(order).result(LedgerOutcome.FAILED, detail)
@@ -422,24 +406,22 @@ class SwitchReconciler:
         is_past = record.verdict not in _STAGES.get(order.verdict, frozenset())
         return is_past or bool(record.halted or record.paused or record.contested) or self._is_kept(order, record)
 
-    def _is_given_up(self, order: SwitchDecision) -> bool:
-        """Whether the policy must hear that an order was not begun: a deletion is irreversible, so it waits for it."""
-        record = self._record
-        return self._is_under_lease(order) and record is not None and self._is_kept(order, record)
-
     @staticmethod
     def _is_kept(order: SwitchDecision, record: SwitchRecord) -> bool:
         return order.verdict is SwitchVerdict.DELETE_OLD and record.kept
 
-    def _run_guarded(self, kind: str, work: Callable[[], bool | None]) -> None:
-        """Run work, and log an unexpected error. The policy orders the work again."""
+    def _run_guarded(self, kind: str, work: Callable[[], bool | None]) -> bool:
+        """Run work that is begun again later, log its error, and return whether it succeeded.
+
+        The metric shows whether any kind of work fails.
+        """
+        is_done = False
         try:
-            self._set_failing(kind, yes=work() is False)
+            is_done = work() is not False
+        except ZnodeError as error:
+            _log.warning("switch work waits for ZooKeeper", cluster=self._cluster, kind=kind, detail=str(error))
         except Exception:
             _log.exception("switch work failed", cluster=self._cluster, kind=kind)
-            self._set_failing(kind, yes=True)
-
-    def _set_failing(self, kind: str, *, yes: bool) -> None:
-        """Note whether a kind of work fails; the metric shows whether any kind does."""
-        (self._failing.add if yes else self._failing.discard)(kind)
+        (self._failing.discard if is_done else self._failing.add)(kind)
         self._dependencies.metrics.failing.labels(self._cluster).set(bool(self._failing))
+        return is_done

@@ -26,7 +26,6 @@ StatusName = Literal["active", "standby", "deprecated"]
 Cluster = Annotated[str, typer.Option(help="Name of the watched cluster whose brokers switch.")]
 Name = Annotated[str, typer.Option(help="Name of one of its BookKeeper clusters.")]
 Target = Annotated[str, typer.Option(help="Name of the BookKeeper cluster to switch to.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @switch_app.callback()
@@ -46,10 +45,11 @@ def _build_runner(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
     settings: SettingsFile = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> "CommandRunner":
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
     from deploy.console.terminal import SafeConsole
-    from deploy.switch.command_runner import CommandConsole, CommandRunner
+    from deploy.switch.command_runner import CommandRunner
     from deploy.switch.loop_client import CommandOptions
 
     given = load_asked(settings, _LOGGED)
@@ -57,28 +57,32 @@ def _build_runner(
     options = CommandOptions(
         cluster=cluster, actor=actor, reason=reason, key=idempotency_key, expected_epoch=expected_epoch, dry_run=dry_run
     )
-    return CommandRunner(given, options, CommandConsole(SafeConsole(), as_json), timeout)
+    return CommandRunner(given, options, SafeConsole(), timeout, as_json, yes)
 
 
-def _sends_command(command: Callable[..., int]) -> Callable[..., None]:
-    """Make a typer command of a function that takes a runner: add the shared options, and exit with its status."""
-    common, own = signature(_build_runner), signature(command)
-    own_options = [option for name, option in own.parameters.items() if name != "runner"]
+def _loop_command(name: str, *, asks: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a command of a function that takes a runner: add the shared options, and exit with its status."""
 
-    def run(**given: Any) -> None:
-        arguments = {option.name: given.pop(option.name) for option in own_options}
-        raise typer.Exit(command(_build_runner(**given), **arguments))
+    def register_command(command: Callable[..., int]) -> Callable[..., int]:
+        own = [option for each, option in signature(command).parameters.items() if each != "runner"]
 
-    cluster, *others = common.parameters.values()
-    options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in (cluster, *own_options, *others)]
-    vars(run)["__signature__"] = Signature(options)  # typer reads the options from it
-    run.__annotations__ = {option.name: option.annotation for option in options}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+        def run(**given: Any) -> None:
+            arguments = {option.name: given.pop(option.name) for option in own}
+            raise typer.Exit(command(_build_runner(**given), **arguments))
+
+        cluster, *others, yes = signature(_build_runner).parameters.values()
+        shared = [cluster, *own, *others, *([yes] if asks else [])]
+        options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in shared]
+        vars(run)["__signature__"] = Signature(options)  # typer reads the options from it
+        run.__annotations__ = {option.name: option.annotation for option in options}
+        run.__doc__ = command.__doc__
+        switch_app.command(name, epilog=show_examples(f"switch {name}"))(run)
+        return command
+
+    return register_command
 
 
-@switch_app.command(epilog=show_examples("switch register"))
-@_sends_command
+@_loop_command("register", asks=False)
 def register(
     runner: "CommandRunner",
     name: Name,
@@ -95,12 +99,11 @@ def register(
     return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)
 
 
-@switch_app.command(epilog=show_examples("switch unregister"))
-@_sends_command
-def unregister(runner: "CommandRunner", name: Name, yes: Yes = False) -> int:
+@_loop_command("unregister")
+def unregister(runner: "CommandRunner", name: Name) -> int:
     """Remove a BookKeeper cluster from the registry."""
     question = f"Remove the BookKeeper cluster {name} from the registry?"
-    return runner.with_consent(given=yes).confirm_and_run(question, "unregister", name=name)
+    return runner.confirm_and_run(question, "unregister", name=name)
 
 
 @switch_app.command(epilog=show_examples("switch precheck"))
@@ -136,18 +139,13 @@ def plan(
     from deploy.switch.plan import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
 
     given = load_asked(settings, _LOGGED)
-    is_given = ledgers_per_second is not None or bytes_per_second is not None
-    rates = Rates(
-        ledgers_per_second or LEDGERS_PER_SECOND,
-        bytes_per_second or BYTES_PER_SECOND,
-        "as given" if is_given else "measured on two busy cores",
-    )
+    source = "as given" if ledgers_per_second or bytes_per_second else "measured on two busy cores"
+    rates = Rates(ledgers_per_second or LEDGERS_PER_SECOND, bytes_per_second or BYTES_PER_SECOND, source)
     if not show_plan(given, cluster, target, rates, as_json=as_json):
         raise typer.Exit(_NOT_READY)
 
 
-@switch_app.command(epilog=show_examples("switch start"))
-@_sends_command
+@_loop_command("start")
 def start(
     runner: "CommandRunner",
     target: Target,
@@ -157,10 +155,9 @@ def start(
             help="Digest of the precheck report that you approve. Without it, a report is made and you are asked."
         ),
     ] = None,
-    yes: Yes = False,
 ) -> int:
     """Start a switch after a precheck that found the target ready. A live switch to the target is driven on."""
-    return runner.with_consent(given=yes).start(target, digest)
+    return runner.start(target, digest)
 
 
 @switch_app.command(epilog=show_examples("switch status"))
@@ -182,81 +179,71 @@ def status(
     if failed and watch:
         raise UserError("--failed: it is printed once; leave out --watch")
     if failed:
-        from deploy.switch.plan import show_failed
+        from deploy.switch.plan import has_failed, show_ledgers
 
-        show_failed(given, cluster, as_json=as_json)
-        return
-    show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
+        show_ledgers(given, cluster, has_failed, "No ledger failed.", as_json=as_json)
+    else:
+        show_status(given, cluster, SafeConsole(), watch=watch, as_json=as_json)
 
 
-@switch_app.command(epilog=show_examples("switch rollback"))
-@_sends_command
+@_loop_command("rollback")
 def rollback(
     runner: "CommandRunner",
     with_brokers: Annotated[
         bool, typer.Option("--with-brokers", help="Move the brokers back too, not only the attribution of ledgers.")
     ] = False,
-    yes: Yes = False,
 ) -> int:
     """Attribute promoted ledgers to the old cluster again. Brokers go on writing to the new one."""
     brokers = "go back to the old one, too" if with_brokers else "go on writing to the new cluster"
     question = f"Take all promotions back? Brokers {brokers}."
-    return runner.with_consent(given=yes).confirm_and_run(question, "rollback", attribution_only=not with_brokers)
+    return runner.confirm_and_run(question, "rollback", attribution_only=not with_brokers)
 
 
-@switch_app.command(epilog=show_examples("switch abort"))
-@_sends_command
-def abort(runner: "CommandRunner", yes: Yes = False) -> int:
+@_loop_command("abort")
+def abort(runner: "CommandRunner") -> int:
     """Send the brokers back, before the switch is live. After that use `rollback`, and after its window `end`."""
-    return runner.with_consent(given=yes).confirm_and_run("Send the brokers back?", "abort")
+    return runner.confirm_and_run("Send the brokers back?", "abort")
 
 
-@switch_app.command(epilog=show_examples("switch pause"))
-@_sends_command
-def pause(runner: "CommandRunner", yes: Yes = False) -> int:
+@_loop_command("pause")
+def pause(runner: "CommandRunner") -> int:
     """Give no further orders until the switch is resumed. Orders already given may still be carried out."""
-    return runner.with_consent(given=yes).confirm_and_run("Pause the switch?", "pause")
+    return runner.confirm_and_run("Pause the switch?", "pause")
 
 
-@switch_app.command(epilog=show_examples("switch resume"))
-@_sends_command
-def resume(runner: "CommandRunner", yes: Yes = False) -> int:
+@_loop_command("resume")
+def resume(runner: "CommandRunner") -> int:
     """Continue after a pause, a halt or a foreign directive. All open orders are repeated."""
-    return runner.with_consent(given=yes).confirm_and_run("Resume the switch?", "resume")
+    return runner.confirm_and_run("Resume the switch?", "resume")
 
 
-@switch_app.command(epilog=show_examples("switch cleanup"))
-@_sends_command
+@_loop_command("cleanup")
 def cleanup(
     runner: "CommandRunner",
     execute: Annotated[bool, typer.Option("--execute", help="Delete; without it, only list.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List every ledger to delete, with its znodes.")] = False,
-    yes: Yes = False,
 ) -> int:
     """List the ledgers to delete from the old cluster. With --execute they are deleted."""
     if list_all and execute:
         raise UserError("--list: it only lists, and --execute deletes; give one of the two")
     if list_all:
         return runner.list_ledgers_to_clean()
-    return runner.with_consent(given=yes).clean_up(execute=execute)
+    return runner.clean_up(execute=execute)
 
 
-@switch_app.command(epilog=show_examples("switch end"))
-@_sends_command
+@_loop_command("end")
 def end(
     runner: "CommandRunner",
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the copied ledgers from the old cluster, which cannot be undone.")
     ] = False,
-    yes: Yes = False,
 ) -> int:
     """End a switch in hold, or one that cannot be taken back. Copied ledgers stay in the old cluster."""
     question = "Delete the copied ledgers now? This cannot be undone." if delete else "End the switch, and keep all?"
-    return runner.with_consent(given=yes).confirm_and_run(question, "end", delete=delete)
+    return runner.confirm_and_run(question, "end", delete=delete)
 
 
-@switch_app.command("close-client", epilog=show_examples("switch close-client"))
-@_sends_command
+@_loop_command("close-client", asks=False)
 def close_client(runner: "CommandRunner", name: Name) -> int:
     """Let brokers close their client of a BookKeeper cluster. No broker may read that cluster any more."""
     return runner.run("close-client", name=name)

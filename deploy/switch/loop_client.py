@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from deploy.settings.application import Settings
 from policies.decisions import Mode, deterministic_id
 from policies.observations import Outcome
 from policies.registry import observed_topic
-from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
+from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.units import UserError
 from policies.wire import BadRecordError, EventReader
@@ -29,14 +29,7 @@ from policies.wire import BadRecordError, EventReader
 SHOWN = 10
 """The most decisions that are shown; the others are counted."""
 
-_COLOURS: Mapping[SwitchVerdict, str] = {
-    SwitchVerdict.REJECT: "bold red",
-    SwitchVerdict.HALT: "bold red",
-    SwitchVerdict.BLOCKED: "bold red",
-    SwitchVerdict.REMAP_REQUIRED: "bold yellow",
-    SwitchVerdict.PREVIEW: "cyan",
-    SwitchVerdict.ADVANCE: "green",
-}
+_BAD = frozenset({SwitchVerdict.REJECT, SwitchVerdict.HALT, SwitchVerdict.BLOCKED, SwitchVerdict.REMAP_REQUIRED})
 
 
 class ExitStatus(IntEnum):
@@ -52,11 +45,6 @@ def event_id(command: SwitchCommand) -> str:
     return deterministic_id("switch-command", command.cluster, command.idempotency_key)
 
 
-def concerns(command: SwitchCommand, decision: SwitchDecision) -> bool:
-    """Whether a decision follows from a command, by its subject or its evidence."""
-    return decision.subject == command.subject() or event_id(command) in decision.evidence
-
-
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """All decisions about one command."""
@@ -69,13 +57,15 @@ class CommandResult:
 
     @property
     def refusal(self) -> SwitchDecision | None:
-        """The decision that rejects the command; None if it was accepted."""
-        return next((d for d in self.decisions if _refuses(self.command, d)), None)
+        """The decision that rejects the command; None if it was accepted.
 
-    @property
-    def code(self) -> RejectCode | None:
-        """The code of its rejection; None if it was accepted."""
-        return self.refusal.code if self.refusal is not None else None
+        One command may cause other rejections, such as that of a broker's late report.
+        """
+        for each in self.decisions:
+            rejects = each.verdict is SwitchVerdict.REJECT or each.code is not None
+            if each.verdict is SwitchVerdict.HALT or (rejects and each.subject == self.command.subject()):
+                return each
+        return None
 
     @property
     def exit_status(self) -> ExitStatus:
@@ -84,10 +74,11 @@ class CommandResult:
 
     def plain(self) -> dict[str, Any]:
         """Return the result for a program."""
+        refusal = self.refusal
         return {
             **undecided(self.command),
-            "accepted": self.refusal is None,
-            "code": self.code.value if self.code is not None else None,
+            "accepted": refusal is None,
+            "code": refusal.code.value if refusal is not None and refusal.code is not None else None,
             "earlier": self.earlier,
             "decisions": [d.model_dump(mode="json") for d in self.decisions],
         }
@@ -106,21 +97,13 @@ def undecided(command: SwitchCommand) -> dict[str, Any]:
     }
 
 
-def _refuses(command: SwitchCommand, decision: SwitchDecision) -> bool:
-    # One command may cause other rejections, such as that of a broker's late report.
-    own = decision.subject == command.subject()
-    rejects = own and (decision.verdict is SwitchVerdict.REJECT or decision.code is not None)
-    return rejects or decision.verdict is SwitchVerdict.HALT
-
-
 def find_result(
     command: SwitchCommand, decisions: Iterable[SwitchDecision], *, earlier: bool = False
 ) -> CommandResult | None:
-    """Return the result of a command from these decisions; None if none follows from it."""
-    found = {d.decision_id: d for d in decisions if concerns(command, d)}
-    if not found:
-        return None
-    return CommandResult(command, tuple(sorted(found.values(), key=lambda d: d.sequence)), earlier)
+    """Return the result of a command from these decisions, by their subject or evidence; None if none follows."""
+    subject, event = command.subject(), event_id(command)
+    found = {d.decision_id: d for d in decisions if d.subject == subject or event in d.evidence}
+    return CommandResult(command, tuple(sorted(found.values(), key=lambda d: d.sequence)), earlier) if found else None
 
 
 def result_lines(result: CommandResult) -> Iterator[RenderableType]:
@@ -141,10 +124,9 @@ def result_lines(result: CommandResult) -> Iterator[RenderableType]:
 
 def decision_line(decision: SwitchDecision) -> Text:
     """Format one decision: its verdict and its explanation."""
-    refused = decision.code is not None
-    colour = "bold red" if refused else _COLOURS.get(decision.verdict, "bold")
     name = "REJECTED" if decision.verdict is SwitchVerdict.REJECT else decision.verdict.value
     code = f" {decision.code.value}" if decision.code is not None else ""
+    colour = "bold red" if code or decision.verdict in _BAD else "bold"
     return Text.assemble((f"{name}{code}", colour), ": ", decision.explanation)
 
 
@@ -156,8 +138,6 @@ _AFTERMATH_SECONDS = 0.5
 """A command may lead to several decisions of one batch, which may come in several fetches."""
 _LONGEST_AFTERMATH_SECONDS = 2.0
 _LEDGERS = "/ledgers/"
-_ALL: timedelta | None = None
-_NOTHING = timedelta(0)
 
 _READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPrecheck))
 
@@ -248,15 +228,15 @@ class LoopClient:
         self.timeout_seconds = timeout_seconds
         self._commands = settings.topics.topic(observed_topic(SwitchCommand))
         self._histories: dict[str, timedelta | None] = {
-            settings.topics.topic(SwitchDecision.topic): _ALL if with_past else _NOTHING,
-            settings.topics.topic(observed_topic(SwitchPrecheck)): _NOTHING,
+            settings.topics.topic(SwitchDecision.topic): None if with_past else timedelta(0),
+            settings.topics.topic(observed_topic(SwitchPrecheck)): timedelta(0),
         }
-        self._received: list[Received] = []
+        self.received: list[Received] = []
+        """All decisions and reports so far, in their order."""
         self._asked = b""
         self._wanted = ledgers
         self.ledgers: dict[str, SwitchDecision] = {}
         """The latest selected decision about each ledger, by subject."""
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -277,18 +257,13 @@ class LoopClient:
             if problem is not None and time.monotonic() > until:
                 raise UserError(problem)
 
-    @property
-    def received(self) -> list[Received]:
-        """All decisions and reports so far, in their order."""
-        return self._received
-
     def record(self) -> SwitchRecord | None:
         """Return the latest record of the switch; None if none was received (needs `with_past`)."""
         return max(self.records(), key=lambda r: r.sequence, default=None)
 
     def records(self) -> list[SwitchRecord]:
         """Return all records of the switch, in the order received."""
-        return [r.data for r in self._received if isinstance(r.data, SwitchRecord)]
+        return [r.data for r in self.received if isinstance(r.data, SwitchRecord)]
 
     def execute(self, command: SwitchCommand) -> CommandResult:
         """Send a command, and return its result.
@@ -299,19 +274,22 @@ class LoopClient:
             NoDecisionError: no decision arrived in time.
             UserError: the command could not be sent.
         """
-        earlier = find_result(command, self._decisions(), earlier=True)
+        earlier = self._find_result(command, earlier=True)
         if earlier is not None:
             return earlier
         asked = event_id(command)
         self._asked = asked.encode()
         send(self._connection, self._commands, {asked: command}, what="the command", client_id=CLIENT_ID)
-        self.wait_for(lambda: find_result(command, self._decisions()), self._no_decision(command), command)
+        otherwise = (
+            f"No decision within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) may not "
+            "be running. The command waits for it in Kafka. To get the result later, repeat the command with "
+            f"--idempotency-key {command.idempotency_key}: that does not run it twice."
+        )
+        result = self.wait_for(lambda: self._find_result(command), otherwise, command)
         until = time.monotonic() + _LONGEST_AFTERMATH_SECONDS
         while self.poll(_AFTERMATH_SECONDS) and time.monotonic() < until:
             pass
-        result = find_result(command, self._decisions())
-        assert result is not None  # noqa: S101 - `wait_for` has found it
-        return result
+        return self._find_result(command) or result
 
     def wait_for(self, find: Callable[[], Value | None], otherwise: str, command: SwitchCommand) -> Value:
         """Poll until `find` returns a value.
@@ -327,37 +305,35 @@ class LoopClient:
             self.poll(_POLL_SECONDS)
         return found
 
-    def _decisions(self) -> list[SwitchDecision]:
-        return [r.data for r in self._received if isinstance(r.data, SwitchDecision)]
+    def _find_result(self, command: SwitchCommand, *, earlier: bool = False) -> CommandResult | None:
+        decisions = (r.data for r in self.received if isinstance(r.data, SwitchDecision))
+        return find_result(command, decisions, earlier=earlier)
 
     def poll(self, timeout_seconds: float) -> bool:
         """Receive the next records, waiting at most this long. Returns whether there were any."""
         records = self._tail.poll(timeout_seconds)
-        if self._wanted is not None:
-            self._keep_ledgers(records, self._wanted)
-        read = (_read_record(record, self._cluster, self._asked) for record in records)
-        self._received.extend(each for each in read if each is not None)
+        for record in records:
+            self._take(record)
         return bool(records)
 
-    def _keep_ledgers(self, records: Iterable[Record], wanted: Wanted) -> None:
-        """Records of a key arrive in order, so a later one replaces an earlier one."""
-        for record in records:
-            key = (record.key or b"").decode(errors="replace")
-            if not key.startswith(f"{self._cluster}{_LEDGERS}"):
-                continue
+    def _take(self, record: Record) -> None:
+        """Keep a record of the cluster.
+
+        Decisions about single ledgers may be very many: only those that name the command as their evidence are decoded,
+        or all if they are wanted.
+        """
+        key = (record.key or b"").decode(errors="replace")
+        is_of_ledger = key.startswith(f"{self._cluster}{_LEDGERS}")
+        if is_of_ledger and self._wanted is not None:
             event = _decode(record)
-            if event is not None and isinstance(event.data, SwitchDecision) and wanted(event.data):
+            if event is not None and isinstance(event.data, SwitchDecision) and self._wanted(event.data):
                 self.ledgers[key] = event.data
             else:
-                self.ledgers.pop(key, None)
-
-    def _no_decision(self, command: SwitchCommand) -> str:
-        again = f"--idempotency-key {command.idempotency_key}"
-        return (
-            f"No decision within {self.timeout_seconds:g} s: the query (`headgate run` or `headgate decide`) may not "
-            "be running. The command waits for it in Kafka. To get the result later, repeat the command with "
-            f"{again}: that does not run it twice."
-        )
+                self.ledgers.pop(key, None)  # a later record of a key replaces an earlier one
+        elif not is_of_ledger or self._asked in (record.value or b""):
+            event = _decode(record) if key == self._cluster or key.startswith(f"{self._cluster}/") else None
+            if event is not None and event.data.cluster == self._cluster:
+                self.received.append(event)
 
 
 def _decode(record: Record) -> Received | None:
@@ -367,17 +343,3 @@ def _decode(record: Record) -> Received | None:
     except BadRecordError:
         return None
     return Received(event.id, event.data) if event is not None else None
-
-
-def _read_record(record: Record, cluster: str, asked: bytes) -> Received | None:
-    """Decode a record of the cluster.
-
-    Decisions about single ledgers may be very many: only those that name the command as their evidence are decoded.
-    """
-    key = (record.key or b"").decode(errors="replace")
-    if record.value is None or not (key == cluster or key.startswith(f"{cluster}/")):
-        return None
-    if key.startswith(f"{cluster}{_LEDGERS}") and asked not in record.value:
-        return None
-    received = _decode(record)
-    return received if received is not None and received.data.cluster == cluster else None

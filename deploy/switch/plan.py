@@ -14,13 +14,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.switching.clusters import ClusterSessions, time_limit
+from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.registration import SwitchExecution
-from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
+from connectors.zookeeper.session import NotConnectedError, UnreadError
 from deploy.console.terminal import SafeConsole, indent_body, sentence_console
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient, Wanted
-from deploy.switch.precheck import Checked, bookkeeper_clusters, check, finding_lines, staying_lines, verdict_lines
+from deploy.switch.precheck import Checked, check, finding_lines, open_sessions, staying_lines, verdict_lines
+from policies.observations import Outcome
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
 from policies.switching.precheck import ids_to_import
@@ -35,8 +36,6 @@ from policies.units import UserError, counted, human_bytes, human_seconds
 LEDGERS_PER_SECOND = 150.0
 BYTES_PER_SECOND = 70e6
 """Rates that were measured on two busy cores, rounded down."""
-
-_READ_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,10 @@ class SwitchPlan:
     source: str
     target: str
     ready: bool
+    count: int
+    """The number of ledgers to move."""
     ledgers: dict[str, int]
-    """The number of ledgers to move, by kind."""
+    """The same by kind."""
     bytes: int
     """The length of all closed ledgers to copy."""
     open_ledgers: int
@@ -70,11 +71,6 @@ class SwitchPlan:
     build_seconds: float
     promote_seconds: float
     rates: Rates
-
-    @property
-    def count(self) -> int:
-        """The number of ledgers to move."""
-        return sum(self.ledgers.values())
 
 
 def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as_json: bool) -> bool:
@@ -103,16 +99,17 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
         for r in with_ledger(seen.references)
         if find_owner(r, seen.bootstrap) == report.source
     }  # fmt: skip
-    brokers, clusters = bookkeeper_clusters(settings, checked.cluster)
-    with ClusterSessions(checked.cluster, brokers, clusters) as sessions:
-        copied = ids_to_import(seen, limits) | {
-            ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA
-        }
+    schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
+    copied = ids_to_import(seen, limits) | schemas
+    with open_sessions(settings, checked.cluster) as sessions:
         try:
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        live = _read_brokers(sessions, settings.watched(checked.cluster).switching)
+        execution = settings.watched(checked.cluster).switching or SwitchExecution()
+        live = ClusterReader(checked.cluster, sessions, execution.brokers_path, limits).brokers()
+    if live.outcome is not Outcome.OK:
+        typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     total = sum(ledger.length_bytes for ledger in closed)
     limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
@@ -121,25 +118,16 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
         source=report.source,
         target=report.target,
         ready=report.ready,
+        count=len(kinds),
         ledgers=dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
         bytes=total,
         open_ledgers=sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
         unread=sum(i not in facts for i in copied),
-        brokers=live,
+        brokers=live.brokers if live.outcome is Outcome.OK else None,
         build_seconds=max(len(copied) / rates.ledgers_per_second, total / limit),
         promote_seconds=len(kinds) / rates.ledgers_per_second,
         rates=rates,
     )
-
-
-def _read_brokers(sessions: ClusterSessions, execution: SwitchExecution | None) -> tuple[str, ...] | None:
-    path = (execution or SwitchExecution()).brokers_path
-    try:
-        reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
-        return tuple(sorted(reader.read(reader.client.get_children_async, path) or ()))
-    except (UnreadError, NotConnectedError) as error:
-        typer.echo(f"not read: {path}: {describe_zookeeper_error(error)}", err=True)
-        return None
 
 
 def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> Iterator[RenderableType]:
@@ -193,7 +181,6 @@ def way_back_lines(limits: SwitchingSettings) -> Iterator[str]:
 def _plain(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> dict[str, Any]:
     return {
         **asdict(plan),
-        "count": plan.count,
         "estimated_seconds": plan.build_seconds + plan.promote_seconds,
         "rollback_window_seconds": limits.rollback_window.total_seconds(),
         "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
@@ -224,11 +211,6 @@ def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | N
     way = (record.source, record.target) if record is not None else None
     found = ((d.ledger.ledger_id, d) for d in decisions if d.ledger and way in (None, (d.source, d.target)))
     return [decision for _, decision in sorted(found, key=lambda pair: (pair[0], pair[1].subject))]
-
-
-def show_failed(settings: Settings, cluster: str, *, as_json: bool) -> None:
-    """Print the ledgers that failed, with the reasons. Raises as `show_ledgers` does."""
-    show_ledgers(settings, cluster, has_failed, "No ledger failed.", as_json=as_json)
 
 
 def show_ledgers(settings: Settings, cluster: str, wanted: Wanted, otherwise: str, *, as_json: bool) -> None:

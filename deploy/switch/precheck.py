@@ -15,13 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.bookkeeper.copier import metadata_service_uri
-from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching.cluster_reader import SnapshotResult, take_snapshot
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registry import Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
-from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
@@ -34,8 +32,8 @@ from policies.units import UserError, counted, human_seconds
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
 
 
-def bookkeeper_clusters(settings: Settings, cluster: str) -> tuple[ZooKeeperConnection, BookKeeperClusters]:
-    """Return the ZooKeeper of a cluster's brokers, and the BookKeeper clusters that they may write to.
+def open_sessions(settings: Settings, cluster: str) -> ClusterSessions:
+    """Open the ZooKeeper of a cluster's brokers, and of the BookKeeper clusters that they may write to.
 
     Raises:
         UserError: the settings do not have them.
@@ -43,7 +41,7 @@ def bookkeeper_clusters(settings: Settings, cluster: str) -> tuple[ZooKeeperConn
     watched = settings.watched(cluster)
     if watched.bookkeeper is None or watched.zookeeper is None:
         raise UserError(f"clusters.{cluster}.bookkeeper: is not set, so there are no clusters to switch between")
-    return watched.zookeeper, watched.bookkeeper
+    return ClusterSessions(cluster, watched.zookeeper, watched.bookkeeper)
 
 
 def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
@@ -54,25 +52,29 @@ def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, A
     Raises:
         UserError: the settings do not have its address, or no supported BookKeeper cluster is there.
     """
-    brokers, clusters = bookkeeper_clusters(settings, cluster)
-    if name not in clusters.clusters:
-        known = ", ".join(clusters.clusters)
-        raise UserError(f"--name: clusters.{cluster}.bookkeeper names no cluster {name}; it names {known}")
     block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
-    with ClusterSessions(cluster, brokers, clusters) as sessions:
+    with open_sessions(settings, cluster) as sessions:
+        _require_name(sessions, name, "--name")
         try:
             found = sessions.read_cluster(name)
         except (NotConnectedError, UnreadError) as error:
             raise UserError(f"{block}: cannot be read: {describe_zookeeper_error(error)}") from None
         except UserError as error:
             raise UserError(f"{block}: {error}") from None
-        connection = sessions.connection(name)
+        connection, ledgers_root = sessions.connection(name), sessions.find_metadata(name).ledgers_root
     if found.instance_id is None:
         raise UserError(f"{block}: {found.root}/INSTANCEID is empty, so the cluster cannot be identified")
     if found.layout is None:
         raise UserError(f"{block}: {found.root}/LAYOUT names neither hierarchical nor longhierarchical")
-    uri = metadata_service_uri(connection, clusters.clusters[name].ledgers_root, found.layout)
+    uri = metadata_service_uri(connection, ledgers_root, found.layout)
     return {"name": name, "uri": uri, "instance_id": found.instance_id, "root": found.root}
+
+
+def _require_name(sessions: ClusterSessions, name: str, option: str) -> None:
+    try:
+        sessions.find_metadata(name)
+    except UserError as error:
+        raise UserError(f"{option}: {error}") from None
 
 
 # Formats a precheck's report, made by the command line or published by the loop: verdict, readings, findings.
@@ -103,12 +105,18 @@ def report_lines(
     if taken is not None and taken.snapshot.existing is None:
         yield Text(f"what exists in {reading.target} is unknown", "bold red")
     elif reading.hits:
-        yield _hits(reading)
+        text = Text(f"in {reading.target} exist")
+        for hit, hits in reading.hits.items():  # ledgers at ids to import, by class
+            text.append(f"  {hit.value} ").append(str(hits.count), _COLOURS[hit] if hits.count else "dim")
+        yield text
     yield from finding_lines(reading)
-    if explained:
-        yield from _remedies(reading)
-    if taken is not None:
-        yield from _problems(taken)
+    for remedy, reason in {each.remedy: each.reason for each in reading.findings if each.remedy and explained}.items():
+        yield Padding(Text.assemble((f"{reason.value}: ", "bold cyan"), (remedy, "cyan")), (1, 0, 0, 2))
+    problems = () if taken is None else taken.problems
+    for problem in problems[:SHOWN]:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
+    if len(problems) > SHOWN:
+        yield Text(f"and {len(problems) - SHOWN} more that could not be read", "yellow")
     yield Text(f"digest {reading.digest}, counts for {human_seconds(reading.valid_ms / 1000)}", "dim")
 
 
@@ -132,16 +140,18 @@ def finding_lines(reading: SwitchPrecheck) -> Iterator[Text]:
 
 
 def _published_facts(reading: SwitchPrecheck) -> Iterator[Text]:
-    source_id, target_id = (
-        "unknown" if ledger_id is None else str(ledger_id)
-        for ledger_id in (reading.source_next_id, reading.target_next_id)
-    )
+    ids = (reading.source_next_id, reading.target_next_id)
+    source_id, target_id = ("unknown" if each is None else each for each in ids)
     yield Text(f"next ledger ids: {source_id} in {reading.source}, {target_id} in {reading.target}")
     yield Text(f"{counted(reading.to_import, 'ledger')} to import; the greatest id is {reading.greatest_id}")
 
 
 def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[RenderableType]:
-    yield _clusters(seen)
+    table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
+    columns = [_facts(cluster) for cluster in (seen.source, seen.target)]
+    for name in columns[0]:
+        table.add_row(name, *(column[name] or _UNKNOWN for column in columns))
+    yield table
     kinds = Counter(each.kind for each in seen.references)
     without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
     found = (
@@ -149,21 +159,6 @@ def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[Ren
         f"ledger) name {reading.to_import} ledgers to import; the greatest id is {reading.greatest_id}"
     )
     yield Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
-
-
-def _problems(taken: SnapshotResult) -> Iterator[Text]:
-    for problem in taken.problems[:SHOWN]:
-        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
-    if len(taken.problems) > SHOWN:
-        yield Text(f"and {len(taken.problems) - SHOWN} more that could not be read", "yellow")
-
-
-def _clusters(seen: PrecheckSnapshot) -> Table:
-    table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
-    columns = [_facts(cluster) for cluster in (seen.source, seen.target)]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] or _UNKNOWN for column in columns))
-    return table
 
 
 def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
@@ -177,15 +172,6 @@ def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
     }
 
 
-def _hits(reading: SwitchPrecheck) -> Text:
-    """Count the ledgers that exist in the target, by class."""
-    text = Text(f"in {reading.target} exist")
-    for hit, hits in reading.hits.items():
-        text.append(f"  {hit.value} ")
-        text.append(str(hits.count), _COLOURS[hit] if hits.count else "dim")
-    return text
-
-
 def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
     """Count the ledgers that stay, and list the znodes that were not read."""
     counts = [f"{each.count} {each.kind.value} in {each.cluster or 'any of the clusters'}" for each in reading.staying]
@@ -193,11 +179,6 @@ def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
         yield Text(f"ledgers that stay: {', '.join(counts)}")
     for path in reading.left_out:
         yield Text.assemble(("left out by the settings", "bold yellow"), ": ", path)
-
-
-def _remedies(reading: SwitchPrecheck) -> Iterator[RenderableType]:
-    for remedy, reason in {each.remedy: each.reason for each in reading.findings if each.remedy}.items():
-        yield Padding(Text.assemble((f"{reason.value}: ", "bold cyan"), (remedy, "cyan")), (1, 0, 0, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +214,9 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
 
 def check(settings: Settings, cluster: str, target: str) -> Checked:
     """Read both clusters and all references, and judge them. Raises as `run_precheck` does."""
-    brokers, clusters = bookkeeper_clusters(settings, cluster)
     rules = settings.policies.switching.for_cluster(cluster)
-    with ClusterSessions(cluster, brokers, clusters) as sessions:
-        try:
-            sessions.find_metadata(target)
-        except UserError as error:
-            raise UserError(f"--target: {error}") from None
+    with open_sessions(settings, cluster) as sessions:
+        _require_name(sessions, target, "--target")
         view, trouble = SwitchRegistry(cluster=cluster, outcome=Outcome.OK), tuple[str, ...]()
         try:
             view = Registry(sessions.brokers, cluster).read()  # its clusters override those of the settings
@@ -247,9 +224,9 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             trouble = (f"the registry: {error}",)
         taken = take_snapshot(
             sessions,
-            view.committed() or clusters.source,
+            view.committed() or sessions.settings.source,
             target,
-            view.bootstrap or clusters.bootstrap,
+            view.bootstrap or sessions.settings.bootstrap,
             rules,
             [each.name for each in view.clusters],
         )

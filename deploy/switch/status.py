@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,7 +25,7 @@ from policies.units import format_second, human_bytes, human_seconds
 _RECENT_SECONDS = 60.0
 """The time over which the rate is measured, if the records reach back so far."""
 
-_DONE_STATES: Mapping[SwitchStage, frozenset[LedgerStage]] = {
+_FINISHED: Mapping[SwitchStage, frozenset[LedgerStage]] = {
     SwitchStage.BUILD: frozenset(LedgerStage) - {LedgerStage.PENDING, LedgerStage.COPYING},
     SwitchStage.PROMOTE: MOVED | FAILED,
     SwitchStage.CLEANUP: frozenset(LedgerStage) - {LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT},
@@ -50,49 +51,26 @@ def compute_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: dat
 
     Args:
         record: the latest record.
-        history: earlier records; without one of this stage, the rate counts from the stage's beginning.
+        history: earlier records; without a recent one of this stage, the rate counts from the stage's beginning.
     """
-    total = sum(record.ledgers.values())
-    if record.verdict not in _DONE_STATES or not total:
+    finished, total = _FINISHED.get(record.verdict), sum(record.ledgers.values())
+    if finished is None or not total:
         return None
-    done, same_run = _count_done(record), [each for each in history if _identify_run(each) == _identify_run(record)]
-    since = _find_last_progress(record, done, same_run)
-    if done < total and (now - since).total_seconds() > _RECENT_SECONDS:
-        return Pace(100 * done / total, 0.0, None, since)
-    rate = _measure_rate(record, done, same_run, now)
-    left = (total - done) / rate if rate > 0 else None
-    return Pace(100 * done / total, rate, 0.0 if done == total else left)
-
-
-def _identify_run(record: SwitchRecord) -> tuple[object, ...]:
-    return record.verdict, record.attempt, record.epoch
-
-
-def _find_last_progress(record: SwitchRecord, done: int, same_run: Sequence[SwitchRecord]) -> datetime:
-    """Return when the present count was reached, as far as the records reach back."""
-    if done == 0 and record.stage_since is not None:
-        return record.stage_since
-    return min(each.decided_at for each in (*same_run, record) if _count_done(each) == done)
-
-
-def _count_done(record: SwitchRecord) -> int:
-    return sum(count for stage, count in record.ledgers.items() if stage in _DONE_STATES[record.verdict])
-
-
-def _measure_rate(record: SwitchRecord, done: int, same_run: Sequence[SwitchRecord], now: datetime) -> float:
-    recent = [
-        each
-        for each in same_run
-        if (now - each.decided_at).total_seconds() <= _RECENT_SECONDS and each.decided_at < record.decided_at
-    ]
-    if recent:
-        first = min(recent, key=lambda each: each.sequence)
-        seconds = (record.decided_at - first.decided_at).total_seconds()
-        return max(0, done - _count_done(first)) / seconds
-    if record.stage_since is None:
-        return 0.0
-    seconds = (record.decided_at - record.stage_since).total_seconds()
-    return done / seconds if seconds > 0 else 0.0
+    run = (record.verdict, record.attempt, record.epoch)
+    same_run = (each for each in (*history, record) if (each.verdict, each.attempt, each.epoch) == run)
+    points = [(each.decided_at, _count(each.ledgers, finished)) for each in same_run]
+    if record.stage_since is not None:
+        points.insert(0, (record.stage_since, 0))
+    done = points[-1][1]
+    reached = min(at for at, count in points if count == done)
+    if done < total and (now - reached).total_seconds() > _RECENT_SECONDS:
+        return Pace(100 * done / total, 0.0, None, reached)
+    recent = (point for point in points[:-1] if (now - point[0]).total_seconds() <= _RECENT_SECONDS)
+    since, before = next(recent, points[0])
+    seconds = (record.decided_at - since).total_seconds()
+    rate = max(0, done - before) / seconds if seconds > 0 else 0.0
+    left = 0.0 if done == total else (total - done) / rate if rate > 0 else None
+    return Pace(100 * done / total, rate, left)
 
 
 # Formats the status of a switch: its stage, its progress, and what blocks it.
@@ -118,6 +96,7 @@ _DONE: Mapping[SwitchStage, str] = {
     SwitchStage.ROLLBACK: "taken back",
 }
 
+_BYPASSED = ": ids may have collided; for labs only"
 _BAR_WIDTH = 30
 _STATUS_COLOURS = {"active": "bold green", "standby": "cyan", "deprecated": "dim"}
 
@@ -134,7 +113,7 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
     return Group(
         _title(record),
         stage_line(record),
-        *_alarms(record),
+        *([Text.assemble(("PRECHECK BYPASSED", "bold red"), _BYPASSED)] if record.bypassed else []),
         *_holds(record, now),
         *_progress(record),
         *_pace(record, history, now),
@@ -161,11 +140,12 @@ def stage_line(record: SwitchRecord) -> Text:
     """Format all stages in order, the present one in brackets and in its colour."""
     at = present_stage(record)
     way = _OTHER_ENDS.get(at, _WAY)
+    is_bad = at in _BAD or bool(record.halted or record.blocked or record.degraded or record.contested)
     text, passed = Text(), at in way
     for stage in way:
         text.append(" → " if text else "", "dim")
         if stage is at:
-            text.append(f"[{stage.value}]", "bold white on red" if _is_bad(record) else "bold black on green")
+            text.append(f"[{stage.value}]", "bold white on red" if is_bad else "bold black on green")
             passed = False
         else:
             text.append(stage.value, "green" if passed else "dim")
@@ -179,15 +159,6 @@ def present_stage(record: SwitchRecord) -> SwitchStage:
     if not record.registry:
         return SwitchStage.NONE
     return SwitchStage.PRECHECKED if record.prechecks else SwitchStage.REGISTERED
-
-
-def _is_bad(record: SwitchRecord) -> bool:
-    return record.verdict in _BAD or bool(record.halted or record.blocked or record.degraded or record.contested)
-
-
-def _alarms(record: SwitchRecord) -> Iterator[Text]:
-    if record.bypassed:
-        yield Text.assemble(("PRECHECK BYPASSED", "bold red"), ": ids may have collided; for labs only")
 
 
 def _holds(record: SwitchRecord, now: datetime) -> Iterator[Text]:
@@ -298,42 +269,28 @@ def show_status(settings: Settings, cluster: str, console: Console, *, watch: bo
     Raises:
         UserError: the loop's Kafka is not known, or does not answer.
     """
-    with LoopClient(settings, cluster, _REFRESH_SECONDS, with_past=True) as loop:
-        if watch and console.is_terminal and not as_json:
-            _watch(loop, cluster, console)
-            return
-        for record in _changes(loop) if watch else (loop.record(),):
-            if as_json:
-                typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
-            else:
-                console.print(_render(record, cluster, loop), highlight=False)
+    is_drawn, printed = watch and console.is_terminal and not as_json, list[SwitchRecord | None]()
+    if is_drawn:  # a parent process may ignore this signal, and only the signal ends the loop
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with ExitStack() as stack:
+        loop = stack.enter_context(LoopClient(settings, cluster, _REFRESH_SECONDS, with_past=True))
+        live = stack.enter_context(Live(console=console, auto_refresh=False)) if is_drawn else None
+        while True:
+            record = loop.record()
+            if live is not None:
+                live.update(_render(record, cluster, loop), refresh=True)
+            elif [record] != printed:
+                printed = [record]
+                if as_json:
+                    typer.echo(json.dumps(None if record is None else record.model_dump(mode="json")))
+                else:
+                    console.print(_render(record, cluster, loop), highlight=False)
+            if not watch or (record is not None and record.verdict in OVER):
+                return
+            loop.poll(_REFRESH_SECONDS)
 
 
 def _render(record: SwitchRecord | None, cluster: str, loop: LoopClient) -> RenderableType:
     if record is None:
         return f"There is no record of {cluster} yet: begin with `headgate switch register --cluster {cluster}`."
     return status_view(record, datetime.now(UTC), loop.records())
-
-
-def _changes(loop: LoopClient) -> Iterator[SwitchRecord | None]:
-    """Return the present record, then each new one, until the switch is over."""
-    last = loop.record()
-    yield last
-    while last is None or last.verdict not in OVER:
-        loop.poll(_REFRESH_SECONDS)
-        now = loop.record()
-        if now is not None and now != last:
-            last = now
-            yield last
-
-
-def _watch(loop: LoopClient, cluster: str, console: Console) -> None:
-    # A parent process may ignore this signal, and only the signal ends the loop.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            record = loop.record()
-            live.update(_render(record, cluster, loop), refresh=True)
-            if record is not None and record.verdict in OVER:
-                return
-            loop.poll(_REFRESH_SECONDS)

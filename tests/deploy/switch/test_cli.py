@@ -31,14 +31,11 @@ class Runner:
     made: list[Any]
     status = OK
 
-    def __init__(self, settings: Any, options: Any, console: Any, timeout_seconds: float) -> None:
-        self.settings, self.options = settings, options
-        self.made.append((options, console, timeout_seconds))
-        self.consent: bool | None = None
-
-    def with_consent(self, *, given: bool) -> "Runner":
-        self.consent = given
-        return self
+    def __init__(
+        self, settings: Any, options: Any, console: Any, timeout_seconds: float, as_json: bool, yes: bool
+    ) -> None:
+        self.settings, self.options, self.consent = settings, options, yes
+        self.made.append((options, as_json, timeout_seconds))
 
     def run(self, name: CommandName, /, **args: Any) -> int:
         self.said.append((name, {key: value for key, value in args.items() if value is not None}))
@@ -224,13 +221,13 @@ def test_a_plan_says_whose_rates_it_takes(
 
 
 @pytest.mark.parametrize(
-    ("flags", "called"), [("", "show_status"), ("--watch", "show_status"), ("--failed", "show_failed")]
+    ("flags", "called"), [("", "show_status"), ("--watch", "show_status"), ("--failed", "show_ledgers")]
 )
 def test_a_status_is_the_records_or_the_failed_ledgers(
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, flags: str, called: str
 ) -> None:
     asked: list[str] = []
-    for place in ("status.show_status", "plan.show_failed"):
+    for place in ("status.show_status", "plan.show_ledgers"):
         name = place.rpartition(".")[2]
         monkeypatch.setattr(f"deploy.switch.{place}", lambda *_args, name=name, **_flags: asked.append(name))
     assert headgate("status", *flags.split()).exit_code == OK

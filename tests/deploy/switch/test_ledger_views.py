@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch import plan
-from deploy.switch.plan import has_failed, is_to_clean, ledger_lines, select_ledgers, show_failed
+from deploy.switch.plan import has_failed, is_to_clean, ledger_lines, select_ledgers, show_ledgers
 from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.state import LedgerStage
 from tests.connectors.switching.orders import order
@@ -71,7 +71,7 @@ def test_on_a_terminal_sentences_break_between_words_and_paths_never(
     )
     monkeypatch.setattr(plan, "LoopClient", lambda *_asked, **_more: Ledgers(failed))
     monkeypatch.setattr(plan, "sentence_console", lambda: Console(width=columns, force_terminal=True))
-    show_failed(Settings(), "c1", as_json=False)
+    show_ledgers(Settings(), "c1", has_failed, "none", as_json=False)
     head, *lines, path, count = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
     assert (head, count) == ("7 cursor: build_failed, source_unreadable", "1 ledger")
     assert path == "    /managed-ledgers/t/n/persistent/a/sub"
