@@ -22,7 +22,7 @@ from policies.registry import observed_topic
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.units import UserError
-from policies.wire import BadRecordError, EventReader
+from policies.wire import BadRecordError, Event, EventReader
 
 # The result of a command: accepted or rejected, the exit status, and the text or JSON to print.
 
@@ -194,12 +194,8 @@ class NoDecisionError(Exception):
         self.command = command
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A decision or report, with the id of its event."""
-
-    id: str
-    data: SwitchDecision | SwitchRecord | SwitchPrecheck
+Received = Event[SwitchDecision | SwitchRecord | SwitchPrecheck]
+"""A decision or report, with the id of its event."""
 
 
 class LoopClient:
@@ -339,7 +335,6 @@ class LoopClient:
 def _decode(record: Record) -> Received | None:
     """Decode a record; None for records of other policies, which share the topics."""
     try:
-        event = _READER.read(record.value) if record.value is not None else None
+        return _READER.read(record.value) if record.value is not None else None
     except BadRecordError:
         return None
-    return Received(event.id, event.data) if event is not None else None

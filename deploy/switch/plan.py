@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -83,7 +82,15 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
     limits = settings.policies.switching.for_cluster(cluster)
     plan = make_plan(settings, checked, rates, limits)
     if as_json:
-        typer.echo(json.dumps(_plain(plan, limits, checked)))
+        more = {
+            "estimated_seconds": plan.build_seconds + plan.promote_seconds,
+            "rollback_window_seconds": limits.rollback_window.total_seconds(),
+            "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
+            "brokers_see": list(broker_lines(plan)),
+            "digest": checked.report.digest,
+            "problems": checked.taken.problems,
+        }
+        typer.echo(json.dumps(asdict(plan) | more))
     else:
         console = SafeConsole()
         for line in plan_lines(plan, limits, checked):
@@ -94,11 +101,8 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
 def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchingSettings) -> SwitchPlan:
     """Make the preview from a precheck."""
     seen, report = checked.taken.snapshot, checked.report
-    kinds = {
-        r.ledger_id: r.kind
-        for r in with_ledger(seen.references)
-        if find_owner(r, seen.bootstrap) == report.source
-    }  # fmt: skip
+    moved = (each for each in with_ledger(seen.references) if find_owner(each, seen.bootstrap) == report.source)
+    kinds = {each.ledger_id: each.kind for each in moved}
     schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
     copied = ids_to_import(seen, limits) | schemas
     with open_sessions(settings, checked.cluster) as sessions:
@@ -134,20 +138,7 @@ def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) ->
     """Format the plan."""
     yield from verdict_lines(checked.report)
     yield from finding_lines(checked.report)
-    yield _table(plan)
-    yield from staying_lines(checked.report)
-    for problem in checked.taken.problems:
-        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
-    yield Text("What brokers see", "bold")
-    for line in broker_lines(plan):
-        yield Text(f"  {line}")
-    yield Text("Way back", "bold")
-    for line in way_back_lines(limits):
-        yield Text(f"  {line}")
-
-
-def _table(plan: SwitchPlan) -> Table:
-    table = Table("what", "how much", "estimated")
+    table, rates = Table("what", "how much", "estimated"), plan.rates
     kinds = ", ".join(f"{count} {kind}" for kind, count in plan.ledgers.items()) or "none"
     table.add_row("ledgers to move", f"{plan.count} ({kinds})", "")
     table.add_row("to copy", human_bytes(plan.bytes), human_seconds(plan.build_seconds))
@@ -156,10 +147,15 @@ def _table(plan: SwitchPlan) -> Table:
         table.add_row("still written to", counted(plan.open_ledgers, "ledger"), "once their owner rolled them over")
     if plan.unread:
         table.add_row("not readable", counted(plan.unread, "ledger"), "they stay behind")
-    rates = plan.rates
     speed = f"{rates.ledgers_per_second:g} ledgers, {human_bytes(rates.bytes_per_second)} a second"
     table.add_row("rate", speed, rates.source)
-    return table
+    yield table
+    yield from staying_lines(checked.report)
+    for problem in checked.taken.problems:
+        yield Text.assemble(("not read", "bold yellow"), ": ", problem)
+    for heading, lines in (("What brokers see", broker_lines(plan)), ("Way back", way_back_lines(limits))):
+        yield Text(heading, "bold")
+        yield from (Text(f"  {line}") for line in lines)
 
 
 def broker_lines(plan: SwitchPlan) -> Iterator[str]:
@@ -176,18 +172,6 @@ def way_back_lines(limits: SwitchingSettings) -> Iterator[str]:
     window, cleanup = limits.rollback_window.total_seconds(), limits.cleanup_after.total_seconds()
     yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
     yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"
-
-
-def _plain(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> dict[str, Any]:
-    return {
-        **asdict(plan),
-        "estimated_seconds": plan.build_seconds + plan.promote_seconds,
-        "rollback_window_seconds": limits.rollback_window.total_seconds(),
-        "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
-        "brokers_see": list(broker_lines(plan)),
-        "digest": checked.report.digest,
-        "problems": checked.taken.problems,
-    }
 
 
 _LEDGERS_READ_SECONDS = 1.0

@@ -204,7 +204,16 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
     """
     checked = check(settings, cluster, target)
     if as_json:
-        typer.echo(json.dumps(plain_report(checked)))
+        report = checked.report
+        plain = {
+            **report.model_dump(mode="json", exclude={"outcome", "detail", "to_import", "valid_ms"}),
+            "ids_to_import": sorted(ids_to_import(checked.taken.snapshot, checked.rules)),
+            "checked_ms": checked.checked_ms,
+            "expires_ms": checked.checked_ms + report.valid_ms,
+            "references": len(checked.taken.snapshot.references),
+            "problems": checked.taken.problems,
+        }
+        typer.echo(json.dumps(plain))
     else:
         console = SafeConsole()
         for line in report_lines(checked.report, checked.taken, explained=explained):
@@ -250,16 +259,3 @@ def drop_impostors(taken: SnapshotResult, view: SwitchRegistry, trouble: tuple[s
             seen = replace(seen, **unknown)
     complete = seen.references_complete and not trouble
     return SnapshotResult(replace(seen, references_complete=complete), tuple(problems))
-
-
-def plain_report(checked: Checked) -> dict[str, Any]:
-    """Return a precheck for a program."""
-    report = checked.report
-    return {
-        **report.model_dump(mode="json", exclude={"outcome", "detail", "to_import", "valid_ms"}),
-        "ids_to_import": sorted(ids_to_import(checked.taken.snapshot, checked.rules)),
-        "checked_ms": checked.checked_ms,
-        "expires_ms": checked.checked_ms + report.valid_ms,
-        "references": len(checked.taken.snapshot.references),
-        "problems": checked.taken.problems,
-    }

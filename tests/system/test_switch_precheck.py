@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from deploy.commands.root import app
 from deploy.settings.file import load_settings
 from deploy.switch.precheck import Checked, check
-from policies.switching.ledgers import FindingReason, HitClass, Layout, LedgerState, hob_name
+from policies.switching.ledgers import FindingReason, HitClass, hob_name
 from policies.units import UserError
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
@@ -167,15 +167,6 @@ def test_the_next_id_is_the_one_that_the_server_then_gives(fleet: Fleet) -> None
     assert fleet.check().report.source_next_id == 7 << 32
 
 
-def test_a_precheck_takes_no_id(fleet: Fleet) -> None:
-    first = fleet.check().report
-    second = fleet.check().report
-    assert (
-        (first.source_next_id, first.target_next_id) == (second.source_next_id, second.target_next_id) == (3, 1 << 32)
-    )
-    assert first.digest == second.digest
-
-
 def test_a_sequence_counts_ids_that_are_being_made(fleet: Fleet, zookeeper_client: KazooClient) -> None:
     # While an id is made its znode exists for a moment.
     zookeeper_client.create(f"{fleet.old.chroot}{ROOT}/idgen/ID-", sequence=True)
@@ -202,37 +193,6 @@ def test_one_cluster_under_two_names_is_refused(fleet: Fleet, spelling: str) -> 
     assert FindingReason.ALIAS in reasons(checked)
 
 
-LAYOUTS = {
-    "longhierarchical": ("org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory", Layout.LONG_HIERARCHICAL),
-    "hierarchical": ("org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory", Layout.HIERARCHICAL),
-    "flat": ("org.apache.bookkeeper.meta.FlatLedgerManagerFactory", None),
-}
-
-
-@pytest.mark.parametrize(("factory", "layout"), LAYOUTS.values(), ids=LAYOUTS)
-def test_a_layout_that_cannot_be_served_is_refused(fleet: Fleet, factory: str, layout: Layout | None) -> None:
-    fleet.new.put(f"{ROOT}/LAYOUT", f"2\n{factory}:1".encode())
-    checked = fleet.check()
-    assert checked.taken.snapshot.target.layout is layout
-    assert (FindingReason.LAYOUT in reasons(checked)) is (layout is None)
-
-
-def test_the_metadata_of_a_ledger_in_the_way_is_read(fleet: Fleet) -> None:
-    fleet.new.make_at(1, entries=3)
-    snapshot = fleet.check(target_policy="shared").taken.snapshot
-    assert snapshot.existing is not None
-    there, here = snapshot.existing.facts[1], snapshot.source_facts[1]
-    assert (there.state, there.last_entry_id, there.length_bytes) == (LedgerState.CLOSED, 2, 21)
-    assert (here.state, here.last_entry_id, here.length_bytes) == (LedgerState.CLOSED, 0, 7)
-
-
-def test_a_znode_that_cannot_be_parsed_makes_the_list_incomplete(fleet: Fleet) -> None:
-    fleet.old.put(f"{TOPICS}/damaged/s1", b"\x00\x00")
-    checked = fleet.check()
-    assert reasons(checked) == (FindingReason.SNAPSHOT_INCOMPLETE,)
-    assert f"{TOPICS}/damaged/s1" in checked.taken.problems[0]
-
-
 def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zookeeper_client: KazooClient) -> None:
     hidden = f"{fleet.old.chroot}{TOPICS}/topic-0/hidden"
     zookeeper_client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
@@ -240,13 +200,6 @@ def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zook
     zookeeper_client.delete(hidden)  # its parent's ACL counts
     assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
     assert checked.taken.problems == (f"c1: {hidden}: its ACL does not let us read it",)
-
-
-def test_a_cluster_out_of_reach_is_not_ready_and_named(fleet: Fleet, free_port: int) -> None:
-    away = {"zookeeper": {"servers": f"127.0.0.1:{free_port}", "timeout": "1s"}}
-    checked = fleet.check(clusters={"old": {}, "new": away})
-    assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
-    assert checked.taken.problems == (f"c1/new: 127.0.0.1:{free_port}: Connection refused",)
 
 
 def test_a_root_that_does_not_exist_is_the_users_mistake(fleet: Fleet) -> None:
@@ -309,8 +262,3 @@ def test_the_plan_says_what_would_move_and_writes_nothing(fleet: Fleet) -> None:
     assert "1 live brokers read the directive" in text
     fleet.new.make_at(2)
     assert CliRunner().invoke(app, ["switch", "plan", *given]).exit_code == 1
-
-
-def test_a_target_that_has_no_name_is_the_users_mistake(fleet: Fleet) -> None:
-    with pytest.raises(UserError, match=r"names no cluster nwe; it names new, old"):
-        fleet.check("nwe")

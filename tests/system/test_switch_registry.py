@@ -250,15 +250,6 @@ def test_status_and_commit_are_written_together_or_not_at_all(
 # --- the lease
 
 
-def test_the_same_name_is_not_the_same_holder(opened: Open) -> None:
-    """As that of process 1 in a container that was started again."""
-    first, second = ZooKeeperLease(opened(), holder="pod:1"), ZooKeeperLease(opened(), holder="pod:1")
-    assert first.renew() == HeldLease(1, "pod:1")
-    assert second.renew() is None
-    second.release()
-    assert first.renew() == HeldLease(1, "pod:1")
-
-
 def test_of_many_who_take_it_each_gets_a_token_of_its_own_and_greater_than_before(opened: Open) -> None:
     taken: list[int] = []
     holding = threading.Lock()
@@ -486,31 +477,6 @@ def test_the_commit_moves_no_broker(both: Registry, b1: Agent) -> None:
     both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
     assert b1.poll().epoch == 1
     assert b1.broker.opened == ["new"]
-
-
-def test_no_client_is_closed_without_a_permit(both: Registry, b1: Agent) -> None:
-    both.write_directive(1, "new")
-    both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
-    b1.poll()
-    b1.poll()
-    assert b1.broker.closed == []
-
-
-def test_who_cannot_read_the_registry_goes_on_and_says_what_it_does(
-    both: Registry, zookeeper: ZooKeeper, servers: str, opened: Open, tree: KazooClient
-) -> None:
-    with TcpProxy(zookeeper.servers) as proxy:
-        b1 = Agent(opened(proxy.address + chroot_of(servers)))
-        both.write_directive(1, "new")
-        b1.poll()
-        proxy.cut()
-        b1.broker.writes = {"new"}
-        report = b1.poll()
-        assert (report.epoch, report.writes, b1.agent.writing_to) == (1, ("new",), "new")
-        proxy.heal()
-    tree.set(f"{REGISTRY_ROOT}/directive", b"?")
-    assert b1.poll().epoch == 1
 
 
 def test_nothing_that_goes_wrong_ends_an_agent(both: Registry, opened: Open) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,44 +19,47 @@ from tests.cases import for_each
 from tests.deploy.switch.decisions import Loop, command, record, register, report
 
 
+def received(event: str, data: Any) -> Received:
+    return Received(id=event, source="test", type="any", data=data)
+
+
 def prechecked(loop: Loop, *answers: tuple[str, object]) -> tuple[list[Received], SwitchDecision]:
     """A loop of which a precheck is asked, and everything that is received once these reports have come."""
     loop.step(register("old", "1"))
     loop.step(register("new", "2"))
     (order,) = loop.step(command(CommandName.PRECHECK, "3", target="new"))
     assert order.verdict is SwitchVerdict.RUN_PRECHECK
-    received = [Received("e", order)]
+    found = [received("e", order)]
     for event, reading in answers:
         decisions = loop.step(reading, event)  # type: ignore[arg-type]
-        received += [Received(d.decision_id, d) for d in decisions] + [Received(event, reading)]  # type: ignore[arg-type]
-    return received, order
+        found += [received(d.decision_id, d) for d in decisions] + [received(event, reading)]
+    return found, order
 
 
 def test_the_report_is_the_one_that_the_policy_names_as_its_evidence() -> None:
-    received, order = prechecked(Loop(), ("r1", report(digest="a")), ("r2", report(target="other")))
-    found = find_report(received, order, "new")
-    assert found == (report(digest="a"), None)
+    all_received, order = prechecked(Loop(), ("r1", report(digest="a")), ("r2", report(target="other")))
+    assert find_report(all_received, order, "new") == (report(digest="a"), None)
 
 
 def test_a_report_that_the_policy_has_not_taken_yet_is_awaited() -> None:
-    received, order = prechecked(Loop())
-    assert find_report(received, order, "new") is None
-    assert find_report([*received, Received("r1", report())], order, "new") is None
-    received, order = prechecked(Loop(), ("r1", report()))
-    assert find_report([r for r in received if r.id != "r1"], order, "new") is None, "and the other way round"
+    before, order = prechecked(Loop())
+    assert find_report(before, order, "new") is None
+    assert find_report([*before, received("r1", report())], order, "new") is None
+    before, order = prechecked(Loop(), ("r1", report()))
+    assert find_report([r for r in before if r.id != "r1"], order, "new") is None, "and the other way round"
 
 
 def test_what_was_decided_before_the_order_is_no_answer_to_it() -> None:
     loop = Loop()
     before, _ = prechecked(loop, ("r1", report(digest="a")))
     (order,) = loop.step(command(CommandName.PRECHECK, "4", target="new"))
-    assert find_report([*before, Received("e", order)], order, "new") is None
+    assert find_report([*before, received("e", order)], order, "new") is None
 
 
 def test_a_precheck_that_could_not_be_made_is_told_by_its_reading() -> None:
     failed = report(outcome=Outcome.UNREACHABLE, detail="zk-1 is down", ready=False)
-    received, order = prechecked(Loop(), ("r1", failed))
-    assert find_report(received, order, "new") == (failed, None)
+    all_received, order = prechecked(Loop(), ("r1", failed))
+    assert find_report(all_received, order, "new") == (failed, None)
 
 
 @for_each("stage", list(SwitchStage))
