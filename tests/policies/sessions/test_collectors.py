@@ -18,7 +18,6 @@ from tests.policies.sessions.course import (
     health,
     node,
     owned,
-    registered,
     session,
     tree,
     unread,
@@ -48,27 +47,16 @@ ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
         owned(21, None, None),
     ],
 )
-@for_each("cut", [Run.feed, lambda run, seen: run.together(*seen)], ids=["one by one", "in one batch"])
-def test_a_reading_that_the_next_ones_deny_orders_nothing(denied: Observation, cut: Any) -> None:
+def test_a_reading_that_the_next_ones_deny_orders_nothing(denied: Observation) -> None:
     run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
     for second in range(0, 120, 5):
-        run.together(*look(second))
+        run.together(*everything(second))
         if second == 20:
-            cut(run, [denied])
+            run.see(denied)
     assert not [d for d in (*run.sessions, *run.bundles) if d.verdict in ORDERED]
     assert not run.firing()
     assert run.state is not None
     assert {m.track.status.value for m in run.state.members if m.track} == {"established"}
-
-
-def look(second: float) -> list[Observation]:
-    names = ("b1", "b2", "b3")
-    nodes = [node("b1", "0xb1", BUNDLE)]
-    return [
-        *(session(second, name, "connected", f"0x{name}") for name in names),
-        *(registered(second, name, f"0x{name}") for name in names),
-        tree(second + 0.001, *nodes),
-    ]
 
 
 def everything(second: float, **odd: Observation) -> list[Observation]:

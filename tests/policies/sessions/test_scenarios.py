@@ -35,13 +35,6 @@ def test_who_alone_has_lost_its_session_is_shut_down_after_the_spread_of_expirie
     assert 20 + 30 / 3 + 5 <= second <= 45
 
 
-@pytest.mark.parametrize("timeout_s", [6.0, 30.0, 60.0])
-def test_the_default_delay_grows_with_the_timeout(timeout_s: float) -> None:
-    world = World(*TEN, timeout_s=timeout_s, on_session_lost="shutdown").until(19).lose("b1").until(100)
-    ((second, _, _),) = world.went_down()
-    assert second >= 20 + max(5, timeout_s / 3)
-
-
 def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
     world = fleet().lose("b1").until(28).back("b1").until(100)
     assert world.went_down() == []

@@ -1,5 +1,6 @@
-"""The state machine of one session: every status, every observation, and the time between them."""
+"""The state machine of one session, and what readings of health and a member's own reports change."""
 
+import dataclasses
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -8,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from policies.observations import Observation
 from policies.sessions.decisions import SessionEvent, SessionStatus
-from policies.sessions.readings import SessionState, ZkSession
-from policies.sessions.session_machine import observe, pass_time
+from policies.sessions.readings import MemberHealth, Recovery, SessionState, ZkSession
+from policies.sessions.session_machine import fold_health, fold_report, observe, pass_time
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import SessionTrack
+from policies.sessions.state import NEVER, Health, Member, SessionTrack
+from policies.units import to_millis
 from tests.cases import for_each
+from tests.policies.sessions.course import BUNDLE, at, health, recovery
 
 SETTINGS = SessionsSettings()
 SeenSession = tuple[ZkSession, int]
@@ -238,3 +242,102 @@ def test_steps_in_between_make_no_difference(course: list[SeenSession], moments:
         plain, _ = observe(looked_at(plain, reading[1], ()), *reading, SETTINGS)
         other, _ = observe(looked_at(other, reading[1], within), *reading, SETTINGS)
     assert plain == other
+
+
+# --- What readings of a health endpoint make of what is remembered of its member
+
+
+def asked(*readings: Observation) -> Health:
+    member = Member("b1")
+    for seen in readings:
+        assert isinstance(seen.reading, MemberHealth)
+        member = fold_health(member, seen, seen.reading, SessionsSettings())
+    assert member.health is not None
+    return member.health
+
+
+def test_the_last_reading_counts_whatever_the_order() -> None:
+    readings = (health(5, "b1", "unreachable"), health(9, "b1", listed=False))
+    assert asked(*readings) != asked(readings[0])
+    assert asked(readings[1], readings[0]) == asked(readings[1])
+
+
+def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
+    assert asked(health(5, "b1")).down_ms == NEVER
+    assert asked(health(5, "b1", "unreachable"), health(9, "b1")).down_ms == to_millis(at(5))
+    assert asked(health(5, "b1", healthy=False), health(9, "b1")).down_ms == to_millis(at(5))
+    assert asked(health(5, "b1", healthy=None), health(9, "b1")).down_ms == to_millis(at(5))
+
+
+def test_it_is_heard_of() -> None:
+    seen = health(5, "b1", "unreachable")
+    assert isinstance(seen.reading, MemberHealth)
+    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, SessionsSettings()).seen_ms == to_millis(at(5))
+
+
+def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None:
+    seen = asked(health(1, "b1", listed=True), health(2, "b1", "timeout"), health(3, "b1", "unreachable", listed=False))
+    assert (seen.answered_ms, seen.before_ms) == (to_millis(at(2)), to_millis(at(2)))
+    assert (seen.listed_ms, seen.unlisted_ms) == (to_millis(at(1)), to_millis(at(3)))
+    later = asked(health(1, "b1", listed=False), health(2, "b1", listed=False), health(3, "b1", listed=None))
+    assert (later.listed_ms, later.unlisted_ms) == (NEVER, NEVER)
+
+
+def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
+    assert asked(health(5, "b1", listed=False), health(305, "b1", listed=False)).unlisted_ms == to_millis(at(5))
+    assert asked(health(5, "b1", listed=False), health(306, "b1", listed=False)).unlisted_ms == to_millis(at(306))
+
+
+def test_after_a_gap_it_counts_as_down_until_now() -> None:
+    assert asked(health(5, "b1"), health(305, "b1")).down_ms == NEVER
+    assert asked(health(5, "b1"), health(306, "b1")).down_ms == to_millis(at(306))
+
+
+# --- What a member's own reports make of what is remembered of it
+
+
+LOST_MS = to_millis(at(10))
+LOST = Member(
+    "b1", track=SessionTrack(SessionStatus.SESSION_LOST, LOST_MS, LOST_MS, SessionState.EXPIRED, lost_ms=LOST_MS)
+)
+
+
+def reported(*readings: Observation, member: Member = LOST) -> Member:
+    for seen in readings:
+        assert isinstance(seen.reading, Recovery)
+        member = fold_report(member, seen, seen.reading)
+    return member
+
+
+def failed(seconds: float, attempt: int = 0) -> Observation:
+    return recovery(seconds, "b1", "reconnect", "failed", attempt=attempt)
+
+
+def test_failed_attempts_since_the_loss_are_counted_each_once() -> None:
+    assert reported(failed(11), failed(12), failed(12), failed(11.5)).attempts == 2
+
+
+def test_a_report_that_is_delivered_again_later_is_the_same_attempt() -> None:
+    again = dataclasses.replace(failed(12), at=at(15))
+    assert reported(failed(11), failed(12), again).attempts == 2
+
+
+def test_the_member_s_own_count_goes_before() -> None:
+    assert reported(failed(11, attempt=7)).attempts == 7
+    assert reported(failed(11, attempt=7), failed(12, attempt=3)).attempts == 8
+
+
+def test_what_failed_before_the_loss_counts_for_the_loss_before() -> None:
+    assert reported(failed(9)).attempts == 0
+    assert reported(failed(11), member=Member("b1")).attempts == 0
+
+
+def test_load_data_is_published_when_that_is_reported() -> None:
+    assert reported(recovery(12, "b1", "republish-load-data")).republished_ms == to_millis(at(12))
+    assert reported(recovery(12, "b1", "republish-load-data", "failed")).republished_ms == LOST.republished_ms
+
+
+@for_each("action", ["re-own", "unload", "reconnect", "republish-load-data"])
+@for_each("result", ["ok", "failed"])
+def test_whoever_reports_is_heard_of(action: str, result: str) -> None:
+    assert reported(recovery(12, "b1", action, result, path=BUNDLE)).seen_ms == to_millis(at(12))
