@@ -76,6 +76,10 @@ class Published:
     def failing(self) -> float | None:
         return self.registry.get_sample_value("toy_failing", {"cluster": CLUSTER})
 
+    @property
+    def held(self) -> float | None:
+        return self.registry.get_sample_value("toy_held", {"cluster": CLUSTER})
+
 
 class ToyWorker(OrderWorker[Toy, str, ActuatorMetrics]):
     """Does as it is told by `next_results`: the one for the next attempt first; done when there is none left."""
@@ -309,6 +313,17 @@ def test_nothing_is_done_within_the_grace_after_a_decision(decided_seconds_ago: 
     bench.reconcile(toy)
     assert bench.tried == ([] if left_seconds else ["a"])
     assert bench.worker.pause_seconds() == (left_seconds or None)
+
+
+def test_beyond_the_actions_a_minute_the_rest_waits_and_a_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ToyWorker.most_a_minute == 60
+    monkeypatch.setattr(ToyWorker, "most_a_minute", 6)
+    bench = Bench()
+    assert bench.reconcile(*(Toy(subject=str(number)) for number in range(8))) == ["done"] * 6
+    assert (bench.published.held, bench.published.failing) == (1, 0)
+    assert bench.reconcile(after=59) == []
+    assert bench.reconcile(after=1) == ["done"] * 2
+    assert bench.published.held == 0
 
 
 # --- catching up

@@ -247,18 +247,6 @@ def test_limits_of_an_earlier_setting_are_put_back(by: str) -> None:
 
 
 @EVERY_KIND
-def test_a_request_that_fails_is_reported_once_and_retried(by: str) -> None:
-    bench = Bench(by)
-    bench.pulsar.down = True
-    bench.decide(g1=0.4, default=1.0).decide(after=6).decide(after=6)
-    assert [e["outcome"] for e in bench.events] == ["failed"]
-    assert "refused" in bench.events[0]["detail"]
-    bench.pulsar.down = False
-    bench.decide(after=6)
-    assert 4 * MB in bench.limits().values()
-
-
-@EVERY_KIND
 def test_status_shows_what_is_set_and_since_when_it_fails(by: str) -> None:
     bench = Bench(by).decide(g1=0.4, g2=1.0, default=1.0)
     target = "brokers" if by == "broker" else "acme/a, acme/b"
@@ -508,12 +496,6 @@ def test_without_groups_of_bookies_no_affinity_is_needed(by: str) -> None:
     assert set(bench.decide(default=0.4).limits().values()) == {4 * MB}
 
 
-def test_a_gate_that_somebody_opens_is_closed_again_within_seconds() -> None:
-    bench = Bench("broker").decide(default=0.5).decide(after=6)
-    del bench.pulsar.dynamic[SETTING]
-    assert bench.decide(after=6).limits() == {"brokers": 5 * MB}
-
-
 def test_namespaces_without_affinity_belong_to_the_brokers_own_groups() -> None:
     bench = Bench("namespace")
     bench.restart(is_placed=False)
@@ -521,14 +503,6 @@ def test_namespaces_without_affinity_belong_to_the_brokers_own_groups() -> None:
     own = BrokerGroups(primary=("g1",))
     bench.worker.place(BookieAffinity(cluster="c1", outcome=Outcome.OK, namespaces=namespaces, broker_groups=own))
     assert bench.decide(g1=0.5, default=1.0).limits() == {"acme/a": 5 * MB, "acme/b": None, "acme/c": None}
-
-
-def test_at_factor_one_nothing_is_read_again_before_the_verification() -> None:
-    bench = Bench("namespace").decide(g1=1.0, default=1.0)
-    asked = bench.pulsar.requests
-    for _ in range(20):
-        bench.decide(g1=1.0)
-    assert bench.pulsar.requests == asked
 
 
 def let_through(bench: Bench) -> int | None:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
-from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.actuation.order_worker import UnknownOutcomeError
 from connectors.isolation.groups import ConflictError, RacksSnapshot
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
@@ -148,18 +148,6 @@ def test_an_unassigned_bookie_is_put_into_the_group_and_it_is_said_once(bench: B
     assert bench.metric("quarantine_failing") == 0
 
 
-def test_both_ends_of_the_leak_window_are_by_zookeepers_clock_where_it_is_known(bench: Bench) -> None:
-    bench.racks.registration = registered("0x1", 7, NOON - timedelta(milliseconds=250))
-    bench.reconcile(decision(registered_at=NOON - timedelta(hours=1)))
-    assert bench.reported["leak_window_seconds"] == 1.25
-
-
-def test_a_clock_that_went_back_leaks_for_no_less_than_nothing(bench: Bench) -> None:
-    bench.racks.registration = registered("0x1", 7, NOON + timedelta(hours=1))
-    bench.reconcile(decision())
-    assert bench.reported["leak_window_seconds"] == 0.0
-
-
 @pytest.mark.parametrize("verdict", ["lift", "withhold"])
 def test_other_verdicts_do_nothing_and_take_nobody_out(bench: Bench, verdict: str) -> None:
     bench.racks.put(BOOKIE, QUARANTINE_GROUP)
@@ -177,57 +165,10 @@ def test_a_bookie_in_any_group_is_left_there(bench: Bench, group: str) -> None:
     assert bench.racks.groups == before
 
 
-def test_the_first_group_of_a_cluster_is_not_ours(bench: Bench) -> None:
-    bench.racks.groups = {}
-    assert bench.reconcile(decision()) == ["no_groups"]
-    assert bench.racks.groups == {}
-
-
-REGISTERED = registered("0x1000a", 14, NOON)
-
-
-@pytest.mark.parametrize(
-    ("found", "session", "czxid", "outcome"),
-    [
-        pytest.param(None, None, None, "not_registered", id="gone"),
-        pytest.param(REGISTERED, None, None, "done", id="the decision knows no registration"),
-        pytest.param(REGISTERED, "0x1000a", 14, "done", id="the one that is meant"),
-        pytest.param(REGISTERED, "0x000000000001000A", 14, "done", id="the session written otherwise"),
-        pytest.param(registered("0xff00000000000001", 14), "-0xffffffffffffff", 14, "done", id="written as negative"),
-        pytest.param(REGISTERED, "0x1000a", 15, "not_registered", id="another transaction"),
-        pytest.param(REGISTERED, "0x1000b", 14, "not_registered", id="another session"),
-        pytest.param(REGISTERED, "0x1000b", None, "not_registered", id="another session, transaction not known"),
-        pytest.param(REGISTERED, None, 13, "not_registered", id="another transaction, session not known"),
-        pytest.param(REGISTERED, "what", 14, "not_registered", id="a session that is none"),
-        pytest.param(registered(), "0x1000a", 14, "done", id="the store cannot tell"),
-    ],
-)
-def test_only_the_registration_that_is_meant_is_quarantined(
-    bench: Bench, found: BookieRegistration | None, session: str | None, czxid: int | None, outcome: str
-) -> None:
-    bench.racks.registration = found
-    assert bench.reconcile(decision(session=session, czxid=czxid)) == [outcome]
-    assert bench.quarantined == ([BOOKIE] if outcome == "done" else [])
-
-
-@pytest.mark.parametrize(("limit", "outcome"), [(3, "done"), (2, "too_many"), (0, "too_many")])
-def test_beyond_max_quarantined_nobody_is_put_there(limit: int, outcome: str) -> None:
-    bench = Bench(limit)
-    bench.racks.put("bk21:3181", QUARANTINE_GROUP)
-    bench.racks.put("bk22:3181", QUARANTINE_GROUP)
-    assert bench.reconcile(decision()) == [outcome]
-    assert (BOOKIE in bench.quarantined) == (outcome == "done")
-
-
 def test_a_mass_mistake_stops_at_the_limit() -> None:
     bench = Bench(2)
     assert bench.reconcile(*(decision(f"bk{i}:3181") for i in range(11, 16))) == ["done", "done", *["too_many"] * 3]
     assert bench.quarantined == ["bk11:3181", "bk12:3181"]
-
-
-def test_shadow_mode_does_not_even_look(bench: Bench) -> None:
-    assert bench.reconcile(decision(mode="shadow")) == ["shadow"]
-    assert (bench.racks.looks, bench.quarantined) == (0, [])
 
 
 # --- the fence
@@ -281,18 +222,3 @@ def test_after_a_write_without_answer_an_operators_assignment_is_still_theirs(be
     bench.racks.before_write = [fails(UnknownOutcomeError("ZooKeeper: ConnectionLoss"))]
     bench.racks.before_look = [lambda: None, partial(bench.racks.put, BOOKIE, "shared")]
     assert bench.reconcile(decision()) == ["already_assigned"]
-
-
-def test_a_failure_is_said_when_it_is_new_and_tried_again_until_it_is_done(bench: Bench) -> None:
-    away = fails(ActionError("ZooKeeper: ConnectionLoss"))
-    bench.racks.before_look = [away] * 6
-    assert bench.reconcile(decision()) == ["failed"]
-    assert (bench.reported["attempt"], bench.reported["detail"]) == (3, "ZooKeeper: ConnectionLoss")
-    assert bench.metric("quarantine_failing") == 1
-    assert bench.reconcile() == []
-    assert bench.racks.looks == 3, "it is not tried again at once"
-    assert bench.again() == []
-    assert bench.racks.looks == 6
-    assert bench.again() == ["done"]
-    assert bench.metric("quarantine_failing") == 0
-    assert bench.metric("quarantines_total", outcome="failed") == 1

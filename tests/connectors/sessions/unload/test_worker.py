@@ -440,21 +440,6 @@ def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[
         assert all(later - earlier >= 10.0 - 1e-6 for earlier, later in pairwise(times))
 
 
-def test_beyond_its_actions_a_minute_the_rest_waits_and_a_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert UnloadWorker.most_a_minute == 60
-    monkeypatch.setattr(UnloadWorker, "most_a_minute", 6)
-    bench = Bench()
-    members = [f"b{number}:8080" for number in range(8)]
-    bench.pulsar.listed = members
-    bench.pulsar.serving = {member: {f"t/{member[:-5]}/0x0_0xf": True} for member in members}
-    orders = [decision(f"t/{member[:-5]}/0x0_0xf", member=member) for member in members]
-    assert bench.reconcile(*orders) == ["done"] * 6
-    assert (bench.metric("_held"), bench.metric("_failing")) == (1, 0)
-    assert bench.reconcile(after=59) == []
-    assert bench.reconcile(after=1) == ["done"] * 2
-    assert bench.metric("_held") == 0
-
-
 # --- the fence
 
 

@@ -770,12 +770,6 @@ def test_a_late_decision_is_refused_by_name_and_changes_nothing(bench: Bench) ->
     assert bench.kafka.rates == {ANY: 500_000}
 
 
-def test_a_repeated_decision_is_nothing_to_speak_of(bench: Bench) -> None:
-    bench.reconcile(order(0.5))
-    assert bench.reconcile(order(0.5), order(0.5)) == []
-    assert len(bench.kafka.acts) == 1
-
-
 def test_a_forged_decision_holds_until_the_next_true_one(bench: Bench) -> None:
     bench.reconcile(order(0.0, 10**15, valid_seconds=86_400))
     assert ("applied", "decided") in bench.reconcile(order(0.75, 1, at=NOON + timedelta(seconds=60)), after=60)
@@ -783,15 +777,6 @@ def test_a_forged_decision_holds_until_the_next_true_one(bench: Bench) -> None:
 
 
 # --- expiry
-
-
-def test_without_a_successor_the_fallback_holds_from_the_end_of_the_decision_on(bench: Bench) -> None:
-    bench.reconcile(order(0.5))
-    bench.reconcile(after=177)
-    assert bench.worker.pause_seconds() == 3.0, "until it expires"
-    assert bench.reconcile(after=2.9) == []
-    assert bench.reconcile(after=0.1) == [("applied", "stale")]
-    assert (bench.kafka.rates, bench.events[-1]["factor"]) == ({ANY: 250_000}, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -855,13 +840,6 @@ def test_shadow_mode_says_what_it_would_and_takes_back_what_was_applied(bench: B
 # --- when it looks
 
 
-def test_a_heartbeat_does_not_trouble_kafka(bench: Bench) -> None:
-    bench.reconcile(order(0.5))
-    looks = bench.kafka.looks
-    assert bench.reconcile(order(0.5, 2)) == []
-    assert bench.kafka.looks == looks
-
-
 def test_what_was_just_set_is_looked_at_soon_and_then_at_the_interval(bench: Bench) -> None:
     pauses = []
     bench.reconcile(order(0.5, valid_seconds=3600))
@@ -870,14 +848,6 @@ def test_what_was_just_set_is_looked_at_soon_and_then_at_the_interval(bench: Ben
         pauses.append(bench.worker.pause_seconds())
         bench.reconcile(after=pauses[-1])
     assert pauses == [5.0, 60.0, 60.0]
-
-
-def test_a_change_by_hand_is_overruled_and_put_back_in_the_end(bench: Bench) -> None:
-    bench.reconcile(order(0.5))
-    bench.kafka.set_by_hand(ANY, 700_000)
-    assert bench.reconcile(after=5) == [("applied", "changed_by_hand")]
-    bench.reconcile(order(1.0, 2))
-    assert bench.kafka.rates == {ANY: 700_000}
 
 
 def test_nothing_is_set_on_another_cluster_behind_the_address_until_it_is_decided_on(bench: Bench) -> None:
@@ -918,24 +888,6 @@ def test_it_is_measured_from_the_decisions_append_until_the_quota_is_set(bench: 
 # --- failures
 
 
-def test_a_call_that_fails_is_tried_again_and_reported_once_until_all_is_well(bench: Bench) -> None:
-    bench.kafka.fails = [KafkaTimeoutError("slow") for _ in range(4)]
-    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
-    assert (bench.events[-1]["attempt"], bench.events[-1]["entity"], bench.metric("failing")) == (2, None, 1)
-    assert len(bench.clock.waits) == 1, "between two attempts"
-    assert bench.worker.pause_seconds() == 5.0
-    assert bench.reconcile(after=5) == [], "the same is not said again"
-    assert bench.reconcile(after=5) == [("applied", "decided")]
-    assert bench.metric("failing") == 0
-
-
-def test_something_new_is_tried_at_once_and_a_heartbeat_is_not(bench: Bench) -> None:
-    bench.kafka.fails = [KafkaTimeoutError("slow") for _ in range(2)]
-    bench.reconcile(order(0.5))
-    assert bench.reconcile(order(0.5, 2)) == []
-    assert bench.reconcile(order(0.25, 3)) == [("applied", "decided")]
-
-
 def test_after_a_failure_it_connects_anew_and_leaves_nothing_open(bench: Bench) -> None:
     bench.kafka.fails = [KafkaTimeoutError("slow")]
     bench.reconcile(order(0.5))
@@ -955,12 +907,6 @@ def test_one_entity_that_is_refused_does_not_keep_the_others_back() -> None:
     bench.kafka.refuses.clear()
     assert [outcome for outcome, _ in bench.reconcile(after=5)] == ["applied"]
     assert bench.kafka.rates == {ANY: 500_000, ALICE: 200_000}
-
-
-def test_an_unexpected_error_is_reported_and_somebody_stays_at_work(bench: Bench) -> None:
-    bench.kafka.fails = [ZeroDivisionError()]
-    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
-    assert bench.reconcile(after=5) == [("applied", "decided")]
 
 
 # --- obstacles
@@ -1045,14 +991,6 @@ def test_an_entity_that_left_the_settings_is_put_back() -> None:
     bench.reconcile()
     assert bench.kafka.rates == {ANY: 500_000}
     assert list(bench.kafka.originals) == [ANY]
-
-
-def test_when_it_stops_quotas_stay_as_they_are(bench: Bench) -> None:
-    stop = Event()
-    bench.reconcile(order(0.5))
-    stop.set()
-    bench.worker.run(stop)
-    assert bench.kafka.rates == {ANY: 500_000}
 
 
 # --- on the way down
