@@ -4,12 +4,12 @@ Conditions rest on confirmed facts only: a bookie that is missing from a single 
 data neither raises nor resolves an alert: while the readings of a condition are stale, its last state stands.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from policies.alerts import AlertEntry, Condition, Gathered
 from policies.confirmation import Doubt
@@ -213,20 +213,12 @@ def _report_bookie(
     return context.condition(alert, severity, reason, summary, bookie, {"bookie": bookie, **(labels or {})})
 
 
-class _ReadingKind(NamedTuple):
-    """How alerts word a kind of reading."""
-
-    things: str
-    noun: str
-    """One of them."""
-    list_believed: Callable[[BookieClusterState], Mapping[str, str]]
-
-
-_READINGS: Mapping[str, _ReadingKind] = {
-    "bookies": _ReadingKind("the registered bookies", "registered bookie", BookieClusterState.registrations),
-    "racks": _ReadingKind("the bookie groups", "grouped bookie", BookieClusterState.memberships),
-    "affinity": _ReadingKind("the affinities of namespaces", "namespace", BookieClusterState.affinities),
+_READINGS: Mapping[str, tuple[str, str]] = {
+    "bookies": ("the registered bookies", "registered bookie"),
+    "racks": ("the bookie groups", "grouped bookie"),
+    "affinity": ("the affinities of namespaces", "namespace"),
 }
+"""How alerts word a kind of reading, and one of its members."""
 
 
 def conditions(context: IsolationAlertContext) -> Iterator[Condition | Gathered[Any]]:
@@ -262,7 +254,7 @@ def due_ms(context: IsolationAlertContext) -> Iterator[int]:
     validity_ms, missing_after_ms = millis_of(settings.validity), millis_of(settings.member_missing_after)
     yield context.started_ms + validity_ms
     yield from (status.read_ms + validity_ms for status in facts.known.statuses.values() if status.read_ms != NEVER)
-    each = (doubt for doubts in facts.known.doubts.values() for doubt in doubts)
+    each = (doubt for status in facts.known.statuses.values() for doubt in status.doubts)
     yield from {doubt.since_ms + _lasting_ms(facts) for doubt in each if doubt.is_contradicted}
     for bookie in facts.notable:
         if bookie.assigned is False:
@@ -285,7 +277,7 @@ def _check_readings(context: IsolationAlertContext) -> Iterator[Condition]:
     if not unread:
         return
     why = {name: name_failure(status.outcome) for name, status in unread.items()}
-    which = " and ".join(f"{_READINGS[name].things} ({why[name]})" for name in unread)
+    which = " and ".join(f"{_READINGS[name][0]} ({why[name]})" for name in unread)
     yield context.condition(
         UNREAD,
         Severity.WARNING,
@@ -301,7 +293,7 @@ def _check_doubts(context: IsolationAlertContext) -> Iterator[Condition]:
     """One condition for the cluster while most of a reading is doubted, or readings keep contradicting each other."""
     facts, known = context.facts, context.facts.known
     lasting_ms = facts.now_ms - _lasting_ms(facts)
-    odd = {kind: list(_find_odd(known, kind)) for kind in known.doubts}
+    odd = {kind: list(_find_odd(known, kind)) for kind in known.statuses}
     found = {
         kind: doubts
         for kind, doubts in odd.items()
@@ -329,8 +321,9 @@ def _lasting_ms(facts: IsolationFacts) -> int:
 
 def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
     """Yield the doubts about bookies and namespaces; leave out changes and new members that no reading contradicts."""
-    believed = _READINGS[kind].list_believed(known) if known.doubts[kind] else {}
-    for doubt in known.doubts[kind]:
+    doubts = known.statuses[kind].doubts
+    believed = known.believed(kind) if doubts else {}
+    for doubt in doubts:
         is_odd = doubt.is_contradicted or doubt.shown is None or doubt.name not in believed
         is_named = doubt.name == NODE or not is_cookie(doubt.name)
         if is_odd and is_named and (doubt.name or kind == "affinity"):
@@ -339,7 +332,7 @@ def _find_odd(known: BookieClusterState, kind: str) -> Iterator[Doubt]:
 
 def _are_most(known: BookieClusterState, kind: str, doubts: Sequence[Doubt]) -> bool:
     """Whether most bookies, members of a group, or namespaces are doubted; the quarantine group may be emptied."""
-    believed = [name for name in _READINGS[kind].list_believed(known) if not is_cookie(name)] if doubts else []
+    believed = [name for name in known.believed(kind) if not is_cookie(name)] if doubts else []
     names = {doubt.name for doubt in doubts if not doubt.is_new}.union({doubt.name for doubt in doubts} - {*believed})
     groups = [members for group, members in known.groups or () if kind == "racks" and group != QUARANTINE_GROUP]
     if groups:
@@ -348,10 +341,10 @@ def _are_most(known: BookieClusterState, kind: str, doubts: Sequence[Doubt]) -> 
 
 
 def _describe_doubts(kind: str, doubts: Sequence[Doubt]) -> str:
-    names = [doubt.name or "namespaces without affinity" for doubt in doubts]
+    names, (things, noun) = [doubt.name or "namespaces without affinity" for doubt in doubts], _READINGS[kind]
     if NODE in names:
-        return f"{_READINGS[kind].things}, which have no node"
-    return f"{counted(len(doubts), _READINGS[kind].noun)} ({list_names(names, len(doubts))})"
+        return f"{things}, which have no node"
+    return f"{counted(len(doubts), noun)} ({list_names(names, len(doubts))})"
 
 
 def _check_namespaces(context: IsolationAlertContext) -> Iterator[Gathered[Any]]:

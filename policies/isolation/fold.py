@@ -24,7 +24,7 @@ from policies.bookie_readings import (
     BrokerGroups,
     NamespaceAffinity,
 )
-from policies.confirmation import Doubt, Doubts, confirm
+from policies.confirmation import Doubt, confirm
 from policies.isolation.decisions import QUARANTINE_GROUP
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
@@ -72,30 +72,30 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     absent node is a reading without members.
     """
     kind, reading = _BY_TYPE[type(seen.reading)], seen.reading
-    status: ReadingStatus = getattr(before, f"{kind.name}_status")
-    doubts: Doubts = getattr(before, f"{kind.name}_doubts")
+    status, field = before.statuses[kind.name], f"{kind.name}_status"
     if seen.id in (status.read_id, status.tried_id) or (seen.at_ms, seen.id) <= (status.tried_ms, status.tried_id):
         return before
     tried = replace(status, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
-        return replace(before, **{f"{kind.name}_status": tried})
+        return replace(before, **{field: tried})
     read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
-    if not doubts and status.read_ms != NEVER and _is_unchanged(before, reading):
-        return replace(before, **{f"{kind.name}_status": read})
+    if not status.doubts and status.read_ms != NEVER and _is_unchanged(before, reading):
+        return replace(before, **{field: read})
     shown = kind.list_shown(reading, before)
     believed: Mapping[str, str] = {}
+    doubts = status.doubts
     if status.read_ms != NEVER:
-        believed, after = kind.list_believed(before), doubts
+        believed = before.believed(kind.name)
     elif reading.outcome is Outcome.ABSENT:
-        after = doubts or (Doubt(NODE, None, seen.at_ms, seen.at_ms, is_new=True),)
+        doubts = doubts or (Doubt(NODE, None, seen.at_ms, seen.at_ms, is_new=True),)
     else:
-        believed, after = shown, ()
-    believed, after = confirm(believed, after, shown, seen.at_ms, confirm_ms)
-    if any(doubt.name == NODE for doubt in after):
-        return replace(before, **{f"{kind.name}_status": tried, f"{kind.name}_doubts": after})
-    cluster = kind.take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in doubts})
+        believed, doubts = shown, ()
+    believed, doubts = confirm(believed, doubts, shown, seen.at_ms, confirm_ms)
+    if any(doubt.name == NODE for doubt in doubts):
+        return replace(before, **{field: replace(tried, doubts=doubts)})
+    cluster = kind.take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
-    cluster = replace(cluster, **{f"{kind.name}_status": read, f"{kind.name}_doubts": after})
+    cluster = replace(cluster, **{field: replace(read, doubts=doubts)})
     if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
         cluster = replace(cluster, complete_ms=seen.at_ms)
     return _assign_bookies(cluster, seen.at_ms) if is_changed and kind.name != "affinity" else cluster
@@ -181,11 +181,6 @@ def _register(
     )
 
 
-def _list_memberships(reading: BookieRacks, _before: BookieClusterState) -> Mapping[str, str]:
-    groups = reading.groups if reading.outcome is Outcome.OK else None
-    return join_groups((group, tuple(bookies)) for group, bookies in (groups or {}).items())
-
-
 def _take_memberships(
     before: BookieClusterState, seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
 ) -> BookieClusterState:
@@ -195,20 +190,16 @@ def _take_memberships(
     # Headgate itself changes the quarantine group, and a new member never makes a namespace need more.
     were, are = (
         {bookie: group for bookie, group in listed.items() if group != QUARANTINE_GROUP}
-        for listed in (before.memberships(), believed)
+        for listed in (before.believed("racks"), believed)
     )
     is_less = before.groups is not None and not (were and were.items() <= are.items())
     return replace(before, groups=groups, changed_ms=seen.at_ms if is_less else before.changed_ms)
 
 
-def _list_affinities(reading: BookieAffinity, before: BookieClusterState) -> Mapping[str, str]:
-    return encode_affinities(collect_alike(reading, before.cohorts))
-
-
 def _take_affinities(
     before: BookieClusterState, seen: Observation, believed: Mapping[str, str], _rows: Mapping[str, int]
 ) -> BookieClusterState:
-    is_less = not before.affinities().items() <= believed.items()  # a new namespace never needs fewer bookies
+    is_less = not before.believed("affinity").items() <= believed.items()  # a new namespace never needs fewer bookies
     return replace(before, cohorts=collect_cohorts(believed), changed_ms=seen.at_ms if is_less else before.changed_ms)
 
 
@@ -218,15 +209,20 @@ class _Kind(NamedTuple):
     name: str
     list_shown: Callable[[Any, BookieClusterState], Mapping[str, str]]
     """Returns the members of a reading."""
-    list_believed: Callable[[BookieClusterState], Mapping[str, str]]
     take: Callable[[BookieClusterState, Observation, Mapping[str, str], Mapping[str, int]], BookieClusterState]
     """Returns the cluster with the believed members."""
 
 
 _BY_TYPE: Mapping[type[Reading], _Kind] = {
-    Bookies: _Kind("bookies", _list_registrations, BookieClusterState.registrations, _take_registrations),
-    BookieRacks: _Kind("racks", _list_memberships, BookieClusterState.memberships, _take_memberships),
-    BookieAffinity: _Kind("affinity", _list_affinities, BookieClusterState.affinities, _take_affinities),
+    Bookies: _Kind("bookies", _list_registrations, _take_registrations),
+    BookieRacks: _Kind(
+        "racks",
+        lambda reading, _: join_groups((group, tuple(names)) for group, names in (reading.groups or {}).items()),
+        _take_memberships,
+    ),
+    BookieAffinity: _Kind(
+        "affinity", lambda reading, before: encode_affinities(collect_alike(reading, before.cohorts)), _take_affinities
+    ),
 }
 
 

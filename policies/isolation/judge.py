@@ -77,7 +77,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
     stale = {name: status for name, status in known.statuses.items() if now_ms - status.read_ms >= validity_ms}
     membership = known.membership()
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
-    missing = find_missing(known.bookies_doubts)
+    missing = find_missing(known.bookies_status.doubts)
     notable = tuple(
         b
         for b in known.bookies
@@ -92,11 +92,14 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
         membership=membership,
         quarantined=membership.quarantined(),
         missing=missing,
-        doubted={doubt.name: doubt for doubt in known.bookies_doubts},
+        doubted={doubt.name: doubt for doubt in known.bookies_status.doubts},
         is_settled=not stale
         and now_ms >= known.changed_ms + millis_of(settings.settle)
-        and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_doubts)
-        and all(doubt.is_new and not doubt.is_contradicted for doubt in (*known.racks_doubts, *known.affinity_doubts)),
+        and all(doubt.is_new and doubt.shown is not None for doubt in known.bookies_status.doubts)
+        and all(
+            doubt.is_new and not doubt.is_contradicted
+            for doubt in (*known.racks_status.doubts, *known.affinity_status.doubts)
+        ),
         notable=notable,
         portless=_find_portless(notable),
         stale=stale,

@@ -1,6 +1,6 @@
 """Builds explanations from the values that decided, with counts and short lists."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from heapq import nsmallest
 
 from policies.decisions import Mode
@@ -123,13 +123,6 @@ def _name_owner(judged: PlacementJudgement) -> str:
 def name_groups(groups: Collection[str], kind: str = "") -> str:
     """``group default``; with the kind ``secondary ``: ``secondary groups a, b``."""
     return f"{kind}group{'s' if len(groups) > 1 else ''} {list_names(nsmallest(NAMED_LIMIT, groups), len(groups))}"
-
-
-def explain_summary(cluster: str, by_verdict: Mapping[str, int], first: Sequence[str], changed_count: int) -> str:
-    """How many namespaces have each verdict, and which of them changed."""
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in by_verdict.items())
-    changed = f"; {changed_count} changed: {list_names(first, changed_count, MOST_SINGLY)}" if changed_count else ""
-    return f"Namespaces of {cluster}: {counts or 'none with affinity'}{changed}."
 
 
 def explain_portless(bookie: str) -> str:

@@ -187,12 +187,6 @@ class Placed:
         """Whether the rules allow it the bookies in no group."""
         return any(part is self.unassigned for part in self.parts)
 
-    def needed_unassigned(self, ensemble_size: int) -> int:
-        """The number of bookies in no group without which it has too few for a ledger."""
-        if not self.takes_unassigned:
-            return 0
-        return max(0, ensemble_size - self.count + len(self.unassigned))
-
 
 class Exclusion(StrEnum):
     """Why a namespace may not use a bookie now, in words."""
@@ -222,7 +216,13 @@ def place(
         ensemble_size: the bookies a ledger needs, at least 1.
         unaffine: where a namespace without affinity places its data.
     """
-    reason = _find_freedom(membership, affinity, unaffine)
+    reason = None  # why brokers exclude no bookie
+    if not membership.groups:
+        reason = PlacementReason.NO_GROUPS
+    elif not affinity:
+        reason = PlacementReason.NO_AFFINITY if unaffine is Unaffine.ANY else None
+    elif ANY_GROUP in affinity.primary:
+        reason = PlacementReason.ANY_GROUP
     if affinity and reason is None:
         return _place_by_groups(rules, membership, affinity, ensemble_size)
     if reason is not None:
@@ -272,17 +272,6 @@ def classify(
         else:
             found[bookie] = Exclusion.UNASSIGNED_NOT_NEEDED if placed.feasible else Exclusion.DEAD_SECONDARY_COUNTED
     return found
-
-
-def _find_freedom(
-    membership: BookieMembership, affinity: AffinityGroups | None, unaffine: Unaffine
-) -> PlacementReason | None:
-    """Return why brokers exclude no bookie for this namespace; None if they exclude some."""
-    if not membership.groups:
-        return PlacementReason.NO_GROUPS
-    if not affinity:
-        return PlacementReason.NO_AFFINITY if unaffine is Unaffine.ANY else None
-    return PlacementReason.ANY_GROUP if ANY_GROUP in affinity.primary else None
 
 
 def _place_by_groups(

@@ -20,7 +20,7 @@ from policies.isolation.alerts import conditions, due_ms, keep_unknown
 from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
 from policies.isolation.fold import fold
 from policies.isolation.judge import CORE_LENGTH, IsolationFacts, PlacementJudgement, join_facts, judge_placements
-from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, explain_summary
+from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, list_names
 from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, PublishedPlacements, keep_within_bounds
@@ -264,12 +264,14 @@ def _make_summary(
     worst = min(judged[1:], key=lambda each: WORST_FIRST.index(each.verdict), default=judged[0])
     first = tuple(sorted(changed)[:MOST_SINGLY])
     by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
+    counted_verdicts = ", ".join(f"{count} {verdict}" for verdict, count in by_verdict.items())
+    named = f"; {len(changed)} changed: {list_names(first, len(changed), MOST_SINGLY)}" if changed else ""
     sequence = publication.next(is_first=True)
     return PlacementSummary(
         **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),
         verdict=worst.verdict,
         reason=worst.reason,
-        explanation=explain_summary(facts.cluster, by_verdict, first, len(changed)),
+        explanation=f"Namespaces of {facts.cluster}: {counted_verdicts or 'none with affinity'}{named}.",
         evidence=facts.evidence,
         namespaces_by_verdict=by_verdict,
         changed_count=len(changed),

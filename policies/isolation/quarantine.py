@@ -57,7 +57,8 @@ class Needs:
         """Collect the needs of all placements."""
         needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
         for judged in placements:
-            count = judged.placed.needed_unassigned(judged.ensemble_size)
+            placed = judged.placed
+            count = judged.ensemble_size - placed.count + len(placed.unassigned) if placed.takes_unassigned else 0
             if count > (needed[-1][0] if needed else 0):
                 needed.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
         return cls(membership.unassigned.members, needed)

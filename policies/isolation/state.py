@@ -31,6 +31,8 @@ class ReadingStatus(Struct, array_like=True, frozen=True, gc=False):
     tried_ms: InstantMs = NEVER
     tried_id: str = ""
     outcome: str = ""
+    doubts: Doubts = ()
+    """The members that readings disagree about, or that a single one showed."""
 
 
 class Presence(StrEnum):
@@ -108,12 +110,6 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
     cohorts: tuple[Cohort, ...] = ()
     promises: tuple[GivenPromise, ...] = ()
     """Sorted by namespace."""
-    bookies_doubts: Doubts = ()
-    """About `registrations`."""
-    racks_doubts: Doubts = ()
-    """About `memberships`."""
-    affinity_doubts: Doubts = ()
-    """About `affinities`."""
     complete_ms: InstantMs | None = None
     """Since when readings of all three kinds are known."""
     changed_ms: InstantMs = NEVER
@@ -124,23 +120,18 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
         """The statuses of the three kinds of readings, by name."""
         return {"bookies": self.bookies_status, "racks": self.racks_status, "affinity": self.affinity_status}
 
-    @property
-    def doubts(self) -> Mapping[str, Doubts]:
-        """The doubts about the three kinds of readings, by name."""
-        return {"bookies": self.bookies_doubts, "racks": self.racks_doubts, "affinity": self.affinity_doubts}
+    def believed(self, kind: str) -> dict[str, str]:
+        """The believed members that readings of a kind show, by name.
 
-    def registrations(self) -> dict[str, str]:
-        """The mode of each registered bookie, and the `cookie_key` of each bookie with a cookie."""
+        `bookies`: the mode of each registered bookie, and the `cookie_key` of each with a cookie; `racks`: the groups
+        of each bookie, as `join_groups` writes them; `affinity`: the affinity of each namespace, encoded.
+        """
+        if kind == "racks":
+            return join_groups(self.groups or ())
+        if kind == "affinity":
+            return encode_affinities(self.cohorts)
         modes = {b.bookie: b.presence.value for b in self.bookies if b.presence is not Presence.OFFLINE}
         return modes | {cookie_key(b.bookie): "" for b in self.bookies if b.has_cookie}
-
-    def memberships(self) -> dict[str, str]:
-        """The groups of each bookie, as `join_groups` writes them."""
-        return join_groups(self.groups or ())
-
-    def affinities(self) -> dict[str, str]:
-        """The affinity of each namespace, encoded."""
-        return encode_affinities(self.cohorts)
 
     def membership(self) -> BookieMembership:
         """The bookies that take new data, and the members of each group."""
