@@ -130,6 +130,7 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
 USER = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": SECRET}
 KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "broker", "sasl.kerberos.kinit.cmd": "kinit -R"}
 TUNED = {"client.dns.lookup": "use_all_dns_ips", "connections.max.idle.ms": 70_000, "socket.nagle.disable": True}
+TUNED_TEXT = {**TUNED, "connections.max.idle.ms": "70000", "socket.nagle.disable": "true"}
 
 PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a user by properties alone": (
@@ -146,39 +147,19 @@ PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str
     ),
     "names that a client does not have, and numbers": (
         {"properties": {**TUNED, "request_timeout_ms": "5000", "connections_max_idle_ms": "60000"}},
-        {
-            "security.protocol": "PLAINTEXT",
-            "client.dns.lookup": "use_all_dns_ips",
-            "connections.max.idle.ms": "70000",
-            "socket.nagle.disable": "true",
-        },
+        {"security.protocol": "PLAINTEXT", **TUNED_TEXT},
         {
             "security_protocol": "PLAINTEXT",
             "client_dns_lookup": "use_all_dns_ips",
             "connections_max_idle_ms": 60_000,
             "request_timeout_ms": 5000,
         },
-        {
-            "security.protocol": "PLAINTEXT",
-            "client.dns.lookup": "use_all_dns_ips",
-            "connections.max.idle.ms": "70000",
-            "socket.nagle.disable": "true",
-        },
+        {"security.protocol": "PLAINTEXT", **TUNED_TEXT},
     ),
 }
 
 
-@pytest.mark.parametrize("case", PASSED)
-def test_each_client_gets_the_properties_that_it_has(case: str) -> None:
-    blocks, confluent, kafka_python, spark = PASSED[case]
-    given = connection(**blocks)
-    assert given.for_confluent() == {"bootstrap.servers": BOTH, **confluent}
-    assert given.for_spark() == {"bootstrap.servers": BOTH, **spark}
-    options = given.for_kafka_python()
-    assert options.pop("ssl_context", None) is not None or "tls" not in blocks
-    assert options == {"bootstrap_servers": BOTH.split(","), **kafka_python}
-    assert given.needs_java_login is False
-    assert SECRET not in f"{given!r} {given.model_dump_json()}"
+CASES = MAPPINGS | PASSED
 
 
 def test_kerberos_reaches_all_clients_where_librdkafka_is_built_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,9 +232,10 @@ def with_paths(value: Any, files: dict[str, str]) -> Any:
     return files.get(value, value) if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("case", MAPPINGS)
+@pytest.mark.parametrize("case", CASES)
 def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: dict[str, str]) -> None:
-    blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in MAPPINGS[case])
+    """Blocks, and properties as far as a client has them."""
+    blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in CASES[case])
     given = connection(**blocks)
     assert given.for_confluent() == {"bootstrap.servers": BOTH, **confluent}
     assert given.for_spark() == {"bootstrap.servers": BOTH, **spark}
@@ -262,6 +244,8 @@ def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: di
     assert options == {"bootstrap_servers": BOTH.split(","), **kafka_python}
     assert (context is not None) == ("tls" in blocks)
     assert (tokens is not None) == (case == "oauth")
+    assert given.needs_java_login is False
+    assert SECRET not in f"{given!r} {given.model_dump_json()}"
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -318,9 +302,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no server": ({"bootstrap_servers": ""}, "bootstrap_servers", "its entry 1 is not host:port"),
     "port too large": ({"bootstrap_servers": "a:70000"}, "bootstrap_servers", "its entry 1 is not host:port"),
     "a secret among the servers": (
-        {"bootstrap_servers": f"u:{SECRET}@a:1"},
-        "bootstrap_servers",
-        "its entry 1 is not host:port",
+        {"bootstrap_servers": f"u:{SECRET}@a:1"}, "bootstrap_servers", "its entry 1 is not host:port",
     ),
     "no user": ({"sasl": {**PLAIN, "username": None}}, "sasl.username", "mechanism PLAIN needs it"),
     "no password": ({"sasl": {"mechanism": "PLAIN", "username": "u"}}, "sasl.password", "(or password_file)"),
@@ -330,74 +312,51 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "oauth without endpoint": ({"sasl": {**OAUTH, "token_endpoint": None}}, "sasl.token_endpoint", "needs it"),
     "an endpoint that is none": ({"sasl": {**OAUTH, "token_endpoint": "ftp://x"}}, "sasl.token_endpoint", "match"),
     "a provider and a client": (
-        {"sasl": {**OAUTH, "token_provider": f"{__name__}:provide"}},
-        "sasl.client_id",
+        {"sasl": {**OAUTH, "token_provider": f"{__name__}:provide"}}, "sasl.client_id",
         "no meaning with token_provider",
     ),
     "a provider that is not there": (
-        {"sasl": {**PROVIDED, "token_provider": "no.such:function"}},
-        "sasl.token_provider",
-        "No module named 'no'",
+        {"sasl": {**PROVIDED, "token_provider": "no.such:function"}}, "sasl.token_provider", "No module named 'no'",
     ),
     "a provider that is no function": (
-        {"sasl": {**PROVIDED, "token_provider": f"{__name__}:SECRET"}},
-        "sasl.token_provider",
-        "is no function",
+        {"sasl": {**PROVIDED, "token_provider": f"{__name__}:SECRET"}}, "sasl.token_provider", "is no function",
     ),
     "an unknown property": (
-        {"properties": {"foo.bar": SECRET}},
-        "properties.foo.bar",
+        {"properties": {"foo.bar": SECRET}}, "properties.foo.bar",
         'No such configuration property: "foo.bar"; for the query\'s Java client set it in stream.kafka',
     ),
     "an unknown property of kafka-python": (
-        {"properties": {"sasl_kerberos_nam": SECRET}},
-        "properties.sasl_kerberos_nam",
-        "no property of kafka-python",
+        {"properties": {"sasl_kerberos_nam": SECRET}}, "properties.sasl_kerberos_nam", "no property of kafka-python",
     ),
     "a property of Java's": (
-        {"properties": {"sasl.jaas.config": SECRET}},
-        "properties.sasl.jaas.config",
-        "stream.kafka",
+        {"properties": {"sasl.jaas.config": SECRET}}, "properties.sasl.jaas.config", "stream.kafka",
     ),
     "a property that Headgate sets": ({"properties": {"acks": "0"}}, "properties.acks", "is set by Headgate"),
     "a property with a setting": (
-        {"properties": {"ssl.ca.location": "x"}},
-        "properties.ssl.ca.location",
-        "tls.ca_file",
+        {"properties": {"ssl.ca.location": "x"}}, "properties.ssl.ca.location", "tls.ca_file",
     ),
     "a property beside its block": (
-        {"sasl": PLAIN, "properties": {"sasl.password": SECRET}},
-        "properties.sasl.password",
-        "leave one of both out",
+        {"sasl": PLAIN, "properties": {"sasl.password": SECRET}}, "properties.sasl.password", "leave one of both out",
     ),
     "a protocol beside its block": (
-        {"tls": {}, "properties": {"security.protocol": "SASL_SSL"}},
-        "properties.security.protocol",
+        {"tls": {}, "properties": {"security.protocol": "SASL_SSL"}}, "properties.security.protocol",
         "follows from tls and sasl",
     ),
     "a value that librdkafka refuses": (
-        {"properties": {"socket.keepalive.enable": "perhaps"}},
-        "properties.socket.keepalive.enable",
-        "true or false",
+        {"properties": {"socket.keepalive.enable": "perhaps"}}, "properties.socket.keepalive.enable", "true or false",
     ),
     "a value that kafka-python refuses": (
-        {"properties": {"request_timeout_ms": "5s"}},
-        "properties.request_timeout_ms",
-        "as its default, 30000",
+        {"properties": {"request_timeout_ms": "5s"}}, "properties.request_timeout_ms", "as its default, 30000",
     ),
     "tokens by properties": (
-        {"properties": {"sasl.mechanism": "OAUTHBEARER"}},
-        "properties.sasl.mechanism",
-        "set the block sasl",
+        {"properties": {"sasl.mechanism": "OAUTHBEARER"}}, "properties.sasl.mechanism", "set the block sasl",
     ),
     "a user without a password": (
-        {"properties": {"sasl.mechanism": "PLAIN", "sasl.username": "u"}},
-        "properties",
+        {"properties": {"sasl.mechanism": "PLAIN", "sasl.username": "u"}}, "properties",
         "sasl.username and sasl.password must be set",
     ),
     "a mechanism that librdkafka was built without": (
-        {"properties": {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}},
-        "properties",
+        {"properties": {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}}, "properties",
         "recompile librdkafka with libsasl2",
     ),
     "unknown mechanism": ({"sasl": {**PLAIN, "mechanism": "GSSAPI"}}, "sasl.mechanism", "SCRAM-SHA-256"),
@@ -409,7 +368,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "certificate without key": ({"tls": {"cert_file": "cert.pem"}}, "tls.key_file", "is needed with cert_file"),
     "key without certificate": ({"tls": {"key_file": "key.pem"}}, "tls.cert_file", "is needed with key_file"),
     "key password without key": ({"tls": {"key_password": SECRET}}, "tls.key_file", "needed with a key password"),
-}
+}  # fmt: skip
 
 
 class Application(BaseModel):
@@ -467,18 +426,15 @@ def test_files_that_hold_something_else_are_told(tls: dict[str, str], message: s
     assert SECRET not in str(raised.value)
 
 
-def test_a_key_that_java_cannot_read_is_told_with_the_remedy(files: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "remedy"), [("old", "openssl pkcs8 -topk8"), ("pbes2", "PBES2.*-v1 PBE-SHA1-3DES")])
+def test_a_key_that_java_cannot_read_is_told_with_the_remedy(
+    kind: str, remedy: str, files: dict[str, str], tmp_path: Path
+) -> None:
     old = tmp_path / "old.pem"
     subprocess.run(["openssl", "ec", "-in", files["key.pem"], "-out", old], check=True, capture_output=True)
-    given = connection(tls={"cert_file": files["cert.pem"], "key_file": old})
-    with pytest.raises(UserError, match="openssl pkcs8 -topk8"):
-        given.for_spark()
-    assert given.for_kafka_python()["ssl_context"]
-
-
-def test_an_encryption_that_java_cannot_undo_is_told_with_the_remedy(files: dict[str, str]) -> None:
-    tls = {"cert_file": files["cert.pem"], "key_file": files["pbes2.pem"], "key_password": SECRET}
-    given = connection(tls=tls)
-    with pytest.raises(UserError, match=r"PBES2.*-v1 PBE-SHA1-3DES"):
+    given = connection(
+        tls={"cert_file": files["cert.pem"], "key_file": tmp_path / f"{kind}.pem", "key_password": SECRET}
+    )
+    with pytest.raises(UserError, match=remedy):
         given.for_spark()
     assert given.for_kafka_python()["ssl_context"]

@@ -19,7 +19,6 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from policies.bookie_readings import BookieRacks
 from policies.observations import Outcome
-from policies.units import UserError
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 
@@ -141,11 +140,14 @@ def unpublished(registry: CollectorRegistry, error: str, topic: str = "t") -> fl
     return registry.get_sample_value("headgate_records_unpublished_total", {"topic": topic, "error": error})
 
 
-def test_a_record_that_was_taken_is_counted_once(
-    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+def test_a_record_that_was_taken_is_counted_once_and_its_time_compared(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(PublisherMetrics, "appended", lambda self, appended_ms: seen.append(appended_ms))
     publisher.publish("t", "payments", b"one")
     assert publisher.flush(30) == 0
+    assert len(seen) == 1
     assert cluster.taken == [("t", b"one", "payments")]
     assert published(registry) == 1
 
@@ -167,36 +169,23 @@ def test_a_clock_that_is_not_kafkas_is_shown_and_logged_once_until_it_is_over(
     assert [line["log_level"] for line in lines] == ["warning", "info"]
 
 
-def test_it_is_known_from_what_kafka_says_of_each_record_it_takes(
-    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    monkeypatch.setattr(PublisherMetrics, "appended", lambda self, appended_ms: seen.append(appended_ms))
-    publisher.publish("t", "k", b"v")
-    publisher.flush(1)
-    assert len(seen) == 1
-
-
 def test_a_record_is_appended_once_by_all_replicas_or_given_up_soon(publisher: Publisher, cluster: Cluster) -> None:
     options = cluster.producers[0].options
     assert (options["enable.idempotence"], options["acks"], options["delivery.timeout.ms"]) == (True, "all", 10_000)
 
 
-def test_what_the_cluster_refuses_is_counted_by_kafkas_name_of_the_error(
-    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(KafkaError.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"), (TOO_LARGE, "MSG_SIZE_TOO_LARGE")],
+    ids=["refused", "not even queued"],
+)
+def test_what_the_cluster_does_not_take_is_counted_by_kafkas_name_of_the_error(
+    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry, code: int, error: str
 ) -> None:
-    cluster.refuses["t"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    cluster.refuses["t"] = code
     publisher.publish("t", "payments", b"one")
     publisher.flush(30)
-    assert (published(registry), unpublished(registry, "TOPIC_AUTHORIZATION_FAILED")) == (None, 1)
-
-
-def test_what_cannot_even_be_queued_is_counted_at_once(
-    publisher: Publisher, cluster: Cluster, registry: CollectorRegistry
-) -> None:
-    cluster.refuses["t"] = TOO_LARGE
-    publisher.publish("t", "payments", b"one")
-    assert unpublished(registry, "MSG_SIZE_TOO_LARGE") == 1
+    assert (published(registry), unpublished(registry, error)) == (None, 1)
 
 
 def test_the_log_tells_when_a_topic_begins_and_ceases_to_fail_and_no_more(
@@ -245,17 +234,6 @@ def test_after_the_end_records_are_counted_and_not_sent(cluster: Cluster, regist
     publisher.close()
     publisher.publish("t", "payments", b"late")
     assert (cluster.taken, unpublished(registry, "_STATE")) == ([], 1)
-
-
-def test_a_connection_that_no_client_can_use_is_the_users_error(
-    monkeypatch: pytest.MonkeyPatch, registry: CollectorRegistry
-) -> None:
-    def refuse(options: dict[str, Any], logger: object) -> FakeProducer:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such mechanism"))
-
-    monkeypatch.setattr(module, "Producer", refuse)
-    with pytest.raises(UserError, match="kafka: no such mechanism"):
-        Publisher(KafkaConnection(bootstrap_servers="k:9092"), PublisherMetrics(registry))
 
 
 def test_a_reading_becomes_an_event_of_its_source_keyed_by_its_cluster() -> None:

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from kafka import errors
 from kafka.protocol.admin import (
-    AlterClientQuotasRequest,
     AlterClientQuotasResponse,
-    DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
 
@@ -180,14 +177,10 @@ def test_brokers_with_a_quota_callback_of_their_own_are_found_and_fenced_ones_no
     assert [(node, request.resources[0].resource_name) for node, request in client.asked] == [(1, "1"), (2, "2")]
 
 
-def test_a_broker_that_does_not_answer_is_left_out() -> None:
-    client = by_broker(b1=errors.KafkaTimeoutError("no answer"), b2=configured("Callback"))
-    assert client.broker_settings() == {2: BrokerQuotaSettings("Callback")}
-
-
-def test_the_window_of_each_broker_is_read() -> None:
-    client = by_broker(b1=configured(None, window=("61", "2")), b2=configured(None))
-    assert {n: each.window_seconds for n, each in client.broker_settings().items()} == {1: 122.0, 2: 11.0}
+def test_the_window_of_each_broker_is_read_and_one_that_does_not_answer_is_left_out() -> None:
+    window = configured("Callback", window=("61", "2"))
+    client = by_broker(b1=errors.KafkaTimeoutError("no answer"), b2=window)
+    assert client.broker_settings() == {2: BrokerQuotaSettings("Callback", 122.0)}
 
 
 @pytest.mark.parametrize(
@@ -203,22 +196,3 @@ def test_what_brokers_heed_is_not_known_when_none_answers_or_it_may_not_be_read(
 ) -> None:
     with pytest.raises(kind):
         by_broker(**answers).broker_settings()
-
-
-def test_the_requests_are_those_of_the_admin_protocol() -> None:
-    client = Client(
-        lambda node, request: {
-            DescribeClientQuotasRequest: described(),
-            AlterClientQuotasRequest: altered(),
-            DescribeConfigsRequest: configured(None),
-        }[type(request)],
-        BROKERS[:1],
-    )
-    client.rates([ALICE])
-    client.alter({ALICE: 1})
-    client.broker_settings()
-    assert [type(request).__name__ for _, request in client.asked] == [
-        "DescribeClientQuotasRequest",
-        "AlterClientQuotasRequest",
-        "DescribeConfigsRequest",
-    ]

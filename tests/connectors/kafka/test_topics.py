@@ -69,12 +69,9 @@ def test_defaults_are_pinned() -> None:
     assert {timers["max.message.bytes"], ticks["max.message.bytes"]} == {"65536"}
 
 
-def test_every_topic_takes_the_brokers_time() -> None:
-    assert {topic.config["message.timestamp.type"] for topic in plan(TopicSettings())} == {"LogAppendTime"}
-
-
-def test_of_no_topic_the_limit_counts_compressed_bytes() -> None:
+def test_every_topic_takes_the_brokers_time_and_limits_bytes_that_are_not_compressed() -> None:
     for topic in plan(TopicSettings()):
+        assert topic.config["message.timestamp.type"] == "LogAppendTime"
         assert topic.config["compression.type"] == "uncompressed"
 
 
@@ -91,11 +88,8 @@ def test_a_prefix_is_a_legal_part_of_a_topic_name(prefix: str) -> None:
         TopicSettings(prefix=prefix)
 
 
-def test_a_topic_as_planned_does_not_differ() -> None:
+def test_a_topic_as_planned_does_not_differ_nor_what_is_left_to_the_brokers() -> None:
     assert list(differences(PLANNED, 1, 3, {**PLANNED.config, "flush.ms": "1"})) == []
-
-
-def test_what_is_left_to_the_brokers_does_not_differ() -> None:
     assert list(differences(TopicPlan("x", 1, -1, {}), 1, 2, {})) == []
 
 
