@@ -10,7 +10,6 @@ import pytest
 from connectors.alertmanager.notifier import PostError, post_alerts
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.client import BearerAuth
-from policies.units import UserError
 from tests.cases import for_each
 
 URL = "http://alertmanager:9093/prefix/"
@@ -85,14 +84,3 @@ def test_why_alerts_were_not_taken(answer: Callable[[httpx.Request], httpx.Respo
     assert "s3cret" not in str(failed.value)
     assert "\n" not in str(failed.value)
     assert len(str(failed.value)) < 1_000
-
-
-class FromFile(AlertmanagerSettings):
-    """A client with the content of the authorities' file as its header."""
-
-    def http_client(self) -> httpx.Client:
-        assert self.tls is not None
-        assert self.tls.ca_file is not None
-        if (text := self.tls.ca_file.read_text()) == "bad":
-            raise UserError("tls.ca_file: holds no certificates")
-        return httpx.Client(headers={"made-of": text})

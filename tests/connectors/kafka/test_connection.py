@@ -1,7 +1,6 @@
 """One description of a connection, in the words of three clients; and no secret in any message."""
 
 import shutil
-import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,14 +247,6 @@ def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: di
     assert SECRET not in f"{given!r} {given.model_dump_json()}"
 
 
-@pytest.mark.parametrize("verify", [True, False])
-def test_certificates_are_verified_with_or_without_the_host_name(verify: bool, files: dict[str, str]) -> None:
-    given = connection(tls={"ca_file": files["cert.pem"], "verify_hostname": verify})
-    context = given.for_kafka_python()["ssl_context"]
-    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, verify)
-    assert len(context.get_ca_certs()) == 1
-
-
 def unquoted(jaas_config: str) -> dict[str, str]:
     """Reads options as Java's StreamTokenizer does: backslash escapes within double quotes."""
     options: dict[str, str] = {}
@@ -282,16 +273,6 @@ def test_passwords_of_any_characters_survive(password: str, tmp_path: Path) -> N
     assert given.for_confluent()["sasl.password"] == password
     assert given.for_kafka_python()["sasl_plain_password"] == password
     assert unquoted(given.for_spark()["sasl.jaas.config"]) == {"username": 'u"\\', "password": password}
-
-
-@pytest.mark.parametrize(("content", "password"), [("p\n", "p"), ("p\r\n", "p"), (" p \n\n", " p \n"), ("p", "p")])
-def test_only_the_last_line_end_of_a_password_file_is_not_part_of_it(
-    content: str, password: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "password"
-    file.write_bytes(content.encode())
-    given = connection(sasl={"mechanism": "PLAIN", "username": "u", "password_file": file})
-    assert given.for_confluent()["sasl.password"] == password
 
 
 OAUTH = {"mechanism": "OAUTHBEARER", "client_id": "c", "client_secret": SECRET, "token_endpoint": "https://x/t"}
@@ -365,9 +346,6 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "a mistyped key": ({"sasl": {**PLAIN, "pasword": SECRET}}, "sasl.pasword", "not permitted"),
     "missing file": ({"tls": {"ca_file": "/nowhere/ca.pem"}}, "tls.ca_file", "/nowhere/ca.pem cannot be read"),
     "a folder": ({"tls": {"ca_file": "/tmp"}}, "tls.ca_file", "/tmp cannot be read"),
-    "certificate without key": ({"tls": {"cert_file": "cert.pem"}}, "tls.key_file", "is needed with cert_file"),
-    "key without certificate": ({"tls": {"key_file": "key.pem"}}, "tls.cert_file", "is needed with key_file"),
-    "key password without key": ({"tls": {"key_password": SECRET}}, "tls.key_file", "needed with a key password"),
 }  # fmt: skip
 
 
@@ -409,21 +387,6 @@ def test_a_file_that_has_gone_since_is_told(files: dict[str, str]) -> None:
     Path(files["password"]).unlink()
     with pytest.raises(UserError, match=r"sasl.password_file: \S+ cannot be read: No such file or directory."):
         given.for_confluent()
-
-
-@pytest.mark.parametrize(
-    ("tls", "message"),
-    [
-        ({"ca_file": "password"}, "tls.ca_file: .* holds no certificates"),
-        ({"cert_file": "cert.pem", "key_file": "password"}, "are no certificate with its key"),
-        ({"cert_file": "cert.pem", "key_file": "locked.pem"}, "or key_password is not the key's"),
-        ({"cert_file": "cert.pem", "key_file": "locked.pem", "key_password": "x"}, "or key_password is not the key's"),
-    ],
-)
-def test_files_that_hold_something_else_are_told(tls: dict[str, str], message: str, files: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=message) as raised:
-        connection(tls=with_paths(tls, files)).for_kafka_python()
-    assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize(("kind", "remedy"), [("old", "openssl pkcs8 -topk8"), ("pbes2", "PBES2.*-v1 PBE-SHA1-3DES")])
