@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -255,6 +255,7 @@ def following_reports(
     return Component("audit follower", run)
 
 
+@dataclass
 class Director:
     """The demo's own component: samples everything, draws it, and frees space when the story asks for it.
 
@@ -263,14 +264,13 @@ class Director:
         over: to be set at the end of the story; set before if the demo is ended.
     """
 
-    def __init__(self, watched: EmbeddedKafka, volume: DemoVolume, screen: Screen, over: Event) -> None:
-        self._watched = watched
-        self._volume = volume
-        self._screen = screen
-        self._over = over
-        self._story = Story()
-        self._quota: int | None = None
-        self._taken: deque[tuple[float, int]] = deque(maxlen=_RATE_SAMPLES + 1)
+    watched: EmbeddedKafka
+    volume: DemoVolume
+    screen: Screen
+    over: Event
+    _story: Story = field(default_factory=Story, init=False)
+    _quota: int | None = field(default=None, init=False)
+    _taken: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RATE_SAMPLES + 1), init=False)
 
     @property
     def is_over(self) -> bool:
@@ -283,18 +283,18 @@ class Director:
         Raises:
             DemoFailedError: the story does not reach its end.
         """
-        if self._screen.await_ready(self._over):
+        if self.screen.await_ready(self.over):
             self._tell()
-            self._over.set()
+            self.over.set()
         stop.wait()
 
     def _tell(self) -> None:
-        servers = self._watched.bootstrap_servers
+        servers = self.watched.bootstrap_servers
         quotas = QuotaClient(KafkaConnection(bootstrap_servers=servers), 2.0)
-        self._screen.begin(Phase.FILL)
-        with closing(quotas), Load(servers, TOPIC, LOAD_BYTES_PER_SECOND) as load, self._screen:
+        self.screen.begin(Phase.FILL)
+        with closing(quotas), Load(servers, TOPIC, LOAD_BYTES_PER_SECOND) as load, self.screen:
             began = time.monotonic()
-            while not (self.is_over or self._over.wait(_SAMPLE_SECONDS)):
+            while not (self.is_over or self.over.wait(_SAMPLE_SECONDS)):
                 self._advance(self._sample(load, quotas, time.monotonic() - began))
 
     def _sample(self, load: Load, quotas: QuotaClient, at_seconds: float) -> DemoSample:
@@ -304,11 +304,11 @@ class Director:
         self._taken.append((at_seconds, load.acknowledged_bytes))
         (since, before), (_, taken) = self._taken[0], self._taken[-1]
         rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0
-        return DemoSample(at_seconds, self._volume.free_bytes(), self._screen.factor, self._quota, rate)
+        return DemoSample(at_seconds, self.volume.free_bytes(), self.screen.factor, self._quota, rate)
 
     def _advance(self, sample: DemoSample) -> None:
-        self._screen.show_sample(sample)
-        if not self._watched.pids:
+        self.screen.show_sample(sample)
+        if not self.watched.pids:
             raise DemoFailedError("The broker ended before its producers did: the disk was full.")
         if sample.at_seconds > _PATIENCE_SECONDS:
             raise DemoFailedError(
@@ -317,9 +317,9 @@ class Director:
             )
         phase = self._story.advance(sample)
         if phase is not None:
-            self._screen.begin(phase)
+            self.screen.begin(phase)
         if phase is Phase.RECOVERY:  # do as an operator would: shorten the retention to a second
             entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-            admin = _admin(self._watched)
+            admin = _admin(self.watched)
             admin.incremental_alter_configs([resource])[resource].result(timeout=_ANSWER_SECONDS)

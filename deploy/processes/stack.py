@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -58,6 +59,7 @@ from policies.wire import DECIDER_SHARE
 _log = structlog.get_logger(__name__)
 
 
+@dataclass
 class Decider:
     """The query of a prefix, as work that one process holds at a time.
 
@@ -69,31 +71,24 @@ class Decider:
         UserError: the settings do not fit the checkpoint.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        report: TopicReport,
-        registry: CollectorRegistry,
-        sessions: SparkSessions,
-        publisher: Publisher,
-        stop: threading.Event,
-    ) -> None:
-        require_own_checkpoint(settings, report)
-        self._settings = settings
-        self._report = report
-        self._registry = registry
-        self._sessions = sessions
-        self._publisher = publisher
-        self._stop = stop
-        sessions.while_untaken(partial(warm_up, settings))
+    settings: Settings
+    report: TopicReport
+    registry: CollectorRegistry
+    sessions: SparkSessions
+    publisher: Publisher
+    stop: threading.Event
+
+    def __post_init__(self) -> None:
+        require_own_checkpoint(self.settings, self.report)
+        self.sessions.while_untaken(partial(warm_up, self.settings))
 
     def work(self) -> Work:
         """Return the query as work for `SharedComponents`: a single unit, held with the decider's share."""
-        place = self._settings.checkpoint()
+        place = self.settings.checkpoint()
         checkpoint = str(place.folder or place.uri)
         return Work(
             name="query",
-            group=deciders_group(self._settings.topics, checkpoint),
+            group=deciders_group(self.settings.topics, checkpoint),
             of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
             units=lambda held: {"query": held} if held else {},
             open=self._open,
@@ -105,7 +100,7 @@ class Decider:
         running: list[Component] = []
 
         def run(stop: threading.Event) -> None:
-            with sole_query_in_turn(self._settings, stop) as is_ours:
+            with sole_query_in_turn(self.settings, stop) as is_ours:
                 if is_ours:
                     _log.info("this process decides from now on")
                     running.extend(self._components(registry, lease))
@@ -115,17 +110,17 @@ class Decider:
             is_waiting = None if running else "waiting until the previous query has ended"
             return is_waiting or first_problem(component.ready for component in running)
 
-        with passing_registry(self._registry) as registry:
+        with passing_registry(self.registry) as registry:
             yield [Component("query", run, lambda: first_problem(each.healthy for each in running), ready)]
-            if not (lease.holds(DECIDER_SHARE) or self._stop.is_set()):
-                self._sessions.start_ahead()
-                self._sessions.while_untaken(partial(warm_up, self._settings))
+            if not (lease.holds(DECIDER_SHARE) or self.stop.is_set()):
+                self.sessions.start_ahead()
+                self.sessions.while_untaken(partial(warm_up, self.settings))
 
     def _components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
         """Make the query's components on the present checkpoint, while this process holds the share."""
-        take_checkpoint(self._settings, self._report)
+        take_checkpoint(self.settings, self.report)
         return query_components(
-            self._settings, registry, self._sessions, self._publisher, lambda: lease.holds(DECIDER_SHARE)
+            self.settings, registry, self.sessions, self.publisher, lambda: lease.holds(DECIDER_SHARE)
         )
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -53,6 +53,7 @@ _SENDER = Sender(
 _log = structlog.get_logger(__name__)
 
 
+@dataclass
 class LoopWatch:
     """Looks for other loops, and compares the topics with their plan.
 
@@ -62,34 +63,27 @@ class LoopWatch:
         publish: publishes a record (topic, key, value).
     """
 
-    def __init__(
-        self,
-        prefix: str,
-        deciders: Callable[[], Sequence[Decider]],
-        topics: Callable[[], TopicReport],
-        publish: Callable[[str, str, bytes], None],
-    ) -> None:
-        self._prefix = prefix
-        self._deciders = deciders
-        self._topics = topics
-        self._publish = publish
-        self._book = AlertBook()
+    prefix: str
+    deciders: Callable[[], Sequence[Decider]]
+    topics: Callable[[], TopicReport]
+    publish: Callable[[str, str, bytes], None]
+    _book: AlertBook = field(default_factory=AlertBook, init=False)
 
     def run(self, stop: threading.Event) -> None:
         """Look until `stop` is set."""
         while not stop.wait(_LOOK_SECONDS):
             try:
-                self.look(self._deciders(), self._topics(), datetime.now(UTC))
+                self.look(self.deciders(), self.topics(), datetime.now(UTC))
             except (KafkaException, TimeoutError, UserError) as error:
                 _log.debug("the loop's group or topics cannot be read", detail=str(error))
 
     def look(self, deciders: Sequence[Decider], topics: TopicReport, now: datetime) -> None:
         """Publish each alert that begins, is due to be repeated, or ends."""
         unusable, found = HOST_ALERTS[TOPIC_UNUSABLE], list[Condition]()
-        if (loops := describe_loops(deciders, self._prefix)) is not None:
+        if (loops := describe_loops(deciders, self.prefix)) is not None:
             labels = {"hosts": ",".join(sorted({each.host for each in deciders}))}
             severity = HOST_ALERTS[TWO_LOOPS_DECIDE]
-            found.append(Condition(TWO_LOOPS_DECIDE, self._prefix, severity, "other-checkpoint", loops, labels))
+            found.append(Condition(TWO_LOOPS_DECIDE, self.prefix, severity, "other-checkpoint", loops, labels))
         for topic in topics.missing:
             summary = f"{topic} is missing: create it with `headgate topics create`"
             found.append(Condition(TOPIC_UNUSABLE, topic, unusable, "missing", summary, {"topic": topic}))
@@ -100,8 +94,8 @@ class LoopWatch:
         for alert in alerts:
             log = _log.error if alert.status is AlertStatus.FIRING else _log.info
             log(alert.summary, alert=alert.alert)
-            self._publish(f"{self._prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
-            self._publish(f"{self._prefix}.{AUDIT}", alert.cluster, audit_event(alert))
+            self.publish(f"{self.prefix}.{Alert.topic}", alert.record_key(), decision_event(alert))
+            self.publish(f"{self.prefix}.{AUDIT}", alert.cluster, audit_event(alert))
 
 
 # Starts Spark sessions, the first one ahead of its use.

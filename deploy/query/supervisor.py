@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -163,6 +164,7 @@ _FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
 """A lost JVM appears as an error of Py4J or of its socket."""
 
 
+@dataclass
 class QuerySupervisor:
     """Runs the query until `stop` is set.
 
@@ -175,26 +177,15 @@ class QuerySupervisor:
         may_drain: whether this process may still decide on the readings from before the stop.
     """
 
-    def __init__(
-        self,
-        open_session: Callable[[], SparkSession],
-        wiring: Wiring,
-        host: PolicyHost,
-        settings: StreamSettings,
-        checkpoint: CheckpointPlace,
-        health: QueryHealth,
-        tick: Callable[[], None],
-        may_drain: Callable[[], bool],
-    ) -> None:
-        self._open_session = open_session
-        self._wiring = wiring
-        self._host = host
-        self._settings = settings
-        self._checkpoint = checkpoint
-        self._health = health
-        self._tick = tick
-        self._may_drain = may_drain
-        self._session: SparkSession | None = None
+    open_session: Callable[[], SparkSession]
+    wiring: Wiring
+    host: PolicyHost
+    settings: StreamSettings
+    checkpoint: CheckpointPlace
+    health: QueryHealth
+    tick: Callable[[], None]
+    may_drain: Callable[[], bool]
+    _session: SparkSession | None = field(default=None, init=False)
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set.
@@ -213,8 +204,8 @@ class QuerySupervisor:
                     if stop.is_set():
                         _log.info("the query ended before it was drained", reason=reason)
                         return
-                    has_run = time.monotonic() - started > self._settings.stall_timeout.total_seconds()
-                    if has_run and self._health.not_ready() is None:
+                    has_run = time.monotonic() - started > self.settings.stall_timeout.total_seconds()
+                    if has_run and self.health.not_ready() is None:
                         restarts = failures = 0
                     restarts, failures = restarts + 1, failures + (_BUSY_MACHINE not in reason)
                     self._on_failure(error, reason, failures)
@@ -223,32 +214,32 @@ class QuerySupervisor:
             self._close_session()
 
     def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
-        is_given_up = failures > self._settings.restart_limit
+        is_given_up = failures > self.settings.restart_limit
         # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
         remedy = self._remedy(is_given_up=is_given_up) if is_given_up or failures > 1 else None
         if is_given_up or remedy:
             said = f"The query failed {failures} times in a row; the last time: {reason}"
             raise UserError(f"{said}\n{remedy}" if remedy else said) from error
-        self._health.on_failure(reason)
+        self.health.on_failure(reason)
         _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
     def _remedy(self, *, is_given_up: bool) -> str | None:
-        never_began = is_given_up and self._health.not_ready() is not None
-        for_start = remedy_for_start(self._checkpoint) if never_began else None
-        if (folder := self._checkpoint.folder) is None:
+        never_began = is_given_up and self.health.not_ready() is not None
+        for_start = remedy_for_start(self.checkpoint) if never_began else None
+        if (folder := self.checkpoint.folder) is None:
             return for_start
         return (remedy_for(checkpoint) or for_start) if (checkpoint := Checkpoint(folder)).exists else None
 
     def _run_query(self, stop: threading.Event) -> None:
-        self._health.on_start()
+        self.health.on_start()
         session = self._open()
-        with _stopping_hung_query(session, self._health):
-            self._tick()
-            query = start_query(session, self._wiring, self._host, self._settings)
+        with _stopping_hung_query(session, self.health):
+            self.tick()
+            query = start_query(session, self.wiring, self.host, self.settings)
             try:
                 self._watch(query, stop)
                 # The first batch takes seconds, and a signal during the start should not wait for it.
-                if self._health.not_ready() is None and self._may_drain():
+                if self.health.not_ready() is None and self.may_drain():
                     self._drain(query)
             finally:
                 with suppress(*_FAILURES):
@@ -259,7 +250,7 @@ class QuerySupervisor:
         while not stop.is_set():
             if query.awaitTermination(_CHECK_SECONDS):
                 raise QueryFailedError("the query ended by itself")
-            if (stalled := self._health.stalled_seconds()) is not None:
+            if (stalled := self.health.stalled_seconds()) is not None:
                 raise QueryFailedError(f"no progress for {stalled:.0f} s")
 
     def _drain(self, query: StreamingQuery) -> None:
@@ -279,8 +270,8 @@ class QuerySupervisor:
         if self._session is not None and not is_alive(self._session):
             self._close_session()
         if self._session is None:
-            self._session = self._open_session()
-            listen(self._session, self._health.on_batch, self._settings.spark_internals)
+            self._session = self.open_session()
+            listen(self._session, self.health.on_batch, self.settings.spark_internals)
         return self._session
 
     def _close_session(self) -> None:

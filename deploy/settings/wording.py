@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -33,6 +34,7 @@ _OF_A_KEY = "[key]"
 _BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
 
 
+@dataclass
 class Wording:
     """Words the mistakes of one file and of the environment that overrides it.
 
@@ -42,31 +44,28 @@ class Wording:
         file: the file's name in messages; None without one.
     """
 
-    def __init__(
-        self, root: type[BaseModel], tree: Node | None, file: str | None, environment: Mapping[str, str]
-    ) -> None:
-        self._root = root
-        self._tree = tree
-        self._file = file
-        self._environment = environment
+    root: type[BaseModel]
+    tree: Node | None
+    file: str | None
+    environment: Mapping[str, str]
 
     def mistakes(self, error: ValidationError) -> Iterator[str]:
         """Return a line for each of the first hundred mistakes."""
         # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
         found = [each for each in found if not _is_caused_by_others(each, found)]
-        found.sort(key=lambda each: line_of(self._tree, each["loc"]) or 0)
+        found.sort(key=lambda each: line_of(self.tree, each["loc"]) or 0)
         for each in found[:MAX_MISTAKES]:
             yield f"{self.locate(each['loc'])}: {self._message(each)}"
         if (more := len(found) - MAX_MISTAKES) > 0:
-            yield f"{self._file or 'environment'}: and {more} more mistakes"
+            yield f"{self.file or 'environment'}: and {more} more mistakes"
 
     def locate(self, place: Place) -> str:
         """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
         place = tuple(part for part in place if part != _OF_A_KEY)
-        variable = variable_of(place, self._environment)
-        if variable is None and node_at(self._tree, place) is None:
-            variable = variable_below(place, self._environment)
+        variable = variable_of(place, self.environment)
+        if variable is None and node_at(self.tree, place) is None:
+            variable = variable_below(place, self.environment)
         if variable is not None:
             return f"environment: {variable}"
         around = self._variable_for_missing_block(place)
@@ -75,23 +74,23 @@ class Wording:
     def _variable_for_missing_block(self, place: Place) -> str | None:
         """Return a variable that sets something in the same block of a cluster, if the file has no such block."""
         for length in range(len(place) - 1, 1, -1):
-            if node_at(self._tree, place[:length]) is not None:
+            if node_at(self.tree, place[:length]) is not None:
                 return None
-            if (variable := variable_below(place[:length], self._environment)) is not None:
+            if (variable := variable_below(place[:length], self.environment)) is not None:
                 return variable
         return None
 
     def misspelt(self, names: Iterable[str]) -> Iterator[str]:
         """Return a line for each top-level name that differs from a setting only in case; pydantic would accept it."""
-        known = names_at(self._root, ())
+        known = names_at(self.root, ())
         for name in names:
             if name not in known and name.lower() in known:
                 yield f"{self._in_file((name,))}: no such setting; did you mean {name.lower()}?"
 
     def _in_file(self, place: Place) -> str:
-        line = line_of(self._tree, place)
+        line = line_of(self.tree, place)
         path = "".join(f"{'.' if number else ': '}{shown_name(part)}" for number, part in enumerate(place))
-        return f"{self._file or 'environment'}{f':{line}' if line else ''}{path}"
+        return f"{self.file or 'environment'}{f':{line}' if line else ''}{path}"
 
     def _message(self, mistake: ErrorDetails) -> str:
         kind, place = mistake["type"], mistake["loc"]
@@ -122,7 +121,7 @@ class Wording:
             return "no such setting: is a space missing after the colon?"
         if str(name)[:1].isdigit():
             return f"no such setting{_DECIMALS}"
-        here = names_at(self._root, tuple(around))
+        here = names_at(self.root, tuple(around))
         if (near := nearest(str(name), here)) is not None:
             return f"no such setting; did you mean {near}?"
         elsewhere = self._misplaced_name(tuple(around), str(name))
@@ -131,12 +130,12 @@ class Wording:
     def _misplaced_name(self, around: Place, name: str) -> str | None:
         """Return the path of the setting with this name that is nearest to the given place."""
         clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
-        found = [each for each in places(self._root, clusters) if each[-1] == name]
+        found = [each for each in places(self.root, clusters) if each[-1] == name]
         found.sort(key=lambda each: (-_common_length(each, around), len(each)))
         return ".".join(map(shown_name, found[0])) if found else None
 
     def _explain_non_block(self, place: Place) -> str:
-        names = names_at(self._root, place)
+        names = names_at(self.root, place)
         example = f", such as {shown_name(place[-1])}: {{{names[0]}: …}}" if names and place else ""
         if "available_ratio_below" in names and (share := self._read_share(place)):
             return f"must contain settings by name: write {{available_ratio_below: {share}}}"
@@ -145,7 +144,7 @@ class Wording:
     def _remedy(self, kind: str, place: Place, said: str) -> str:
         if (share := self._read_share(place)) is not None:
             return f"; write {'available_ratio_below: ' if place[-1] == 'available_bytes_below' else ''}{share}"
-        node = node_at(self._tree, place)
+        node = node_at(self.tree, place)
         match kind:
             case "enum" | "literal_error" if isinstance(node, ScalarNode):
                 choices = _CHOICE.findall(said)
@@ -158,15 +157,15 @@ class Wording:
             case "tuple_type" | "list_type" | "set_type":
                 return ": write it as [first, second], even with one entry"
             case "string_pattern_mismatch":
-                field = field_at(self._root, place)
+                field = field_at(self.root, place)
                 default: Any = None if field is None else field.default
                 return f": write it as {default}" if isinstance(default, str) else ""
         return ""
 
     def _read_share(self, place: Place) -> str | None:
         """Return a percentage as the share that settings write: ``0.15`` for ``15%``; None if the value is none."""
-        node = node_at(self._tree, place)
-        if not isinstance(node, ScalarNode) or is_secret(self._root, place):
+        node = node_at(self.tree, place)
+        if not isinstance(node, ScalarNode) or is_secret(self.root, place):
             return None
         written = _PERCENT.fullmatch(node.value)
         return None if written is None else f"{float(written[1]) / 100:.6g}"
