@@ -37,11 +37,6 @@ _TOLD_AT_THE_END = {"headgate.librdkafka": logging.CRITICAL, "connectors.kafka.t
 """For commands with an answer, only errors are logged: the command prints its own problem at its end."""
 
 
-def _clean_event(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters, and mask secrets that libraries quote; each event is one line, except tracebacks."""
-    return {name: _clean_value(name, value) for name, value in event.items()}
-
-
 def _clean_value(name: str, value: Any) -> Any:
     match value:
         case str():
@@ -138,7 +133,8 @@ def set_up_logging(
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            _clean_event,
+            # Escape control characters, and mask secrets that libraries quote; each event is one line, but tracebacks.
+            lambda _logger, _method, event: {name: _clean_value(name, value) for name, value in event.items()},
             rendering,
         ],
     )

@@ -17,7 +17,7 @@ from deploy.console.terminal import SafeConsole
 from deploy.policy_commands.placement import read_cluster
 from deploy.settings.application import Settings
 from policies.bookie_disks.fold import fold
-from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, judge_bookies, judge_group
+from policies.bookie_disks.judge import GroupVerdict, judge_bookies, judge_group
 from policies.bookie_disks.policy import describe_bookie
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
@@ -43,7 +43,12 @@ def show_disks(settings: Settings, cluster: str, *, as_json: bool) -> None:
         return
     console = SafeConsole()
     for verdict in verdicts:
-        console.print(_head(verdict), soft_wrap=True)
+        group = verdict.group
+        console.print(
+            f"group {group.name}: factor {verdict.raw_factor:.2f} ({verdict.raw_reason.value}), "
+            f"{counted(group.count, 'namespace')}, ensembles of {group.ensemble}",
+            soft_wrap=True,
+        )
         console.print(_make_table(verdict))
     for reading in bad:
         console.print(f"{reading.subject()}: not read ({reading.outcome.value}, {reading.detail})")
@@ -71,31 +76,19 @@ def _read(settings: Settings, cluster: str) -> list[Reading]:
     return [*readings, *(read_cluster(settings, cluster) if has_groups else ())]
 
 
-def _head(verdict: GroupVerdict) -> str:
-    group = verdict.group
-    return (
-        f"group {group.name}: factor {verdict.raw_factor:.2f} ({verdict.raw_reason.value}), "
-        f"{counted(group.count, 'namespace')}, ensembles of {group.ensemble}"
-    )
-
-
 def _make_table(verdict: GroupVerdict) -> Table:
     table = Table()
     for column in ("bookie", "fullest dir", "free", "of", "factor", ""):
         table.add_column(column, overflow="fold")
     for bookie in verdict.known:
         decides = "decides" if bookie is verdict.decisive else ""
-        dir_, free, total = _describe(bookie)
         mode = "read-only " if bookie.state.is_read_only else ""
-        table.add_row(bookie.name, dir_, free, total, f"{bookie.factor:.2f}", f"{mode}{decides}")
+        fullest = ("", "", "")
+        if bookie.tightest is not None:
+            state = bookie.tightest.state
+            fullest = (state.log_dir, human_bytes(state.usable_bytes), human_bytes(state.total_bytes))
+        table.add_row(bookie.name, *fullest, f"{bookie.factor:.2f}", f"{mode}{decides}")
     return table
-
-
-def _describe(bookie: BookieVerdict) -> tuple[str, str, str]:
-    if bookie.tightest is None:
-        return ("", "", "")
-    state = bookie.tightest.state
-    return (state.log_dir, human_bytes(state.usable_bytes), human_bytes(state.total_bytes))
 
 
 def _as_json(verdict: GroupVerdict) -> dict[str, Any]:

@@ -7,6 +7,7 @@ values that the plugin refuses (rule 13).
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from io import SEEK_END, StringIO
@@ -298,7 +299,10 @@ def import_properties(content: bytes, place: str) -> Imported:
     mistakes += [*_refuse_source(plugin), *_refuse_settings(ThrottleSettings, throttle)]
     cluster: dict[str, Any] = {"kafka": {**import_connection(admin), "poll_interval": _read_interval(plugin)}}
     if excluded := _list_excluded(plugin):
-        cluster["quotas"] = {"entities": [{"client_id": "default", **_read_base(plugin)}], "exclude": excluded}
+        # `produce` is the base of the default client id if it can be one; else its existing quota is the base.
+        rate, lowest = _number(plugin.get(_PRODUCE, "")), QuotaSettings.model_fields["floor_bytes_per_second"].default
+        base = {"base": int(rate)} if rate is not None and lowest <= rate <= _HIGHEST_RATE else {}
+        cluster["quotas"] = {"entities": [{"client_id": "default", **base}], "exclude": excluded}
         mistakes += _refuse_settings(QuotaSettings, cluster["quotas"])
     if mistakes:
         raise UserError("\n".join(f"{place}: {mistake}" for mistake in mistakes))
@@ -344,13 +348,6 @@ def _list_excluded(plugin: Mapping[str, str]) -> list[str]:
     is_bare = not any(mark in listed for mark in (";", "User:", "="))
     names = listed.split(",") if is_bare else [n for part in listed.split(";") for n in _PRINCIPAL.split(part)]
     return [name.strip().removeprefix("User:") for name in names if name.strip()]
-
-
-def _read_base(plugin: Mapping[str, str]) -> dict[str, int]:
-    """Return the base of the default client id, if `produce` can be one; else its existing quota is the base."""
-    rate = _number(plugin.get(_PRODUCE, ""))
-    lowest = QuotaSettings.model_fields["floor_bytes_per_second"].default
-    return {"base": int(rate)} if rate is not None and lowest <= rate <= _HIGHEST_RATE else {}
 
 
 def _throttle(plugin: Mapping[str, str]) -> dict[str, Any]:
@@ -405,8 +402,10 @@ def _refuse_values(plugin: Mapping[str, str]) -> Iterator[str]:
     if not plugin.get(_INTERVAL, "60").isdecimal():
         unit = "milliseconds" if _is_draft(plugin) else "seconds"
         yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of {unit}"
-    if _VALIDITY in plugin and not _is_positive_duration(plugin[_VALIDITY]):
-        yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
+    with suppress(ValidationError):
+        if _VALIDITY not in plugin or _ISO_DURATION.validate_python(plugin[_VALIDITY]) > timedelta(0):
+            return
+    yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
 
 
 def _refuse_unknown(plugin: Mapping[str, str]) -> Iterator[str]:
@@ -421,13 +420,6 @@ def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:
     if number is None or math.isnan(number) or number < 0 or (most is not None and number > most):
         most_text = "" if most is None else f" and at most {most:g}"
         yield f"{_PLUGIN}{key}={value}: must be a number, at least 0{most_text}"
-
-
-def _is_positive_duration(text: str) -> bool:
-    try:
-        return _ISO_DURATION.validate_python(text) > timedelta(0)
-    except ValidationError:
-        return False
 
 
 def _number(value: str) -> float | int | None:

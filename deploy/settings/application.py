@@ -161,7 +161,11 @@ class WatchedClusterBase(ClusterSources):
         except ValidationError as error:
             given = value if isinstance(value, Mapping) else {}
             raise merge_errors(cls.__name__, _missing_settings(given.get, later), error) from None
-        found = [*_missing_settings(lambda name: getattr(cluster, name), later), *_policy_mistakes(cluster)]
+        mistakes = (mistake for kind in POLICIES.values() for mistake in connectors_of(kind).mistakes(cluster))
+        found = [
+            *_missing_settings(lambda name: getattr(cluster, name), later),
+            *((path, what) for path, _, what in (mistake.partition(": ") for mistake in mistakes)),
+        ]
         if found:
             raise merge_errors(cls.__name__, found)
         return cluster
@@ -184,13 +188,6 @@ def _missing_settings(given: Callable[[str], Any], later: Collection[str]) -> It
             lacking = [path for path, block in needed if given(block) is None and block not in later]
             if given(name) is not None and lacking:
                 yield name, f"needs {lacking[0]}, too"
-
-
-def _policy_mistakes(cluster: WatchedClusterBase) -> Iterator[tuple[str, str]]:
-    for kind in POLICIES.values():
-        for mistake in connectors_of(kind).mistakes(cluster):
-            path, _, what = mistake.partition(": ")
-            yield path, what
 
 
 def _watched_cluster() -> Any:
@@ -239,11 +236,6 @@ EMBEDDED_CLUSTER = "embedded"
 """The cluster that `headgate up` starts and watches."""
 
 
-def default_data_dir() -> Path:
-    """Return ``$XDG_DATA_HOME/headgate``, by default in the user's home."""
-    return user_folder("XDG_DATA_HOME", ".local/share")
-
-
 def _policies_block() -> Any:
     """Make one field for each registered policy; a policy that is left out runs with its defaults."""
     fields: dict[str, Any] = {
@@ -255,14 +247,6 @@ def _policies_block() -> Any:
 PoliciesSettings: Any = _policies_block()
 
 
-def _restrict_access(folder: Path) -> None:
-    """Close our own folder to other users; a folder with other files (such as `/tmp`) stays as it is."""
-    found = folder.stat()
-    names = {each.name for each in folder.iterdir()}
-    if found.st_uid == os.geteuid() and found.st_mode & 0o077 and (not names or names & _OUR_NAMES):
-        folder.chmod(0o700)
-
-
 class Settings(BaseSettings):
     """All settings."""
 
@@ -271,7 +255,7 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(
-        default_factory=default_data_dir,
+        default_factory=lambda: user_folder("XDG_DATA_HOME", ".local/share"),
         description="Folder of checkpoint, embedded brokers and logs. Default: `headgate` in `$XDG_DATA_HOME` or "
         "in `~/.local/share`.",
     )
@@ -404,7 +388,10 @@ class Settings(BaseSettings):
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _restrict_access(self.data_dir)
+            # Close our own folder to other users; a folder with other files (such as `/tmp`) stays as it is.
+            found, names = self.data_dir.stat(), {each.name for each in self.data_dir.iterdir()}
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077 and (not names or names & _OUR_NAMES):
+                self.data_dir.chmod(0o700)
         except OSError as error:
             raise UserError(
                 f"data_dir: {self.data_dir} cannot be made ({error.strerror}); name another folder"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -131,7 +132,12 @@ class Wording:
         """Return the path of the setting with this name that is nearest to the given place."""
         clusters = [str(around[1])] if around[:1] == ("clusters",) and len(around) > 1 else ["NAME"]
         found = [each for each in places(self.root, clusters) if each[-1] == name]
-        found.sort(key=lambda each: (-_common_length(each, around), len(each)))
+
+        def distance(place: Place) -> tuple[int, int]:
+            common = takewhile(lambda pair: pair[0] == pair[1], zip(place, around, strict=False))
+            return -len(list(common)), len(place)
+
+        found.sort(key=distance)
         return ".".join(map(shown_name, found[0])) if found else None
 
     def _explain_non_block(self, place: Place) -> str:
@@ -177,13 +183,3 @@ def _is_caused_by_others(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -
     return mistake["type"] == "too_short" and any(
         each["loc"][: len(place)] == place and len(each["loc"]) > len(place) for each in found
     )
-
-
-def _common_length(one: Place, other: Place) -> int:
-    """Return how many parts both paths have in common at their beginning."""
-    count = 0
-    for mine, its in zip(one, other, strict=False):
-        if mine != its:
-            break
-        count += 1
-    return count
