@@ -99,7 +99,6 @@ MISTAKES = {
     "no settings for `status`": Mistake(
         "status", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"
     ),
-    "no settings for `run`": Mistake("run", "kafka.bootstrap_servers is not set: name the loop's own Kafka there"),
     "nothing to watch for `run`": Mistake(
         "run -s s.yaml",
         "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers",
@@ -113,19 +112,12 @@ MISTAKES = {
     "a misspelled option": Mistake("status --clutser x", "No such option: --clutser (Possible options: --cluster)"),
     "an unknown cluster": Mistake("status -s s.yaml -c paymnts", "name no cluster 'paymnts'; did you mean payments?"),
     "an unknown policy": Mistake("status -s s.yaml -p throtle", "'throtle' is no policy; did you mean throttle?"),
-    "a pause of no policy": Mistake(
-        "pause throtle -s s.yaml", "policy: 'throtle' is no policy; did you mean throttle?"
-    ),
-    "a pause of no cluster": Mistake(
-        "pause throttle x -s s.yaml", "cluster: the settings name no cluster 'x'; there is payments"
-    ),
     "a pause in words": Mistake(
         "pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it as 30s"
     ),
     "a pause of nothing": Mistake(
         "pause throttle --for 0s -s s.yaml", "--for: must be longer than 0s; `headgate resume -s s.yaml` ends a pause"
     ),
-    "a pause without an end": Mistake("pause throttle --for 400d -s s.yaml", "--for: a pause lasts 30d at most"),
     "a time that is none": Mistake("explain x -s s.yaml --at 25:77", "--at: '25:77' is not a time: write 14:45 (local"),
     "a time to come": Mistake("explain x -s s.yaml --at 2999-01-01", "--at: 2999-01-01T00:00:00.000Z is in the future"),
     "a recording that is not there": Mistake("replay -s s.yaml no.jsonl", "no.jsonl: cannot be read (No such file"),
@@ -142,11 +134,6 @@ MISTAKES = {
     ),
     "no Java": Mistake(
         "up --port 0 --data-dir d", "Java is needed and none was found: install Java 17", environment={"PATH": ""}
-    ),
-    "a wrong JAVA_HOME": Mistake(
-        "up --port 0 --data-dir d",
-        "JAVA_HOME is /nowhere, but there is no /nowhere/bin/java",
-        environment={"JAVA_HOME": "/nowhere"},
     ),
     "--forget alone": Mistake(
         "act --forget user=u -s s.yaml", "--forget needs --release", GOOD + "kafka: {bootstrap_servers: 'k:1'}"

@@ -18,18 +18,15 @@ WRONG = [
     ("kafka: {bootstrap_servers: 'x:1'\nhttp: {port: 1}", ":1: the bracket or quote opened here is not closed"),
     ("http: {}\nkafka: {bootstrap_servers: x:1\nhttp: {port: 1}", ":2: the bracket or quote opened here is not closed"),
     ("http: {port: 1}}", ":1: a bracket or comma that belongs to nothing"),
-    ("embedded:\n  ports: [1, 2\nhttp: {}", ":2: the bracket or quote opened here is not closed"),
     ("kafka:\n  bootstrap_servers: 'x:1\nhttp: {}\n", ":2: the bracket or quote opened here is not closed"),
     ('kafka:\n  bootstrap_servers: "x:1\nhttp: {}\n', ":2: the bracket or quote opened here is not closed"),
     ("kafka:\n\tbootstrap_servers: x:1", ":2: has a tab: YAML accepts only spaces"),
     ("kafka:\n  bootstrap_servers:\tx:1", ":2: has a tab: YAML accepts only spaces"),
-    ("kafka:\n  tls: {}\n\tbootstrap_servers: x:1", ":3: has a tab"),
     ("kafka:\n  bootstrap_servers: x:1\n tls: {}\n", ":3: is indented differently from its block"),
     ("kafka:\n  bootstrap_servers: x:1\n    tls: {}\n", f":3: {A_COLON}"),
     ("kafka\n  bootstrap_servers: x:1\n", f":2: {A_COLON}"),
     ("kafka: bootstrap_servers: x:1\n", f":1: {A_COLON}"),
     ("a:\n  - b\n c: d", ":3: is indented differently"),
-    ("kafka:\n- bootstrap_servers: x:1", ":1: kafka: must contain settings by name, such as kafka: {boot"),
     ("@foo", ":1: begins with a character that YAML reserves: put the value in quotes"),
     ("---\nhttp: {}\n---\nkafka: {}", ":3: a second document begins (`---`): a settings file has only one"),
     ("http: {port: 1}\n\x07", ": contains a control character (U+0007): save it as plain text"),
@@ -59,7 +56,6 @@ WRONG = [
     (LIMIT + "{available_ratio_below: 7.5 %}}}", "; write 0.075"),
     (LIMIT + "{available_ratio_below: 15}}}", "less than or equal to 1"),
     (LIMIT + "15%}}", "must contain settings by name: write {available_ratio_below: 0.15}"),
-    ("policies: {throttle: {recovery_margin: 10%}}", "recovery_margin: input should be a valid number, unable"),
     ("policies: {throttle: {recovery_margin: 10%}}", "; write 0.1"),
     ("policies: {throttle: {fallback_factor: 50%}}", "; write 0.5"),
     (LIMIT + "{available_bytes_below: 5 gigabytes}}}", "write it as 5GB, 5GiB or plain bytes"),
@@ -185,12 +181,6 @@ def test_a_home_is_put_in_for_a_tilde(tmp_path: Path, monkeypatch: pytest.Monkey
     file = tmp_path / "headgate.yaml"
     file.write_text("data_dir: ~/headgate")
     assert load_settings(file).data_dir == tmp_path / "headgate"
-
-
-def test_a_file_that_is_not_there_names_the_one_that_is(tmp_path: Path) -> None:
-    (tmp_path / "headgate.yml").touch()
-    with pytest.raises(UserError, match=r"No such file or directory\); did you mean .*/headgate\.yml\?"):
-        load_settings(tmp_path / "headgate.yaml")
 
 
 @pytest.mark.parametrize(
