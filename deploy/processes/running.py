@@ -6,8 +6,9 @@ process, so that its supervisor (systemd, Kubernetes, a person) notices and rest
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,7 +18,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from connectors.component import Check, Component
+from connectors.component import Component
 from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
 from connectors.http.access import require_free_port
@@ -29,10 +30,6 @@ _READY_CHECK_SECONDS = 0.1
 _SIGNAL_CHECK_SECONDS = 0.5
 
 _disable_created_metrics: Callable[[], None] = disable_created_metrics
-
-
-def _do_nothing() -> None:
-    """The default callback."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -52,33 +49,19 @@ def serving(
     """Serve /metrics, /-/healthy and /-/ready for these components, and the status page if there is one."""
     http = settings.http
     registry.register(Certificates(settings))
-    healthy = _checks(components, lambda component: component.healthy)
-    ready = _checks(components, lambda component: component.ready)
+    server = partial(
+        MetricsServer,
+        host=http.host,
+        names=http.host_names,
+        healthy={each.name: each.healthy for each in components if each.healthy is not None},
+        ready={each.name: each.ready for each in components if each.ready is not None},
+    )
     with ExitStack() as servers:
         if http.probes_port is not None:
-            probes = MetricsServer(
-                CollectorRegistry(),
-                host=http.host,
-                port=http.probes_port,
-                healthy=healthy,
-                ready=ready,
-                setting="http.probes_port",
-                names=http.host_names,
-            )
-            servers.enter_context(probes)
-        yield servers.enter_context(
-            MetricsServer(
-                registry,
-                host=http.host,
-                port=http.port,
-                healthy=healthy,
-                ready=ready,
-                setting="http.port",
-                site=None if site is None else site.respond,
-                access=http.access,
-                names=http.host_names,
-            )
-        )
+            servers.enter_context(server(CollectorRegistry(), port=http.probes_port, setting="http.probes_port"))
+        respond = None if site is None else site.respond
+        own = server(registry, port=http.port, setting="http.port", site=respond, access=http.access)
+        yield servers.enter_context(own)
 
 
 def require_free_ports(settings: Settings) -> None:
@@ -89,16 +72,12 @@ def require_free_ports(settings: Settings) -> None:
         require_free_port(http.host, http.probes_port, "http.probes_port")
 
 
-def _checks(components: Sequence[Component], of: Callable[[Component], Check | None]) -> Mapping[str, Check]:
-    return {component.name: check for component in components if (check := of(component)) is not None}
-
-
 def run_components(
     components: Sequence[Component],
     stop: threading.Event,
     *,
-    on_ready: Callable[[], None] = _do_nothing,
-    on_stop: Callable[[], None] = _do_nothing,
+    on_ready: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Run components until `stop` is set or one of them fails, then stop them in order, each before the next.
 

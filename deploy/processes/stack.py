@@ -164,9 +164,7 @@ def run_query(renewal: Renewal) -> None:
         with publishing(settings, registry) as publisher:
             work = Decider(settings, report, registry, sessions, publisher, stop).work()
             shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-            components = [shared.component(), renewal.component(registry, stop)]
-            with serving(settings, registry, components):
-                run_components(components, stop)
+            _run_part(renewal, registry, [shared.component()], stop=stop)
 
 
 def run_exporter(renewal: Renewal) -> None:
@@ -218,9 +216,13 @@ def restore_dropped(settings: Settings) -> None:
 
 
 def _run_part(
-    renewal: Renewal, registry: CollectorRegistry, components: Sequence[Component], site: StatusSite | None = None
+    renewal: Renewal,
+    registry: CollectorRegistry,
+    components: Sequence[Component],
+    site: StatusSite | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
-    stop = stop_on_signals()
+    stop = stop or stop_on_signals()
     components = [*components, renewal.component(registry, stop)]
     with serving(renewal.settings, registry, components, site):
         run_components(components, stop)
