@@ -21,7 +21,17 @@ from connectors.zookeeper.json_znodes import digest, load_manager, owner_member
 from connectors.zookeeper.server_admin import session_name
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, Reader, ZooKeeperSession
 from policies.observations import Outcome, Reading
-from policies.sessions.readings import BROKERS, LEADER, MAX_NAME, NAMESPACES, NodeKind, OwnedNode, Ownership, Ownerships
+from policies.sessions.readings import (
+    BROKERS,
+    EXTENSIBLE_LOAD_MANAGER,
+    LEADER,
+    MAX_NAME,
+    NAMESPACES,
+    NodeKind,
+    OwnedNode,
+    Ownership,
+    Ownerships,
+)
 from policies.wire import MAX_RECORD_BYTES
 
 # Reads from the brokers which bundles they own, where ZooKeeper does not show it.
@@ -306,7 +316,7 @@ class OwnershipCollector(Collector):
     def _read_bundles(self, registered: Sequence[Ownerships], reader: Reader) -> list[Ownerships]:
         """Read the owners of bundles, from the brokers if ZooKeeper does not show them."""
         nodes = [node for reading in registered for node in reading.nodes]
-        if not any(node.has_extensible_load_manager for node in nodes):
+        if not any((node.load_manager or "").endswith(EXTENSIBLE_LOAD_MANAGER) for node in nodes):
             return self._read_tree(self._bundles, reader)
         if self._clock() < self._asked_at + self._settings.republish.total_seconds():
             return []
@@ -314,7 +324,8 @@ class OwnershipCollector(Collector):
         reading = self._brokers.read(nodes)
         if reading.outcome is not Outcome.OK:
             return [reading]
-        return list(split_reading(self._cluster, NAMESPACES, reading.nodes, _list_tenants(reading.nodes)))
+        tenants = sorted({"/".join(node.path.split("/")[:3]) for node in reading.nodes})
+        return list(split_reading(self._cluster, NAMESPACES, reading.nodes, tenants))
 
     def _read_leader(self, reader: Reader) -> Ownership:
         try:
@@ -345,10 +356,6 @@ class OwnershipCollector(Collector):
     def _forget_watches(self) -> None:
         for tree in self._trees:
             tree.forget_watches()
-
-
-def _list_tenants(nodes: Sequence[OwnedNode]) -> list[str]:
-    return sorted({"/".join(node.path.split("/")[:3]) for node in nodes})
 
 
 def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:

@@ -182,7 +182,11 @@ class Alerts:
         facts = self.facts
         fleet_wide = sorted(role for role, members in facts.roles.items() if members.is_known_lost_together)
         for role in fleet_wide:
-            if self._count_lost(role) >= facts.roles[role].fewest_fleet_wide:
+            members, is_open = facts.roles[role], self._has_held(FLEET_WIDE, role)
+            affected = [facts.members[m.member] for m in (*members.lost, *members.cut_off)]
+            # It begins on fresh readings only, and stays on valid ones.
+            known = sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
+            if known >= members.fewest_fleet_wide:
                 yield self._report_fleet(role)
         for member in facts.members.values():
             track = member.track
@@ -192,12 +196,6 @@ class Alerts:
             if member.member.role not in fleet_wide:
                 what = f"has had no ZooKeeper session since {_describe_instant(track.lost_ms or 0)}"
                 yield self._report_member(LOST, "session_lost", member, what + _describe_order(member))
-
-    def _count_lost(self, role: str) -> int:
-        """Count the members without a session or cut off by fresh readings, or by valid ones once the alert is open."""
-        members, is_open = self.facts.roles[role], self._has_held(FLEET_WIDE, role)
-        affected = (self.facts.members[m.member] for m in (*members.lost, *members.cut_off))
-        return sum(m.is_fresh if is_open else m.certainty is not Certainty.STALE for m in affected)
 
     def _report_fleet(self, role: str) -> Condition:
         members = self.facts.roles[role]
@@ -257,15 +255,19 @@ class Alerts:
         for path, names in self._contested.items():
             node = facts.nodes.get(path)
             timeout_ms = min(facts.members[name].member.timeout_ms for name in names)
-            is_known = node is not None and facts.is_valid(node.read_ms) and self._has_held(DOUBLE, bundle_of(path))
-            if not (is_known or _is_fresh(node, timeout_ms, facts)):
+            if node is None:
+                continue
+            # A critical alert begins on a fresh reading only.
+            pair = ReadingPair(node.read_ms, node.before_ms, NEVER, timeout_ms)
+            is_known = facts.is_valid(node.read_ms) and self._has_held(DOUBLE, bundle_of(path))
+            if not is_known and pair.judge_certainty(facts.now_ms) is Certainty.STALE:
                 continue
             holder = "it has no node"
-            if node is not None and node.exists:
+            if node.exists:
                 session = f"the session {node.session}" if node.session else "an unknown session"
                 holder = f"its node belongs to {session}"
             what = f"is claimed by {' and '.join(names)}; {holder}"
-            evidence = (node.read_id if node else "", *(facts.members[name].member.read_id for name in names))
+            evidence = (node.read_id, *(facts.members[name].member.read_id for name in names))
             yield self._report_bundle(DOUBLE, "double_ownership", path, what, evidence, members=",".join(names))
 
     def _check_bundles(self) -> Iterator[Condition]:
@@ -345,14 +347,6 @@ def _describe_order(member: MemberFacts) -> str:
     if last is None or last.is_shadow or last.verdict not in (SessionVerdict.SHUTDOWN, SessionVerdict.RESTART):
         return ""
     return f"; its {last.verdict.value} is ordered"
-
-
-def _is_fresh(node: NodeRecord | None, timeout_ms: int, facts: Facts) -> bool:
-    """Whether a node was read so recently that a critical alert may begin on it."""
-    if node is None:
-        return False
-    pair = ReadingPair(node.read_ms, node.before_ms, NEVER, timeout_ms)
-    return pair.judge_certainty(facts.now_ms) is not Certainty.STALE
 
 
 def _describe_instant(at_ms: int) -> str:

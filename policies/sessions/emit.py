@@ -1,7 +1,7 @@
 """Turns verdicts into decisions: those that differ from the decision in force, or renew one that lapsed."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from policies.sessions.state import (
     LastPublishedOrder,
     LastPublishedRuling,
     Member,
-    NodeRecord,
     SourceRecord,
 )
 from policies.units import from_millis
@@ -176,29 +175,33 @@ FORGET_MS = 3_600_000
 def apply_step(facts: Facts, verdicts: Iterable[MemberVerdict], budget: Budget, published: DecisionPublisher) -> Facts:
     """Return the facts after a step: with its publications, without members, nodes and claims that are over."""
     after = {v.member.name: _apply_verdict(v, published, facts.now_ms) for v in verdicts}
-    sessions, known = facts.sources.get(SESSIONS, SourceRecord(SESSIONS)), (m.member for m in after.values())
-    forgotten = find_forgotten(known, sessions, facts.validity_ms, budget.down())
-    members = {name: after[name] for name in facts.members if name not in forgotten}
+    sessions = facts.sources.get(SESSIONS, SourceRecord(SESSIONS))
+    forgotten = find_forgotten([m.member for m in after.values()], sessions, facts.validity_ms, budget.down())
     claimants = Counter(claim.claim.path for member in after.values() for claim in member.claims)
-    members = {name: _drop_claims(member, claimants, facts) for name, member in members.items()}
+    members: dict[str, MemberFacts] = {}
+    for name in facts.members:
+        if name not in forgotten:
+            member = after[name]
+            kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
+            members[name] = update(member, claims=kept)
     claimed = {claim.claim.path for member in members.values() for claim in member.claims}
     needed = claimed | {registration_path(name) for name in members}
     absent = [node for node in facts.nodes.values() if not node.exists]
-    gone = {node.path for node in absent if is_long_absent(node)} - needed
+    gone = {node.path for node in absent if node.read_ms - node.changed_ms >= FORGET_MS} - needed
     nodes = {p: n for p, n in facts.nodes.items() if p not in gone} if gone else facts.nodes
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
     roles = facts.roles
     if len(members) < len(facts.members):
-        kept = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
-        roles = {name: replace(role, members=kept[name]) for name, role in roles.items()}
+        known = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
+        roles = {name: replace(role, members=known[name]) for name, role in roles.items()}
     bundles = [n for n in facts.bundles if n.path not in gone] if gone else facts.bundles
     return replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=budget)
 
 
 def find_forgotten(
-    members: Iterable[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
+    members: Collection[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
 ) -> frozenset[str]:
     """Return the members that no reading names any more, though the cluster's sessions are read.
 
@@ -208,8 +211,7 @@ def find_forgotten(
         sessions: the source of the cluster's sessions. A gap in which they were not read proves no absence.
         down: the members that were ordered down and are not back.
     """
-    known = tuple(members)
-    asked_ms = max((m.health.before_ms for m in known if m.health is not None), default=NEVER)
+    asked_ms = max((m.health.before_ms for m in members if m.health is not None), default=NEVER)
     patience_ms = max(validity_ms, FORGET_MS)
 
     def is_forgotten(member: Member) -> bool:
@@ -220,12 +222,7 @@ def find_forgotten(
         unseen_ms = sessions.read_ms - max(member.seen_ms, sessions.since_ms)
         return unseen_ms > (patience_ms if is_kept else validity_ms)
 
-    return frozenset(m.member for m in known if is_forgotten(m))
-
-
-def is_long_absent(node: NodeRecord) -> bool:
-    """Whether a node has been absent for so long that it is forgotten, unless a member still claims it."""
-    return not node.exists and node.read_ms - node.changed_ms >= FORGET_MS
+    return frozenset(m.member for m in members if is_forgotten(m))
 
 
 def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms: int) -> MemberFacts:
@@ -241,11 +238,6 @@ def _apply_verdict(verdict: MemberVerdict, published: DecisionPublisher, now_ms:
     elif facts.has_published and member.awaited_ms is not None:
         member = update(member, awaited_ms=None)
     return update(facts, member=member, claims=tuple(claims))
-
-
-def _drop_claims(member: MemberFacts, claimants: Mapping[str, int], facts: Facts) -> MemberFacts:
-    kept = tuple(c for c in member.claims if not _is_over(c, member, claimants[c.claim.path] > 1, facts))
-    return member if len(kept) == len(member.claims) else update(member, claims=kept)
 
 
 def _is_over(claimed: ClaimFacts, member: MemberFacts, is_contested: bool, facts: Facts) -> bool:

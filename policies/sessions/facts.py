@@ -17,7 +17,6 @@ from policies.sessions.fleet import (
     Liveness,
     RoleFacts,
     Unread,
-    find_bundle_trees,
     find_unread,
     is_hidden,
     join_roles,
@@ -26,7 +25,7 @@ from policies.sessions.fleet import (
     process_begun_ms,
 )
 from policies.sessions.fold import ClusterState
-from policies.sessions.readings import BROKERS, is_bundle, named_member, registration_path
+from policies.sessions.readings import BROKERS, NAMESPACES, is_bundle, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import (
     NEVER,
@@ -268,7 +267,7 @@ def _host(member: str) -> str:
 
 def _knows_ownership(cluster: ClusterState) -> bool:
     sources = cluster.sources.values()
-    trees = [*find_bundle_trees(sources)]
+    trees = [s for s in sources if s.name and NAMESPACES.startswith(s.name.rstrip("/"))]
     if any(is_hidden(tree, sources) for tree in trees):
         return False
     return bool(cluster.nodes.bundles()) or any(tree.outcome == Outcome.OK.value for tree in trees)

@@ -7,7 +7,7 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -17,7 +17,7 @@ from msgspec.structs import replace as update
 
 from policies.observations import Outcome
 from policies.sessions.decisions import SessionReason, SessionStatus
-from policies.sessions.readings import NAMESPACES, SessionState
+from policies.sessions.readings import SessionState
 from policies.sessions.settings import IN_A_ROW_MS, SHORTEST_INTERVAL_MS, SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Member, NodeRecord, SourceRecord, SpentShutdown
 
@@ -185,11 +185,6 @@ def is_hidden(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:
     """Whether the last attempt on a tree found no owners there, or too many, and no part was read since."""
     is_unsupported = source.name != SESSIONS and source.outcome == Outcome.UNSUPPORTED.value
     return is_unsupported and not _has_read_part(source, sources)
-
-
-def find_bundle_trees(sources: Iterable[SourceRecord]) -> Iterator[SourceRecord]:
-    """Yield the trees that contain all bundles."""
-    return (source for source in sources if source.name and NAMESPACES.startswith(source.name.rstrip("/")))
 
 
 def _has_read_part(source: SourceRecord, sources: Iterable[SourceRecord]) -> bool:

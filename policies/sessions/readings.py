@@ -6,7 +6,6 @@ All fields but `cluster` and the name of the observed thing have defaults, so a 
 import re
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -137,11 +136,6 @@ class OwnedNode(BaseModel):
         default=None, max_length=MAX_NAME, description="Of a registration: the class of the broker's load manager."
     )
 
-    @property
-    def has_extensible_load_manager(self) -> bool:
-        """Whether it registers a broker whose bundles have no nodes in ZooKeeper."""
-        return (self.load_manager or "").endswith(EXTENSIBLE_LOAD_MANAGER)
-
 
 class Ownership(FetchedReading, OwnedNode):
     """A reading of one node."""
@@ -221,18 +215,13 @@ def is_bundle(path: str) -> bool:
     return not path.startswith(_BELOW_BROKERS)
 
 
-@lru_cache(maxsize=10_000)
-def _parse_own_namespace(path: str) -> str | None:
-    found = _OWN_NAMESPACE.fullmatch(path)
-    return None if found is None else found[1]
-
-
 def named_member(path: str) -> str | None:
     """The member that a bundle of a heartbeat or SLA monitor namespace names; None for other bundles.
 
     Only that member may own it, and takes it at each start: another owner keeps it from starting.
     """
-    return _parse_own_namespace(path) if path.startswith(_OWN_TENANTS) else None
+    found = _OWN_NAMESPACE.fullmatch(path) if path.startswith(_OWN_TENANTS) else None
+    return None if found is None else found[1]
 
 
 def bundle_of(path: str) -> str:

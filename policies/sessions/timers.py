@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policies.sessions.decisions import OwnershipVerdict, SessionVerdict
 from policies.sessions.emit import RENEWED
-from policies.sessions.facts import ClaimFacts, Facts, MemberFacts
+from policies.sessions.facts import Facts, MemberFacts
 from policies.sessions.judge import FINAL, shutdown_delay_ms
 from policies.sessions.rulings import unread_from_ms
 from policies.sessions.state import SessionTrack
@@ -24,22 +24,18 @@ def due_ms(facts: Facts) -> Iterator[int]:
         yield free_ms
     for member in facts.members.values():
         yield from _member_due_ms(member, facts)
-        if member.track is not None:
-            for claim in member.claims:
-                yield from _claim_due_ms(claim, member, member.track, facts)
+        if (track := member.track) is None:
+            continue
+        for claim in member.claims:
+            last = claim.claim.last_published
+            if last is not None:
+                yield facts.schedule.due_ms(last.published_ms)
+            elif member.member.recovering:
+                yield unread_from_ms(claim, track)
+            if last is not None and last.verdict is OwnershipVerdict.WAIT and track.reestablished_ms is not None:
+                yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
     orphans = map(facts.orphan_ms, facts.odd_bundles)
     yield from (orphan_ms for orphan_ms in orphans if orphan_ms is not None)
-
-
-def _claim_due_ms(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> Iterator[int]:
-    last = claim.claim.last_published
-    if last is None:
-        if member.member.recovering:
-            yield unread_from_ms(claim, track)
-        return
-    yield facts.schedule.due_ms(last.published_ms)
-    if track.reestablished_ms is not None and last.verdict is OwnershipVerdict.WAIT:
-        yield track.reestablished_ms + facts.settings.wait_for_deletion_ms(track.timeout_ms)
 
 
 def _member_due_ms(member: MemberFacts, facts: Facts) -> Iterator[int]:

@@ -215,8 +215,6 @@ def test_ownership_that_nobody_tells_is_unknown_and_no_fault_of_zookeeper(admin:
 )
 def test_a_registration_names_the_load_manager(value: bytes, manager: str | None) -> None:
     assert load_manager(value) == manager
-    node = OwnedNode(path="/loadbalance/brokers/b1:8080", load_manager=load_manager(value))
-    assert node.has_extensible_load_manager is (manager is not None)
 
 
 @for_each(
