@@ -48,15 +48,6 @@ def test_silence_ends_no_alert() -> None:
     assert ("compaction-suspended", "b1/l", "critical") in run.firing()
 
 
-def test_a_saw_tooth_around_the_threshold_of_compaction_is_one_alert() -> None:
-    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, **WIDE))
-    for second, free in enumerate([10, 10.5, 10, 10.9, 10], 1):
-        run.see(disks(10 * second, "b1", free))
-    assert [a.status.value for a in run.alerts if a.alert == "compaction-suspended"] == ["firing"]
-    run.see(disks(100, "b1", 11.1))
-    assert "compaction-suspended" not in {alert for alert, _, _ in run.firing()}
-
-
 def test_a_dir_that_fills_soon_is_named_in_time() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=60, **WIDE))
     for poll in range(1, 8):
@@ -74,11 +65,6 @@ def test_an_unread_bookie_is_named_with_the_outcome() -> None:
     run.see(*all_disks(250, **WIDE)).until(301)
     assert run.firing() == {("bookie-disks-unread", "b1", "warning")}
     assert run.alerts[-1].reason == "unsupported"
-
-
-def test_a_read_only_bookie_is_named() -> None:
-    run = Run(settings(QUIET)).see(disks(0, "b1", 50, read_only=True), *all_disks(0, **WIDE))
-    assert run.firing() == {("bookie-read-only", "b1", "warning")}
 
 
 @pytest.mark.parametrize(

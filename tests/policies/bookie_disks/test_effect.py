@@ -151,12 +151,6 @@ def test_the_alert_ends_when_growth_is_not_compared_any_more() -> None:
     assert ended.status is AlertStatus.RESOLVED
 
 
-def test_a_restart_changes_nothing() -> None:
-    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 150)
-    again = Run(settings(ACTS), run.state)
-    assert firing(fill(again, SLOWED, 43.0, 180, since=180))
-
-
 @pytest.mark.parametrize("silence", [[], [failed(120, "b1"), failed(150, "b1")]], ids=["silent", "failed"])
 def test_an_unread_bookie_is_not_judged(silence: list[Observation]) -> None:
     run = fill(Run(settings(ACTS, validity="1m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 90)

@@ -122,13 +122,6 @@ def test_what_two_readings_lack_is_gone(wrong: str) -> None:
     assert run.verdict("g1") == (1.0, "group_ended")
 
 
-def test_sequences_grow_by_group() -> None:
-    run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}), heartbeat="10s").until(100)
-    sequences = [d.sequence for d in run.decided("g1")]
-    assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
-    assert len(sequences) > 5
-
-
 def test_namespaces_without_affinity_are_placed_on_the_brokers_own_groups() -> None:
     placed = affinity(0, {"a/one": "", "a/two": "g2", "a/three": "*"}, brokers="g1 > g2")
     run = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed, ensemble=1)

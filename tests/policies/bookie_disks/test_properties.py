@@ -88,16 +88,3 @@ def with_one_more(observation: Observation) -> Observation:
     text = text.replace('"b0":{', '"b9":{"rack":null},"b0":{').replace('"b3":{', '"b9":{"rack":null},"b3":{')
     text = text.replace('"writable":[', '"writable":[{"bookie":"b9"},')
     return Observation(observation.id, observation.at, type(observation.reading).model_validate_json(text))
-
-
-@HISTORIES
-def test_each_decision_is_sound(seed: int) -> None:
-    run = Run(settings(STEADY))
-    for poll in history(seed):
-        run.together(*poll)
-    for decided in throttles(run.until(600)):
-        assert 0.0 <= decided.factor <= 1.0
-        assert decided.explanation.startswith(f"Publishing to group {decided.group} of c1 ")
-        assert decided.factor <= decided.raw_factor + 0.05
-        if decided.reason == "hard_limit":
-            assert decided.factor == 0.0

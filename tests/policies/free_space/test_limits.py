@@ -1,7 +1,5 @@
 """Rules 1 to 3 of the specification: what one volume lets producers write."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +49,14 @@ def below(value: float | str) -> Limit:
         pytest.param(100, 100, None, 1.0, 0.0, LimitHit.HARD, id="hard 1.0 is always reached"),
         pytest.param(120, 100, None, 1.0, 1.0, LimitHit.NONE, id="more free than there is"),
         pytest.param(2**63 - 1, 2**63 - 1, "5GB", 0.01, 1.0, LimitHit.NONE, id="largest"),
+        pytest.param(3, 10, 0.3, "3B", 0.0, LimitHit.HARD, id="equal in bytes: hard is reached first"),
+        pytest.param(50, 100, "10B", 0.5, 0.0, LimitHit.HARD, id="soft below hard, at hard"),
+        pytest.param(9, 100, "10B", 0.5, 0.0, LimitHit.HARD, id="soft below hard, at both"),
+        # A share of 0.1 + 0.2 is 0.30000000000000004, so 3 of 10 bytes are at or below it.
+        pytest.param(3, 10, 0.1 + 0.2, "2B", 1.0, LimitHit.SOFT, id="not crossing: soft is 3 bytes"),
+        pytest.param(7, 10, 0.9, "6B", 1 / 3, LimitHit.SOFT, id="not crossing: soft is 9 bytes"),
+        # The ratio is 0, so soft is reached; its bytes are 0, not above hard.
+        pytest.param(8, 0, 0.1, "5B", 1.0, LimitHit.SOFT, id="no size: limits that cross slow nobody down"),
     ],
 )
 def test_the_factor_of_a_volume(
@@ -59,38 +65,6 @@ def test_the_factor_of_a_volume(
     found = assess(free, total, None if hard is None else below(hard), None if soft is None else below(soft))
     assert found[0] is hit
     assert found[1] == pytest.approx(factor, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("free", "total", "soft", "hard"),
-    [
-        pytest.param(3, 10, 0.3, "3B", id="equal in bytes: hard is reached first"),
-        pytest.param(50, 100, "10B", 0.5, id="soft below hard, at hard"),
-        pytest.param(9, 100, "10B", 0.5, id="soft below hard, at both"),
-    ],
-)
-def test_at_the_hard_limit_producers_stop_though_the_limits_cross(free: int, total: int, soft: Any, hard: Any) -> None:
-    found = assess(free, total, below(hard), below(soft))
-    assert found == (LimitHit.HARD, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("free", "total", "soft", "hard"),
-    [
-        # A share of 0.1 + 0.2 is 0.30000000000000004, so 3 of 10 bytes are at or below it.
-        pytest.param(3, 10, 0.1 + 0.2, "2B", id="not crossing: soft is 3 bytes"),
-        pytest.param(7, 10, 0.9, "6B", id="not crossing: soft is 9 bytes"),
-    ],
-)
-def test_mixed_limits_do_not_cross_where_soft_is_above_hard(free: int, total: int, soft: Any, hard: Any) -> None:
-    found = assess(free, total, below(hard), below(soft))
-    assert (found[0], found[1] < 1.0) == (LimitHit.SOFT, True)
-
-
-def test_limits_that_cross_on_a_volume_without_a_size_slow_nobody_down() -> None:
-    # The ratio is 0, so soft is reached; its bytes are 0, not above hard.
-    found = assess(8, 0, below("5B"), below(0.1))
-    assert found == (LimitHit.SOFT, 1.0)
 
 
 sizes = st.integers(0, 200) | st.integers(0, 2**63 - 1)

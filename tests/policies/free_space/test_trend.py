@@ -168,13 +168,6 @@ def test_what_fills_in_spite_of_retention_fills_by_what_the_peaks_lose(period: i
     assert rates or period < 240  # the rises of shorter ones are noise, and their sum too slow to be drawn out so far
 
 
-def test_when_retention_is_overdue_the_rate_since_is_said() -> None:
-    levels = [*saw_tooth(300, 3 * GB, until=2100), *line(MB, free=3 * GB, start=2100, count=100)]
-    first = next(each for each in said(levels) if each.second > 2100)
-    assert first.rate == pytest.approx(MB)
-    assert first.second < 2100 + 2 * 300
-
-
 def test_a_rise_is_overdue_after_twice_the_longest_time_between_two_and_the_rate_since_is_said() -> None:
     levels = [*saw_tooth(120, 3 * GB, until=2160), *line(600_000, free=3 * GB, start=2160, count=100)]
     first = next(each for each in said(levels) if each.second >= 2160)

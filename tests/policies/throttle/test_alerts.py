@@ -59,11 +59,6 @@ def test_what_an_alert_of_a_volume_carries() -> None:
     assert alert["summary"] == "broker 3 /data/a of payments has 500 MB free, hard limit 1.0 GB"
 
 
-def test_the_soft_alert_is_a_warning() -> None:
-    run = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 3, 2 * GB))
-    assert run.said(SOFT_ALERT) == [(0, "firing", "warning")]
-
-
 def test_an_alert_ends_when_the_volume_is_clear_by_the_margin() -> None:
     course = [(0, GB), (10, GB + 1), (20, 1_100_000_000), (30, 1_100_000_001)]
     run = Run(throttle(HARD)).feed(log_dirs(t, 1, free) for t, free in course)
@@ -193,18 +188,6 @@ def test_when_nothing_is_known_for_validity_it_is_critical(course: list[Any], bl
     ]
 
 
-def test_that_nothing_is_readable_is_critical_though_its_broker_answers() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, {A: None, B: None}))
-    assert [a.severity.value for a in run.alerts if a.alert == UNREAD and a.subject == CLUSTER] == ["critical"]
-
-
-@pytest.mark.parametrize("preset", [None, "strimzi"])
-def test_a_single_silent_broker_is_not_critical(preset: str | None) -> None:
-    run = Run(throttle(HARD, preset=preset)).see(log_dirs(0, 1, 9 * GB))
-    run.feed(log_dirs(t, 2, 9 * GB) for t in range(5, 900, 60))
-    assert {a.severity.value for a in run.alerts} == {"warning"}
-
-
 CROSSING = throttle(hard={"available_ratio_below": 0.1}, soft={"available_bytes_below": 5 * GB})
 
 
@@ -236,24 +219,6 @@ def test_without_departed_hold_nothing_is_held_and_nothing_said() -> None:
     run = Run(throttle(HARD, departed_hold="0s")).see(log_dirs(0, 1, 0), log_dirs(0, 2, 9 * GB)).see(members(40, 2))
     assert run.changes() == [(0, 0.0), (40, 1.0)]
     assert run.said(FORGOTTEN) == []
-
-
-def test_an_alert_is_repeated_every_alert_repeat_by_the_timer_alone() -> None:
-    run = Run(throttle(HARD, alert_repeat="10m")).see(log_dirs(0, 1, 0)).until(1300)
-    assert [seconds for seconds, _, _ in run.said(HARD_ALERT)] == [0, 600, 1200]
-
-
-def test_an_alert_waits_for_its_grace_by_the_timer_alone() -> None:
-    run = Run(throttle(HARD, alert_grace="90s")).see(log_dirs(0, 1, 0)).until(200)
-    assert run.said(HARD_ALERT) == [(90, "firing", "critical")]
-
-
-def test_each_volume_has_its_own_alert() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, {A: 0, B: 0}), log_dirs(0, 2, 0))
-    assert run.firing() == {
-        (HARD_ALERT, subject) for subject in ("payments/1/data/a", "payments/1/data/b", "payments/2/data/a")
-    }
-    assert len({a.record_key() for a in run.alerts}) == 3
 
 
 @pytest.mark.parametrize("preset", [None, "strimzi"])

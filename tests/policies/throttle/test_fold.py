@@ -57,11 +57,6 @@ def test_of_an_id_seen_twice_the_earliest_counts() -> None:
 # --- What is known of a broker's volumes after readings of its log dirs
 
 
-def test_the_last_good_reading_counts() -> None:
-    known = folded([log_dirs(0, 1, 3 * GB)], [log_dirs(10, 1, 4 * GB)])
-    assert counting(known, 10)[1, A].factor == 0.75
-
-
 @pytest.mark.parametrize(
     "late",
     [
@@ -170,11 +165,6 @@ def test_a_broker_that_returns_is_there_again(back: Observation) -> None:
     known = folded([log_dirs(0, 1, 3 * GB)], [members(20, 2)], [back])
     assert freshness(known, 30) == {(1, A): "fresh"}
     assert known.brokers[0].left_ms is None
-
-
-def test_a_broker_that_leaves_again_is_held_from_then_on() -> None:
-    course = [[log_dirs(0, 1, 0)], [members(20, 2)], [members(30, 1, 2)], [members(40, 2)]]
-    assert counting(folded(*course), 40)[1, A].departed_ms == to_millis(at(40))
 
 
 def test_further_memberships_do_not_prolong_the_hold() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.book import Published
-from policies.decisions import EVIDENCE_LIMIT, Alert, AlertStatus
+from policies.decisions import EVIDENCE_LIMIT, Alert
 from policies.free_space.volumes import Freshness, VolumeVerdict
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
@@ -220,12 +220,6 @@ def test_order_and_duplicates_within_a_batch_do_not_matter(
     assert msgspec.msgpack.encode(plain.state) == msgspec.msgpack.encode(other.state)
 
 
-@given(courses, settings_blocks)
-def test_a_repeated_batch_gives_the_same_bytes(course: list[Batch], block: dict[str, Any]) -> None:
-    first, second = run_of(course, throttle(block)), run_of(course, throttle(block))
-    assert [audit_event(d) for d in first.published] == [audit_event(d) for d in second.published]
-
-
 # --- monotone
 
 
@@ -260,18 +254,6 @@ def test_more_free_bytes_never_give_a_lower_raw_factor(
         volumes = counting(run.state, run.settings, at(later))
         raw.append(min((v.factor for v in volumes), default=1.0))
     assert raw[0] <= raw[1]
-
-
-@given(fleets, st.data(), PLAIN)
-def test_more_free_bytes_never_give_a_lower_first_factor(
-    fleet: dict[tuple[int, str], int], data: st.DataObject, patience: dict[str, Any]
-) -> None:
-    key = data.draw(st.sampled_from(sorted(fleet)))
-    more = {**fleet, key: fleet[key] + data.draw(st.integers(0, 10 * GB))}
-    first, second = (
-        Run(throttle(SOFT_AND_HARD, patience)).see(*read(0, given_free)).last for given_free in (fleet, more)
-    )
-    assert first.raw_factor == first.factor <= second.factor == second.raw_factor
 
 
 # --- silence
@@ -378,15 +360,6 @@ def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(ar
     assert len(run.changes()) - 1 <= 1
 
 
-@pytest.mark.parametrize("poll", [7, 10, 30])
-def test_without_margins_a_saw_tooth_gives_two_transitions_per_min_hold_at_most(poll: int) -> None:
-    """`min_hold` alone delays a rise, never the fall after it: so pairs, each at least `min_hold` apart."""
-    minutes = 15
-    run = Run(throttle(HARD, NO_PATIENCE, min_hold="30s")).feed(saw_tooth(GB, poll=poll, minutes=minutes))
-    assert run.raises() <= minutes * 60 / 30 + 1
-    assert len(run.changes()) - 1 <= 2 * (minutes * 60 / 30 + 1)
-
-
 @given(st.lists(free_bytes, min_size=2, max_size=60), st.sampled_from([1, 7, 10, 45]), PLAIN)
 def test_raises_are_at_most_one_per_min_hold_whatever_is_read(
     levels: list[int], poll: int, patience: dict[str, Any]
@@ -442,26 +415,3 @@ def test_the_strimzi_preset_equals_the_plain_rule(course: list[Batch], fallback:
 
 
 # --- alerts of the whole policy
-
-
-@given(courses, settings_blocks)
-def test_every_alert_fires_before_it_resolves_and_resolves_once(course: list[Batch], block: dict[str, Any]) -> None:
-    run = run_of(course, throttle(block), until=9000)
-    numbers = [a.sequence for a in run.alerts]
-    assert numbers == sorted(set(numbers))
-    for alert_id in {a.alert_id for a in run.alerts}:
-        life = [a.status for a in run.alerts if a.alert_id == alert_id]
-        assert life[0] is AlertStatus.FIRING
-        assert AlertStatus.RESOLVED not in life[:-1]
-
-
-@given(courses, settings_blocks)
-def test_a_decision_and_its_notes_have_ids_of_their_own(course: list[Batch], block: dict[str, Any]) -> None:
-    run = run_of(course, throttle(block), until=600)
-    ids = [d.decision_id for d in [*run.published, *run.notes]]
-    assert len(set(ids)) == len(ids)
-
-
-def test_membership_of_many_brokers_is_one_step() -> None:
-    run = Run(throttle(HARD)).see(members(0, *range(500)), *(log_dirs(0, b, 9 * GB) for b in range(500)))
-    assert run.last.brokers.counted == run.last.volumes.counted == 500

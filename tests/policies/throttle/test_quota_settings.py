@@ -25,18 +25,6 @@ from tests.cases import for_each
 ANY_CLIENT = {"client_id": "default", "base": "10MB"}
 
 
-def test_defaults_are_pinned() -> None:
-    settings = QuotaSettings.model_validate({"entities": [ANY_CLIENT]})
-    assert settings.model_dump(mode="json", exclude={"entities"}) == {
-        "cover": "all",
-        "exclude": [],
-        "floor_bytes_per_second": 65_536,
-        "max_told_wait": "30s",
-        "verify_interval": "1m",
-        "attempts": 5,
-    }
-
-
 @pytest.mark.parametrize(("given", "seconds"), [("none", None), (None, None), ("45s", 45.0)])
 def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) -> None:
     wait = QuotaSettings.model_validate({"entities": [ANY_CLIENT], "max_told_wait": given}).max_told_wait

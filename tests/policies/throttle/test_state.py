@@ -18,25 +18,6 @@ from tests.policies.throttle.test_properties import Batch, courses, run_of, sett
 from tests.policies.virtual_run import NEVER_STEPPED, Kept, step_hosted
 
 
-@given(courses, settings_blocks)
-def test_every_reachable_state_round_trips(course: list[Batch], block: dict[str, object]) -> None:
-    for _, step in run_of(course, throttle(block)).steps:
-        assert Kept(step.state).stored() == Kept(step.state)
-
-
-@given(courses, settings_blocks)
-def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
-    course: list[Batch], block: dict[str, object]
-) -> None:
-    plain = run_of(course, throttle(block))
-    policy, kept = ThrottlePolicy(CLUSTER, throttle(block)), NEVER_STEPPED
-    for (now, observations), (_, warm) in zip(plain.inputs, plain.steps, strict=True):
-        kept, step = step_hosted(policy, kept, observations, now)
-        assert (step.decisions, step.notes, step.wake_at) == (warm.decisions, warm.notes, warm.wake_at)
-        kept = kept.stored()
-    assert kept == Kept(plain.state, plain.book)
-
-
 @pytest.mark.parametrize("preset", [None, "strimzi"])
 def test_a_reading_that_comes_after_a_later_membership_ages_by_its_own_time(preset: str | None) -> None:
     """The broker has no volume whose age would be looked at."""
