@@ -59,7 +59,7 @@ def judge_now(readings: list[Reading], settings: BookieDisksSettings, now: datet
     seen = [Observation(f"{number}", now, reading) for number, reading in enumerate(readings)]
     known = fold(BookieDisksCluster(), seen)
     bookies = judge_bookies(known, settings, to_millis(now))
-    for group in list_groups(known, settings):
+    for group in list_groups(known.placement, settings):
         yield judge_group(group, bookies, known, settings, to_millis(now), None)
 
 

@@ -17,6 +17,7 @@ from policies.bookie_disks.state import (
     BookieGroup,
     DiskThresholds,
     PlacedNamespaces,
+    Placement,
     ReadVersion,
     RegisteredBookies,
 )
@@ -42,10 +43,14 @@ def fold(cluster: BookieDisksCluster, observations: Sequence[Observation]) -> Bo
                 cluster = _fold_disks(cluster, bookies, seen, reading)
             case Bookies() as reading if reading.outcome is Outcome.OK:
                 cluster = _fold_registrations(cluster, bookies, seen, reading)
-            case BookieRacks() as reading if reading.outcome in _ANSWERED and _is_newer(cluster.groups_read, seen):
-                cluster = _fold_groups(cluster, seen, reading)
-            case BookieAffinity() as reading if reading.outcome in _ANSWERED and _is_newer(cluster.placed_read, seen):
-                cluster = _fold_placed(cluster, seen, reading)
+            case BookieRacks() as reading if reading.outcome in _ANSWERED and _is_newer(
+                cluster.placement.groups_read, seen
+            ):
+                cluster = replace(cluster, placement=_fold_groups(cluster.placement, seen, reading))
+            case BookieAffinity() as reading if reading.outcome in _ANSWERED and _is_newer(
+                cluster.placement.placed_read, seen
+            ):
+                cluster = replace(cluster, placement=_fold_placed(cluster.placement, seen, reading))
     return replace(cluster, bookies=tuple(bookies[name] for name in sorted(bookies)))
 
 
@@ -97,7 +102,8 @@ def _update_bookie(
     found = reading.thresholds
     thresholds = known.thresholds
     if found is not None:
-        thresholds = DiskThresholds(found.read_only, found.major_compaction, found.minor_compaction)
+        shares = [share for share in (found.major_compaction, found.minor_compaction) if share is not None]
+        thresholds = DiskThresholds(found.read_only, min(shares, default=None))
     is_read_only = reading.read_only
     if registrations is not None and registrations.at_ms > seen.at_ms:
         is_read_only = known.is_read_only  # the registrations are newer
@@ -143,18 +149,18 @@ def _fold_registrations(
     return replace(cluster, registrations=known)
 
 
-def _fold_groups(cluster: BookieDisksCluster, seen: Observation, reading: BookieRacks) -> BookieDisksCluster:
+def _fold_groups(before: Placement, seen: Observation, reading: BookieRacks) -> Placement:
     """Fold in the groups of bookies; a member that only this reading lacks stays in its group."""
     read = {name: frozenset(members) for name, members in (reading.groups or {}).items()}
-    doubtful = {group.name: frozenset(group.bookies) for group in cluster.groups_doubtful}
+    doubtful = {group.name: frozenset(group.bookies) for group in before.groups_doubtful}
     kept: dict[str, frozenset[str]] = {}
-    for group in cluster.groups or ():
+    for group in before.groups or ():
         gone = frozenset(group.bookies).difference(read.get(group.name, ()), doubtful.get(group.name, ()))
         if gone:
             kept[group.name] = gone
     groups = read | {name: read.get(name, frozenset()) | gone for name, gone in kept.items()}
     return replace(
-        cluster,
+        before,
         groups=_list_groups(groups) or None,
         groups_read=ReadVersion(seen.at_ms, seen.id),
         groups_doubtful=_list_groups(kept),
@@ -165,25 +171,25 @@ def _list_groups(members: Mapping[str, Iterable[str]]) -> tuple[BookieGroup, ...
     return tuple(BookieGroup(name, tuple(sorted(members[name]))) for name in sorted(members))
 
 
-def _fold_placed(cluster: BookieDisksCluster, seen: Observation, reading: BookieAffinity) -> BookieDisksCluster:
+def _fold_placed(before: Placement, seen: Observation, reading: BookieAffinity) -> Placement:
     """Fold in the placement of the namespaces.
 
     If only this reading lacks the namespaces of some groups, they stay as they were. If only this reading asks less of
     these groups, the larger ensemble and all secondary groups count.
     """
     read = {placed.primary: placed for placed in _place(list_affinities(reading))}
-    doubtful = frozenset(cluster.placed_doubtful)
+    doubtful = frozenset(before.placed_doubtful)
     kept = tuple(
         replace(
             now := read.get(placed.primary, placed),
             ensemble=max(now.ensemble, placed.ensemble),
             secondary=tuple(sorted({*now.secondary, *placed.secondary})),
         )
-        for placed in cluster.placed or ()
+        for placed in before.placed or ()
         if placed not in doubtful and not _asks_as_much(read.get(placed.primary), placed)
     )
     placed = tuple(sorted((read | {each.primary: each for each in kept}).values()))
-    return replace(cluster, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id), placed_doubtful=kept)
+    return replace(before, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id), placed_doubtful=kept)
 
 
 def _asks_as_much(read: PlacedNamespaces | None, before: PlacedNamespaces) -> bool:

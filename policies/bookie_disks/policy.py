@@ -22,6 +22,7 @@ from policies.bookie_disks.state import (
     BookieDisksCluster,
     BookieDisksState,
     GroupState,
+    Placement,
     PlacementGroup,
     explain_cause,
     keep_groups_within_bounds,
@@ -75,8 +76,8 @@ class BookieDisksPolicy:
         self._cluster = cluster
         self._settings = settings
         self._groups: tuple[PlacementGroup, ...] = ()
-        self._grouped: tuple[object, object] | None = None
-        """The groups and namespaces of which `_groups` was made."""
+        self._grouped: Placement | None = None
+        """The placement of which `_groups` was made."""
 
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
@@ -123,8 +124,8 @@ class BookieDisksPolicy:
 
     def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
         """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""
-        if self._grouped is None or self._grouped[0] is not known.groups or self._grouped[1] is not known.placed:
-            self._groups, self._grouped = list_groups(known, self._settings), (known.groups, known.placed)
+        if self._grouped is not known.placement:
+            self._groups, self._grouped = list_groups(known.placement, self._settings), known.placement
         return self._groups
 
 

@@ -14,7 +14,6 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import BookieAffinity, BookieRacks
 from policies.free_space.alerts import EffectState, HeldAlert, VolumeGrowth
 from policies.free_space.gate import Gate
-from policies.free_space.limits import Limit
 from policies.free_space.volumes import ForgottenVolume, ServerState
 from policies.observations import Observation
 from policies.units import ClosedEnum, InstantMs
@@ -37,18 +36,10 @@ def explain_cause(cause: ReadOnlyCause | None) -> str:
 
 
 class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
-    """The used shares at which a bookie turns read-only, and suspends its two kinds of compaction."""
+    """The used shares at which a bookie turns read-only, and suspends a kind of compaction; None if not known."""
 
     read_only: float | None
-    major_compaction: float | None
-    minor_compaction: float | None
-
-    @property
-    def suspension(self) -> Limit | None:
-        """The limit at which the bookie suspends a kind of compaction; None if it is not known."""
-        known = [share for share in (self.major_compaction, self.minor_compaction) if share is not None]
-        # Rounded, because 1 - 0.9 is a little less than 0.1.
-        return Limit(available_ratio_below=round(1 - min(known), 9)) if known else None
+    compaction: float | None
 
 
 class BookieDiskState(ServerState[str], array_like=True, frozen=True, gc=False):
@@ -58,12 +49,6 @@ class BookieDiskState(ServerState[str], array_like=True, frozen=True, gc=False):
     thresholds: DiskThresholds | None = None
     was_full: bool = False
     """Whether a reading since it is read-only had a dir beyond its read-only threshold."""
-
-    @property
-    def has_thresholds(self) -> bool:
-        """Whether it is known when it turns read-only and suspends compaction."""
-        found = self.thresholds
-        return found is not None and found.read_only is not None and found.suspension is not None
 
     @property
     def read_only_cause(self) -> ReadOnlyCause | None:
@@ -119,26 +104,32 @@ class ReadVersion(Struct, array_like=True, frozen=True, order=True):
     id: str
 
 
-class BookieDisksCluster(Struct, array_like=True, frozen=True):
-    """The bookies of one cluster, their groups and namespaces."""
+class Placement(Struct, array_like=True, frozen=True):
+    """The groups of bookies, and the namespaces that name them."""
 
-    bookies: tuple[BookieDiskState, ...] = ()
-    registrations: RegisteredBookies | None = None
     groups: tuple[BookieGroup, ...] | None = None
     """None: not read yet, or there is no znode with groups."""
     groups_read: ReadVersion | None = None
     placed: tuple[PlacedNamespaces, ...] | None = None
     """None: not read yet."""
     placed_read: ReadVersion | None = None
+    groups_doubtful: tuple[BookieGroup, ...] = ()
+    """The members of `groups` that the last reading lacks."""
+    placed_doubtful: tuple[PlacedNamespaces, ...] = ()
+    """Those of `placed` that the last reading lacks, or shows with a smaller ensemble or fewer secondary groups."""
+
+
+class BookieDisksCluster(Struct, array_like=True, frozen=True):
+    """The bookies of one cluster, and their placement."""
+
+    bookies: tuple[BookieDiskState, ...] = ()
+    registrations: RegisteredBookies | None = None
+    placement: Placement = Placement()
     ever_read: bool = False
     begun_ms: InstantMs | None = None
     """When the first reading of disks came. Before it, the policy decides nothing."""
     failure: tuple[ReadVersion, str] | None = None
     """The last attempt that failed before any bookie could be named, and its outcome."""
-    groups_doubtful: tuple[BookieGroup, ...] = ()
-    """The members of `groups` that the last reading lacks."""
-    placed_doubtful: tuple[PlacedNamespaces, ...] = ()
-    """Those of `placed` that the last reading lacks, or shows with a smaller ensemble or fewer secondary groups."""
 
 
 class GroupState(Struct, array_like=True, frozen=True):
@@ -179,25 +170,15 @@ def keep_groups_within_bounds(
     before: BookieDisksCluster, after: BookieDisksCluster, observations: Sequence[Observation]
 ) -> tuple[BookieDisksCluster, dict[str, str]]:
     """Return the cluster without readings that make too many placement groups, and these by observation id."""
-    is_same = after.groups is before.groups and after.placed is before.placed
-    if is_same or (why := _find_group_excess(after)) is None:
+    if after.placement is before.placement or (why := _find_group_excess(after.placement)) is None:
         return after, {}
-    kept = replace(
-        after,
-        groups=before.groups,
-        groups_read=before.groups_read,
-        placed=before.placed,
-        placed_read=before.placed_read,
-        groups_doubtful=before.groups_doubtful,
-        placed_doubtful=before.placed_doubtful,
-    )
     makers = (seen for seen in observations if isinstance(seen.reading, BookieRacks | BookieAffinity))
-    return kept, {seen.id: why for seen in makers}
+    return replace(after, placement=before.placement), {seen.id: why for seen in makers}
 
 
-def _find_group_excess(cluster: BookieDisksCluster) -> str | None:
-    sizes = {group.name: len(group.bookies) for group in cluster.groups or ()}
-    named = [each for each in cluster.placed or () if each.primary] if sizes else []
+def _find_group_excess(placement: Placement) -> str | None:
+    sizes = {group.name: len(group.bookies) for group in placement.groups or ()}
+    named = [each for each in placement.placed or () if each.primary] if sizes else []
     if len(named) > MOST_GROUPS:
         return f"more than {MOST_GROUPS} placement groups"
     placed = sum(sizes.get(name, 0) for each in named for name in (*each.primary, *each.secondary))
@@ -227,14 +208,14 @@ class PlacementGroup:
     """The number of its namespaces, and the first ten."""
 
 
-def list_groups(cluster: BookieDisksCluster, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:
+def list_groups(placement: Placement, settings: BookieDisksSettings) -> tuple[PlacementGroup, ...]:
     """Return the placement groups of a cluster, sorted by name.
 
     The group of all bookies is always one of them, because namespaces without affinity may be left out of a reading.
     """
-    members = {group.name: frozenset(group.bookies) for group in cluster.groups or ()}
-    placed = {each.primary: each for each in cluster.placed or ()} if members else {}
-    everywhere = _join(cluster.placed or ()) if not members else placed.pop((), None)
+    members = {group.name: frozenset(group.bookies) for group in placement.groups or ()}
+    placed = {each.primary: each for each in placement.placed or ()} if members else {}
+    everywhere = _join(placement.placed or ()) if not members else placed.pop((), None)
     named = [_make_group(each, members, settings) for each in placed.values()]
     name = ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
     ensemble = max(settings.ensemble, everywhere.ensemble if everywhere else 0)

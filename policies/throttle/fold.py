@@ -19,7 +19,6 @@ from policies.throttle.state import (
     BrokerState,
     BrokerUsage,
     KafkaClusterState,
-    VolumeKey,
 )
 
 # A person's commands to this policy, on the topic of commands. The fold carries them out; a decision answers them.
@@ -71,21 +70,19 @@ def describe_result(command: ThrottleCommand, before: KafkaClusterState, after: 
     if isinstance(command, AdoptCommand):
         did = "is" if after.cluster_id == command.cluster_id else "is not what answers, so it was not"
         return f"the Kafka cluster {command.cluster_id} {did} adopted, {command.describe_actor()}"
-    return _describe_forgetting(command, before, after) if isinstance(command, ForgetCommand) else ""
-
-
-def _describe_forgetting(command: ForgetCommand, before: KafkaClusterState, after: KafkaClusterState) -> str:
+    if not isinstance(command, ForgetCommand):
+        return ""
     volume = (command.broker, command.log_dir)
-    was_known, is_known = (volume in _list_volumes(state) for state in (before, after))
+    name, by = name_volume("broker", volume), command.describe_actor()
+    was_known, is_known = (
+        any((broker.name, each.log_dir) == volume for broker in state.brokers for each in broker.volumes)
+        for state in (before, after)
+    )
     if is_known:
-        return f"{name_volume('broker', volume)} is read, so it counts; it was not forgotten {command.describe_actor()}"
+        return f"{name} is read, so it counts; it was not forgotten {by}"
     if not was_known:
-        return f"{name_volume('broker', volume)} is not known; nothing was forgotten {command.describe_actor()}"
-    return f"the last reading of {name_volume('broker', volume)} counts no more, {command.describe_actor()}"
-
-
-def _list_volumes(state: KafkaClusterState) -> set[VolumeKey]:
-    return {(broker.name, volume.log_dir) for broker in state.brokers for volume in broker.volumes}
+        return f"{name} is not known; nothing was forgotten {by}"
+    return f"the last reading of {name} counts no more, {by}"
 
 
 _LONGEST_ERROR = 200
@@ -113,8 +110,9 @@ def fold(cluster: KafkaClusterState, observations: Sequence[Observation]) -> Kaf
                 ever_read = ever_read or seen.reading.outcome is Outcome.OK
             case ReplicaSizes(broker=number) if number in brokers:
                 brokers[number] = _fold_replica_sizes(brokers[number], seen, seen.reading)
-            case ForgetCommand(broker=number, log_dir=log_dir) if number in brokers:
-                brokers[number] = _forget(brokers[number], log_dir)
+            case ForgetCommand(broker=number, log_dir=path) if number in brokers and may_forget(brokers[number], path):
+                left = tuple(volume for volume in brokers[number].volumes if volume.log_dir != path)
+                brokers[number] = replace(brokers[number], volumes=left)
     ordered = tuple(brokers[number] for number in sorted(brokers))
     return replace(cluster, membership=membership, brokers=ordered, ever_read=ever_read)
 
@@ -166,9 +164,3 @@ def _fold_replica_sizes(known: BrokerState, seen: Observation, reading: ReplicaS
         return known
     volumes = tuple(sorted((volume.log_dir, volume.model_dump_json()) for volume in reading.volumes))
     return replace(known, usage=BrokerUsage(seen.at_ms, seen.id, volumes))
-
-
-def _forget(known: BrokerState, log_dir: str) -> BrokerState:
-    if not may_forget(known, log_dir):
-        return known
-    return replace(known, volumes=tuple(volume for volume in known.volumes if volume.log_dir != log_dir))
