@@ -35,6 +35,7 @@ from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
     describe_rate,
+    describe_space,
     explain_factor,
     explain_hold,
     explain_stale,
@@ -58,7 +59,6 @@ from policies.units import (
     counted,
     format_instant,
     from_millis,
-    human_bytes,
     human_seconds,
     millis_of,
     to_millis,
@@ -215,8 +215,7 @@ def _describe_free(bookie: BookieVerdict, now_ms: int) -> str:
     tightest = bookie.tightest
     if tightest is None or tightest.freshness is Freshness.NEVER_READ:
         return f"bookie {bookie.name}"
-    free, total = human_bytes(tightest.state.usable_bytes), human_bytes(tightest.state.total_bytes)
-    return f"{name_volume('bookie', tightest.key)} has {free} free of {total}{describe_ahead(tightest, now_ms)}"
+    return describe_space("bookie", tightest) + describe_ahead(tightest, now_ms)
 
 
 def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:

@@ -106,6 +106,12 @@ def describe_measured(at_ms: int, now_ms: int) -> str:
     return f", as measured {human_seconds(age_seconds)} ago" if age_seconds >= 1 else ""
 
 
+def describe_space(server: str, volume: VolumeVerdict) -> str:
+    """Write ``broker 3 /data/a has 4.0 GB free of 100 GB``."""
+    free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
+    return f"{name_volume(server, volume.key)} has {free} free of {total}"
+
+
 def describe_ahead(volume: VolumeVerdict, now_ms: int) -> str:
     """Write the free space by which a volume was judged, if that is not what it has."""
     ahead, rate = volume.ahead, describe_rate(volume.state, now_ms)

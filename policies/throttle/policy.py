@@ -18,6 +18,7 @@ from policies.free_space.alerts import (
     describe_ahead,
     describe_limit,
     describe_rate,
+    describe_space,
     explain_factor,
     explain_hold,
     explain_stale,
@@ -154,28 +155,21 @@ _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 
 
 def explain(verdict: ClusterVerdict, cluster: str, answers: Iterable[str] = ()) -> str:
-    """Write one plain sentence: what producers should do, and why. The actuator explains its own operations.
-
-    Args:
-        answers: the answers to the commands of this step.
-    """
+    """Write one plain sentence: what producers should do, why, and the answers to the commands of this step."""
     factor, settings = verdict.move.gate.factor, verdict.brokers.settings
     about = verdict.decisive or verdict.brokers.fullest()
     reason = _explain_reason(verdict, about)
     if verdict.move.hold is None and factor != verdict.raw_factor:
         reason += ", which is too small a change to follow"
-    details = (*_explain_details(verdict, about), *_explain_failure(verdict, about))
+    details = [reason, *_explain_details(verdict, about)]
     if (other_id := verdict.brokers.known.other_id) is not None:
-        details += (f"another Kafka cluster answers now ({other_id}), and its readings do not count",)
-    why, writers = "; ".join((reason, *details, *answers)), f"Producers of {cluster}"
+        details.append(f"another Kafka cluster answers now ({other_id}), and its readings do not count")
+    why, writers = "; ".join((*details, *answers)), f"Producers of {cluster}"
     return explain_factor(settings, factor, writers, why, freely="may write freely", has_actuator=settings.has_actuator)
 
 
 def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
-    """Yield which volume is full first, which topics fill it, and whether it is cordoned.
-
-    A volume is not named again if the sentence has named it already.
-    """
+    """Yield which volume is full first, which topics fill it, and whether it is cordoned or has failed."""
     brokers, limiting = verdict.brokers, verdict.decisive if verdict.brokers.settings.limited else None
     has_named = verdict.reason in _ABOUT_THE_FULLEST or (
         limiting is not None and verdict.reason is not ThrottleReason.MIN_HOLD
@@ -192,14 +186,8 @@ def _explain_details(verdict: ClusterVerdict, about: VolumeVerdict | None) -> It
     if limiting is not None and brokers.is_cordoned(limiting.key):
         which = "it" if named == limiting.key else name_volume("broker", limiting.key)
         yield f"{which} is cordoned, so it gets no new partitions"
-
-
-def _explain_failure(verdict: ClusterVerdict, about: VolumeVerdict | None) -> Iterator[str]:
-    """Yield the error with which a broker reports the volume that decided."""
-    broker = verdict.brokers.brokers.get(about.key[0]) if about is not None else None
-    if about is None or broker is None or about.departed_ms is not None:
-        return
-    if (error := broker.state.find_error(about.key[1])) is not None:
+    broker_of = brokers.brokers.get(about.key[0]) if about is not None and about.departed_ms is None else None
+    if about is not None and broker_of is not None and (error := broker_of.state.find_error(about.key[1])) is not None:
         yield f"broker {about.key[0]} reports {about.key[1]} as failed ({error})"
 
 
@@ -226,19 +214,15 @@ def _describe_fullest(verdict: ClusterVerdict, about: VolumeVerdict | None) -> s
     if about is None:
         return "there is none to read"
     count = sum(volume.freshness is Freshness.FRESH for volume in verdict.brokers.volumes())
-    return f"the fullest of {count}, {_describe_free(about)}" if count > 1 else _describe_free(about)
-
-
-def _describe_free(volume: VolumeVerdict) -> str:
-    free, total = human_bytes(volume.state.usable_bytes), human_bytes(volume.state.total_bytes)
-    return f"{name_volume('broker', volume.key)} has {free} free of {total}"
+    space = describe_space("broker", about)
+    return f"the fullest of {count}, {space}" if count > 1 else space
 
 
 def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
     settings, now_ms, total = verdict.brokers.settings, verdict.brokers.now_ms, decisive.state.total_bytes
     hard = human_bytes(settings.hard.in_bytes(total)) if settings.hard else "0 B"
     soft = human_bytes(settings.soft.in_bytes(total)) if settings.soft else hard
-    free = _describe_free(decisive) + describe_ahead(decisive, now_ms)
+    free = describe_space("broker", decisive) + describe_ahead(decisive, now_ms)
     if verdict.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
@@ -257,12 +241,7 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
 
 
 def _want(verdict: ClusterVerdict, answers: Mapping[str, str], previous: float | None) -> Wanted:
-    """Want the factor of a cluster.
-
-    Args:
-        answers: the answer to each command of this step, by its id.
-        previous: the factor before this step; None before the first decision.
-    """
+    """Want the factor of a cluster; `answers` are those to the commands of this step, by their ids."""
     limiting = verdict.decisive.key if verdict.decisive else None
     seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
     brokers, make = verdict.brokers, partial(_make_decision, verdict, answers, previous)

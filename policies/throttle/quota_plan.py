@@ -147,7 +147,6 @@ class QuotaRecord:
     held: bool
     """Whether its quota may be one of ours."""
     baseline: Rate
-    """The original quota, which is put back."""
     base: int | None
     """The rate at factor 1.0."""
     rates: tuple[int, ...] = ()

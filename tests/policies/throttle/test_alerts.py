@@ -245,6 +245,9 @@ def test_a_log_dir_without_sizes_and_without_an_error_is_named_after_validity(pr
     run = Run(throttle(preset=preset)).see(read(0, 9 * GB)).feed(read(t, -1) for t in range(10, 1400, 10))
     assert run.said(UNREAD) == [(300, "firing", "warning")]
     assert "broker 1 of payments answers, but cannot read /data/a for 5m" in run.alerts[-1].summary
+    never_read = Run(throttle(preset=preset)).see(read(0, -1)).see(read(300, -1))
+    assert (UNREAD, f"{CLUSTER}/1/data/a") in never_read.firing()
+    assert never_read.see(log_dirs(310, 1, {B: GB})).firing() == set(), "it is gone"
 
 
 def test_a_failed_log_dir_fills_no_more() -> None:

@@ -9,9 +9,10 @@ from policies.free_space.trend import Filling
 from policies.free_space.volumes import VolumeState, seconds_left
 from policies.observations import Observation
 from policies.throttle.judge import judge_brokers
+from policies.throttle.state import VolumeKey
 from policies.units import to_millis
 from tests.policies.scenario import GB, at, log_dirs, members
-from tests.policies.throttle.known import SETTINGS, A, batches, folded, judged_at
+from tests.policies.throttle.known import SETTINGS, A, B, batches, folded, judged_at
 
 
 def test_of_a_broker_that_left_with_nothing_to_remember_nothing_is_kept() -> None:
@@ -28,14 +29,17 @@ def test_a_verdict_changes_by_time_alone_only_when_it_says(batch: list[Observati
             assert replace(after.brokers[number], judged_ms=verdict.judged_ms) == verdict
 
 
-@given(batches, st.integers(40, 400), st.integers(-400, 4000))
+STOPPING = st.sets(st.tuples(st.integers(1, 3), st.sampled_from([A, B])), max_size=2)
+
+
+@given(batches, st.integers(40, 400), st.integers(-400, 4000), STOPPING)
 def test_a_verdict_that_is_taken_over_is_the_one_that_would_be_made(
-    batch: list[Observation], seconds: int, more: int
+    batch: list[Observation], seconds: int, more: int, stopping: set[VolumeKey]
 ) -> None:
     known = folded(batch)
     before, later = judged_at(known, seconds), to_millis(at(max(0, seconds + more)))
-    taken_over = judge_brokers(known, SETTINGS, later, before=before.brokers)
-    alone = judge_brokers(known, SETTINGS, later)
+    taken_over = judge_brokers(known, SETTINGS, later, stopped_by=stopping, before=before.brokers)
+    alone = judge_brokers(known, SETTINGS, later, stopped_by=stopping)
     assert [replace(b, judged_ms=0) for b in taken_over.brokers.values()] == [
         replace(b, judged_ms=0) for b in alone.brokers.values()
     ]
