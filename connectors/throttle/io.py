@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from shlex import quote
 from threading import Event
 
 import structlog
@@ -15,17 +16,18 @@ from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, log_dirs_reading
 from connectors.kafka.probes import cluster_acl, cluster_operations, principal_of
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources
-from connectors.throttle.cordons import check_cordons
 from connectors.throttle.quotas.own_quotas import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.free_space.alerts import render_rate
+from policies.free_space.limits import Limit
 from policies.free_space.publication import FactorOrder
+from policies.free_space.volumes import name_volume
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
@@ -53,6 +55,48 @@ def list_probes(context: ProbeContext) -> Iterator[Probe]:
     if kafka is not None and loop is not None:
         line = None if quotas is None else exclude_own(quotas, loop.username)
         yield Probe(f"{context.name}: Kafka", "own clients", lambda: _check_own_clients(kafka, loop, line))
+
+
+def check_cordons(name: str, kafka: WatchedKafka, settings: ThrottleSettings) -> ProbeResult:
+    """Check whether a volume at its soft limit (without one, its hard limit) still gets new partitions."""
+    try:
+        with closing(ClusterClient(kafka, kafka.timeout_seconds)) as client:
+            readings = {b: log_dirs_reading(name, b, answer) for b, answer in client.log_dirs(client.describe())}
+    except FAILURES as error:
+        return ProbeResult(outcome_of(error), detail_of(error))
+    return judge_cordons(kafka.bootstrap_servers, readings, settings.soft or settings.hard)
+
+
+def judge_cordons(servers: str, readings: Mapping[int, LogDirs], limit: Limit | None) -> ProbeResult:
+    """Return the result for readings of brokers, with one command for each broker that needs one."""
+    open_ = [
+        (broker, volume.log_dir)
+        for broker, reading in sorted(readings.items())
+        for volume in reading.volumes
+        if limit is not None and volume.readable and not volume.cordoned
+        if limit.reached(volume.usable_bytes, volume.total_bytes)
+    ]
+    if not open_:
+        count = sum(volume.cordoned for reading in readings.values() for volume in reading.volumes)
+        return ProbeResult(Outcome.OK, f"{counted(count, 'volume')} cordoned; none at a limit gets new partitions")
+    remedies = []
+    for broker in dict.fromkeys(broker for broker, _ in open_):
+        cordoned = [volume.log_dir for volume in readings[broker].volumes if volume.cordoned]
+        wanted = ",".join(sorted({*cordoned, *(log_dir for number, log_dir in open_ if number == broker)}))
+        remedies.append(
+            f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type brokers --entity-name {broker} "
+            f"--add-config {quote(f'{CORDONED_KEY}=[{wanted}]')} (Kafka 4.3 or newer)"
+        )
+    more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
+    return ProbeResult(
+        Outcome.ERROR,
+        f"{name_volume('broker', open_[0])} is at its limit and still gets new partitions{more}",
+        tuple(remedies),
+    )
+
+
+CORDONED_KEY = "cordoned.log.dirs"
+"""Since Kafka 4.3 (KIP-1066)."""
 
 
 def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:

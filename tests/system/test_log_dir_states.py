@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from connectors.collection import PollMetrics
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader
-from connectors.throttle.cordons import CORDONED_KEY, check_cordons
+from connectors.throttle.io import CORDONED_KEY, check_cordons
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.free_space.limits import Limit
 from policies.observations import Observation, Outcome, Reading

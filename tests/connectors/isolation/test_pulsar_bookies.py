@@ -18,7 +18,7 @@ from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar import metadata
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
-from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, BrokerIsolation, NamespaceAffinity
+from policies.bookie_readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome, Reading
 from policies.units import parse_duration
 
@@ -63,10 +63,8 @@ def of_namespaces(count: int) -> dict[str, Any]:
     return {"/tenants": ["t"], "/namespaces/t": names} | {f"/namespaces/{name}{AFFINITY}": PRIMARY for name in names}
 
 
-def collector(
-    pulsar: Pulsar, publish: Callable[[Reading], None], registry: CollectorRegistry | None = None, **settings: Any
-) -> BookieCollector:
-    metrics = PollMetrics(registry or CollectorRegistry())
+def collector(pulsar: Pulsar, publish: Callable[[Reading], None], **settings: Any) -> BookieCollector:
+    metrics = PollMetrics(CollectorRegistry())
     watched = WatchedPulsarBookies(bookie_url="http://127.0.0.1:9", **settings)
     return BookieCollector(PulsarBookies("c1", watched, pulsar.admin), publish, metrics)
 
@@ -77,24 +75,6 @@ def affinity_of(pulsar: Pulsar, **settings: Any) -> BookieAffinity:
     (reading,) = readings
     assert isinstance(reading, BookieAffinity)
     return reading
-
-
-def test_the_three_readings_fail_each_by_itself() -> None:
-    pulsar = Pulsar({"/bookies/racks-info": 403, **of_namespaces(1)})
-    registry = CollectorRegistry()
-    readings: list[Reading] = []
-    watch = collector(pulsar, readings.append, registry)
-    watch.poll_once()
-    watch.poll_affinity_once()
-    assert [(type(reading), reading.outcome) for reading in readings] == [
-        (Bookies, Outcome.UNREACHABLE),
-        (BookieRacks, Outcome.UNAUTHORIZED),
-        (BookieAffinity, Outcome.OK),
-    ]
-    assert readings[1].detail == "GET /admin/v2/bookies/racks-info: status 403: no"
-    for outcome in ("unreachable", "unauthorized", "ok"):
-        labels = {"cluster": "c1", "outcome": outcome}
-        assert registry.get_sample_value("headgate_polls_total", labels) == 1
 
 
 def test_only_namespaces_with_affinity_are_told_and_only_their_persistence_is_asked_for() -> None:
@@ -188,24 +168,6 @@ def test_a_stop_ends_a_walk_and_nothing_more_is_published() -> None:
     thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert not any(isinstance(reading, BookieAffinity) for reading in readings)
-
-
-def test_a_poll_that_breaks_is_counted_and_ends_nothing() -> None:
-    tries = threading.Semaphore(0)
-
-    def publish(_reading: Reading) -> None:
-        tries.release()
-        raise RuntimeError("no room")
-
-    registry = CollectorRegistry()
-    watch = collector(Pulsar({}), publish, registry, poll_interval=parse_duration("10ms"))
-    stop = threading.Event()
-    thread = threading.Thread(target=watch.run, args=(stop,))
-    thread.start()
-    assert all(tries.acquire(timeout=PATIENCE_SECONDS) for _ in range(4)), "it polls on"
-    stop.set()
-    thread.join(PATIENCE_SECONDS)
-    assert (registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"}) or 0.0) >= 3
 
 
 def test_an_address_of_the_bookies_that_is_none_is_named() -> None:

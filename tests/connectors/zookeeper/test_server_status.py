@@ -1,10 +1,6 @@
 """What servers tell about themselves and their sessions: answers captured from ZooKeeper 3.9.5, whole and broken."""
 
-import socket
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -127,34 +123,6 @@ class TestAdminServer:
         with pytest.raises(StatusError) as caught:
             AdminServer("http://a", 1.0, transport=httpx.MockTransport(fail)).role()
         assert outcome_of(caught.value) is outcome
-
-
-@contextmanager
-def tls_server(certificate: Path) -> Iterator[int]:
-    """Answers `server_stats`, and keeps connections for further requests; yields its port."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    stats = b'{"server_stats":{"server_state":"leader","last_processed_zxid":1},"error":null}'
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(stats)
-
-    def serve(plain: socket.socket) -> None:
-        with suppress(OSError), context.wrap_socket(plain, server_side=True) as connection:
-            while connection.recv(4096):
-                connection.sendall(head + stats)
-
-    def accept(listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept, args=(listener,))
-        accepting.start()
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
 
 
 @pytest.mark.parametrize(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])
