@@ -21,14 +21,6 @@ def names_of(alerts: list[tuple[float, str, str, str]]) -> list[tuple[str, str]]
     return [(subject, status) for _, subject, status, _ in alerts]
 
 
-def test_few_bookies_are_named_singly_and_many_in_one() -> None:
-    ten, eleven = (" ".join(f"bk{n}" for n in range(100, 100 + count)) for count in (10, 11))
-    few = Run(LONG).see(*everything(0, f"{BASE} {ten}", GROUPS, NAMESPACES)).until(60)
-    assert len(few.said("unassigned-bookie")) == 10
-    many = Run(LONG).see(*everything(0, f"{BASE} {eleven}", GROUPS, NAMESPACES)).until(60)
-    assert names_of(many.said("unassigned-bookie")) == [("c1", "firing")]
-
-
 def test_the_one_alert_counts_them_and_names_the_first_ten() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     alert = run.latest("unassigned-bookie")
@@ -51,33 +43,6 @@ def test_who_was_named_before_stays_named_by_its_own_alert() -> None:
     assert names_of(run.said("unassigned-bookie")) == [("c1/bk11", "firing"), ("c1", "firing")]
     run.twice(101, lambda second: racks(second, GROUPS | {"new": STRANGERS}))
     assert names_of(run.said("unassigned-bookie"))[2:] == [("c1", "resolved")]
-
-
-def test_what_comes_one_by_one_is_no_flood_either() -> None:
-    names = STRANGERS.split()
-    run = Run(LONG, ON, grace="0s", alert_refresh="1h").see(*everything(0, BASE, GROUPS, NAMESPACES))
-    for count in range(1, 41):
-        run.see(bookies(10 * count, " ".join((BASE, *names[:count]))))
-    singly = [a for a in run.alerts if a.alert == "unassigned-bookie" and a.subject != "c1"]
-    assert (len(singly), {a.status.value for a in singly}) == (10, {"firing"})
-    together = [a.labels["count"] for a in run.alerts if a.alert == "unassigned-bookie" and a.subject == "c1"]
-    assert together == ["1", "2", "4", "8", "16"]
-    assert Counter(d.verdict.value for d in run.quarantines() if d.count == 1) == {"quarantine": 3, "withhold": 11}
-
-
-def test_the_few_that_are_left_are_named_singly() -> None:
-    run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
-    run.twice(61, lambda second: racks(second, GROUPS | {"new": STRANGERS.replace("bk100 bk101", "")}))
-    assert names_of(run.said("unassigned-bookie"))[1:] == [
-        ("c1", "resolved"), ("c1/bk100", "firing"), ("c1/bk101", "firing"),
-    ]  # fmt: skip
-
-
-def test_it_is_said_again_when_they_have_doubled() -> None:
-    twenty, thirty_nine, forty = (" ".join(f"bk{n}" for n in range(100, 100 + count)) for count in (20, 39, 40))
-    run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} {twenty}", GROUPS, NAMESPACES))
-    run.see(bookies(10, f"{BASE} {thirty_nine}")).see(bookies(20, f"{BASE} {forty}"))
-    assert [a.labels["count"] for a in run.alerts if a.alert == "unassigned-bookie"] == ["20", "40"]
 
 
 def test_a_fleet_that_is_gone_is_one_alert_of_each_kind() -> None:

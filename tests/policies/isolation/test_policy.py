@@ -135,14 +135,6 @@ def test_a_placement_is_published_again_only_when_it_changes() -> None:
     assert run.placement("acme/b").verdict == "isolated"
 
 
-def test_the_sequence_only_grows() -> None:
-    run = Run().see(*everything(0, "bk1 bk2 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
-    run.see(bookies(10, "bk1 bk6 bk7")).see(bookies(20, "bk1 bk2 bk6"))
-    sequences = [p.sequence for p in run.placements()]
-    assert sequences == sorted(set(sequences))
-    assert len({p.decision_id for p in run.placements()}) == len(sequences)
-
-
 def test_a_namespace_that_leaves_is_named_a_last_time_and_forgotten() -> None:
     run = Run().see(*everything(0, "bk1 bk6", GROUPS, {"acme/a": "default", "acme/b": "shared"}))
     run.twice(10, lambda second: affinity(second, {"acme/b": "shared"}))
@@ -157,12 +149,6 @@ def test_a_namespace_that_changes_its_groups_without_effect_is_not_news() -> Non
     run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
     run.see(affinity(10, {"acme/a": "default/nowhere"}))
     assert len(run.placements()) == 1
-
-
-def test_the_newest_reading_is_the_first_evidence() -> None:
-    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
-    run.twice(10, lambda second: bookies(second, "bk1"))
-    assert run.placement("acme/a").evidence == ("bookies@20", "racks@0", "affinity@0")
 
 
 def test_other_settings_are_published() -> None:

@@ -1,7 +1,6 @@
 """What holds of every run, whatever was read in whatever order."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,16 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.bookie_readings import NamespaceAffinity
-from policies.decisions import Alert, AlertStatus, Decision
-from policies.isolation.decisions import BookieQuarantine, Placement, QuarantineVerdict
+from policies.isolation.decisions import QuarantineVerdict
 from policies.isolation.judge import IsolationFacts, join_facts, judge_placements
 from policies.isolation.placement import BookieMembership, place
-from policies.isolation.policy import IsolationPolicy
 from policies.isolation.state import BookieClusterState, IsolationState
 from policies.observations import Observation, Outcome
-from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.units import millis_of
-from policies.wire import EventReader, decision_event
 from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, promise, racks
 
 BOOKIES = ["bk1", "bk2", "bk3", "bk4", "bk4#2", "bk5"]
@@ -119,27 +114,6 @@ def test_what_was_seen_before_changes_nothing(course: list[Batch], block: dict[s
     assert run.published[said:] == []
 
 
-@given(courses, settings_blocks)
-def test_a_run_that_stores_its_state_after_each_step_decides_the_same(
-    course: list[Batch], block: dict[str, Any]
-) -> None:
-    plain, stored = run_of(course, block), Run(block)
-
-    def step(observations: Sequence[Observation], now: datetime) -> Any:
-        stored.policy = IsolationPolicy(CLUSTER, isolation(block))
-        stored.state = (
-            None if stored.state is None else msgspec.msgpack.decode(_bytes(stored.state), type=IsolationState)
-        )
-        return Run.step(stored, observations, now)
-
-    stored.step = step  # type: ignore[method-assign]
-    for second, observations in course:
-        stored.see(*observations, seconds=second)
-    stored.until(3000)
-    assert _bytes(stored.state) == _bytes(plain.state)
-    assert stored.published == plain.published
-
-
 @given(courses, settings_blocks, settings_blocks)
 def test_a_state_of_other_settings_is_taken_over(
     course: list[Batch], before: dict[str, Any], after: dict[str, Any]
@@ -153,13 +127,6 @@ def test_a_state_of_other_settings_is_taken_over(
 
 
 @given(courses, settings_blocks)
-def test_every_decision_can_be_written_and_read(course: list[Batch], block: dict[str, Any]) -> None:
-    reader: EventReader[Decision] = EventReader(decision_types())
-    for decision in run_of(course, block).published:
-        assert reader.read(decision_event(decision)).data == decision.model_copy(update={"numbers": {}})
-
-
-@given(courses, settings_blocks)
 def test_what_is_published_of_a_placement_agrees_with_itself(course: list[Batch], block: dict[str, Any]) -> None:
     for placement in run_of(course, block).placements():
         assert set(placement.leak) == set(placement.candidates) - set(placement.promised_candidates)
@@ -168,17 +135,6 @@ def test_what_is_published_of_a_placement_agrees_with_itself(course: list[Batch]
         assert (placement.headroom > 0) == placement.feasible
         for listed in (placement.candidates, placement.promised_candidates, placement.leak):
             assert list(listed) == sorted(set(listed))
-
-
-@given(courses, settings_blocks)
-def test_every_alert_resolves_at_most_once_after_it_fired(course: list[Batch], block: dict[str, Any]) -> None:
-    firing: set[str] = set()
-    for alert in run_of(course, block).alerts:
-        if alert.status is AlertStatus.FIRING:
-            firing.add(alert.alert_id)
-        else:
-            assert alert.alert_id in firing
-            firing.remove(alert.alert_id)
 
 
 def facts_of(run: Run, second: float) -> IsolationFacts:
@@ -243,14 +199,6 @@ def run_history(history: list[Observation], block: Mapping[str, Any]) -> Run:
 
 def _bytes(state: IsolationState | None) -> bytes:
     return msgspec.msgpack.encode(state)
-
-
-def test_the_policy_is_registered() -> None:
-    kind = POLICIES["isolation"]
-    assert observed_topics()["observed.bookies"] == "isolation"
-    assert {Placement, BookieQuarantine, Alert} <= set(decision_types())
-    assert "decided.isolation" in decided_topics()
-    assert kind.state is IsolationState
 
 
 @pytest.mark.parametrize("value", [True, "on"])

@@ -42,11 +42,6 @@ def test_a_bookie_without_group_is_to_be_quarantined_after_its_grace() -> None:
     assert said.evidence[0] in ("bookies@0", "racks@0")
 
 
-def test_off_by_default() -> None:
-    run = Run(LONG).see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(600)
-    assert run.quarantines() == []
-
-
 def test_in_shadow_it_is_published_as_such_and_never_overdue() -> None:
     run = joined(mode="shadow").until(600)
     assert [d.mode for d in run.quarantines()] == [Mode.SHADOW]
@@ -69,12 +64,6 @@ def test_at_most_so_many_in_order_of_registration() -> None:
         ("bk13", "withhold", "max_quarantined"),
         ("bk14", "withhold", "max_quarantined"),
     ]
-
-
-def test_those_already_in_quarantine_count() -> None:
-    groups = GROUPS | {QUARANTINE_GROUP: "bk90 bk91"}
-    run = Run(LONG, ON, max_quarantined=3).see(*everything(0, f"{BASE} bk11 bk12", groups, NAMESPACES)).until(60)
-    assert [v[1:3] for v in run.verdicts()] == [("bk11", "quarantine"), ("bk12", "withhold")]
 
 
 def test_one_that_was_withheld_follows_when_there_is_room() -> None:
@@ -162,11 +151,6 @@ def test_it_is_lifted_when_somebody_assigns_the_bookie() -> None:
     run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
     run.twice(30, lambda second: racks(second, GROUPS | {"default": "bk1 bk2 bk11"})).until(600)
     assert run.verdicts()[1:] == [(40, "bk11", "lift", "assigned")]
-
-
-def test_it_is_lifted_when_the_bookie_is_gone() -> None:
-    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE))
-    assert run.verdicts()[1:] == [(80, "bk11", "lift", "gone")]
 
 
 def test_it_is_lifted_when_quarantine_is_switched_off_even_while_unread() -> None:
