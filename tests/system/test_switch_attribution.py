@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -28,11 +28,8 @@ from tests.connectors.pulsar.test_attribution import (
     cluster_is,
     cursor,
     entry_of,
-    locator,
-    position,
 )
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
-from tests.connectors.pulsar.znodes import schema_locator
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.small_servers import small_jvm
@@ -45,42 +42,6 @@ LEGACY = frozenset({"old", None})
 DONE = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
 ALREADY = Attribution(AttributionOutcome.DONE)
 
-Meddle = Callable[[], Any]
-
-
-class Meddler(ZooKeeperSession):
-    """A session with somebody else at work just before, or just after, its next write."""
-
-    before: Meddle | None = None
-    after: Meddle | None = None
-    garbled: bytes | None = None
-    """Written in place of what it was given."""
-
-    def client(self) -> KazooClient:
-        return cast("KazooClient", _Meddled(super().client(), self))
-
-    def take(self, when: str) -> None:
-        meddle = getattr(self, when)
-        setattr(self, when, None)
-        if meddle is not None:
-            meddle()
-
-
-class _Meddled:
-    def __init__(self, client: KazooClient, meddler: Meddler) -> None:
-        self._client, self._meddler = client, meddler
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def set_async(self, path: str, data: bytes, **options: Any) -> Any:
-        self._meddler.take("before")
-        answer = self._client.set_async(path, self._meddler.garbled or data, **options)
-        if self._meddler.after is not None:
-            answer.wait(10)
-            self._meddler.take("after")
-        return answer
-
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
@@ -92,15 +53,10 @@ def tree(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def session(zookeeper: ZooKeeper, tree: KazooClient) -> Iterator[Meddler]:
-    session = Meddler("c1", ZooKeeperConnection(servers=f"{zookeeper.servers}{tree.chroot}"))
-    yield session
+def references(zookeeper: ZooKeeper, tree: KazooClient) -> Iterator[ReferenceZnodes]:
+    session = ZooKeeperSession("c1", ZooKeeperConnection(servers=f"{zookeeper.servers}{tree.chroot}"))
+    yield ReferenceZnodes(session)
     session.close()
-
-
-@pytest.fixture
-def references(session: Meddler) -> ReferenceZnodes:
-    return ReferenceZnodes(session)
 
 
 def put(tree: KazooClient, path: str, data: bytes) -> bytes:
@@ -133,158 +89,21 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     assert tree.get(CURSOR)[1].version == version + 1
 
 
-# --- what is not
-
-
-def test_what_others_write_after_us_is_none_of_our_changes(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, cursor(7))
-    session.after = lambda: tree.set(CURSOR, cursor(7, *cluster_is("new"), unknown=MARK_DELETE))
-    assert to_new(references) == DONE
-
-
-def test_an_owner_who_writes_back_what_it_remembers_is_a_conflict(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, before := cursor(7))
-    session.after = lambda: tree.set(CURSOR, before)
-    found = to_new(references)
-    assert (found.outcome, found.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION,))
-
-
-def test_an_edit_that_would_change_more_is_not_written(
+def test_what_others_wrote_meanwhile_is_not_lost(
     tree: KazooClient, references: ReferenceZnodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    monkeypatch.setattr("connectors.switching.broker_agent.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
-    found = to_new(references)
-    assert found == Attribution(
-        AttributionOutcome.FAILED, detail=f"{CURSOR}: not written, as this would change more: other"
-    )
-    assert tree.get(CURSOR)[0] == before
-
-
-def test_what_changed_is_read_from_the_znode_itself(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, cursor(7, unknown=MARK_DELETE))
-    session.garbled = cursor(7, *cluster_is("new"))
-    assert to_new(references) == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
-
-
-def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    tree.create(CURSOR, cursor(7), makepath=True)
-
-    def anew() -> None:
-        tree.delete(CURSOR)
-        tree.create(CURSOR, cursor(9))  # of the same version, 0
-
-    session.before = anew
-    found = to_new(references)
-    assert (found.outcome, found.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
-
-
-def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(
-    tree: KazooClient, references: ReferenceZnodes
-) -> None:
-    before = put(tree, CURSOR, CODECS["lz4"](cursor(9, *cluster_is("new"))))
-    assert to_new(references) == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")
-    assert tree.get(CURSOR)[0] == before
-    put(tree, CURSOR, cursor(9))
-    assert to_new(references) == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9)
-
-
-def test_a_cursor_that_rolls_over_under_our_hands_says_so_next_time(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
     put(tree, CURSOR, cursor(7))
-    session.before = lambda: tree.set(CURSOR, cursor(9, *cluster_is("new")))
+    read = references._read
+
+    def read_before_others(path: str) -> Any:
+        found = read(path)
+        monkeypatch.undo()
+        tree.set(CURSOR, cursor(9, *cluster_is("new")))
+        return found
+
+    monkeypatch.setattr(references, "_read", read_before_others)
     assert to_new(references).outcome is AttributionOutcome.CONFLICT
     assert to_new(references).new_id == 9
-    put(tree, CURSOR, cursor(7))
-    session.after = lambda: tree.set(CURSOR, cursor(11, *cluster_is("new")))
-    assert to_new(references) == Attribution(
-        AttributionOutcome.ROLLED_OVER, (ValuePart.ATTRIBUTION,), new_id=11, attribution="new"
-    )
-
-
-GONE = {
-    "a schema that is deleted": (LedgerKind.SCHEMA, SCHEMA, None),
-    "a cursor that is deleted": (LedgerKind.CURSOR, CURSOR, None),
-    "a schema of other ledgers": (LedgerKind.SCHEMA, SCHEMA, schema_locator(8, 9)),
-    "a cursor closed in order": (LedgerKind.CURSOR, CURSOR, cursor(-1, *cluster_is("old"))),
-}
-
-
-@pytest.mark.parametrize(("kind", "path", "data"), GONE.values(), ids=GONE)
-def test_a_ledger_that_nothing_names_any_more_is_gone(
-    tree: KazooClient, references: ReferenceZnodes, kind: LedgerKind, path: str, data: bytes | None
-) -> None:
-    if data is not None:
-        put(tree, path, data)
-    found = to_new(references, path, kind)
-    assert (found.outcome, found.changed) == (AttributionOutcome.GONE, ())
-    assert references.read_owners([path], kind, 7) == frozenset()
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_cursor_deleted_while_we_write_is_gone(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes, when: str
-) -> None:
-    put(tree, CURSOR, cursor(7))
-    setattr(session, when, lambda: tree.delete(CURSOR))
-    assert to_new(references).outcome is AttributionOutcome.GONE
-
-
-def test_a_ledger_of_a_third_cluster_is_a_conflict_and_stays(tree: KazooClient, references: ReferenceZnodes) -> None:
-    before = put(tree, SCHEMA, locator(position(7, 0), position(7, 1, *cluster_is("third"))))
-    found = to_new(references, SCHEMA, LedgerKind.SCHEMA)
-    assert (found.outcome, found.detail) == (AttributionOutcome.CONFLICT, f"{SCHEMA}: ledger 7 is attributed to third")
-    assert tree.get(SCHEMA)[0] == before
-    put(tree, CURSOR, cursor(7))
-    assert references.attribute([CURSOR], LedgerKind.CURSOR, 7, {"old"}, "new").detail.endswith(
-        "attributed to no cluster"
-    )
-
-
-# --- several znodes
-
-
-def test_the_order_again_completes_what_a_conflict_left_undone(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    paths = [f"{SCHEMA}{n}" for n in range(3)]
-    for path in paths:
-        put(tree, path, schema_locator(7))
-    session.before = lambda: tree.set(paths[0], schema_locator(7, 8))
-    found = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.outcome, found.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION,))
-    assert [references.read_owners([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
-    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
-    assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
-    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {"new"}
-
-
-def test_a_change_that_went_too_far_is_told_whatever_became_of_the_others(
-    tree: KazooClient, session: Meddler, references: ReferenceZnodes
-) -> None:
-    put(tree, f"{SCHEMA}-third", schema_locator(7, attribution="third"))
-    tree.create(SCHEMA, schema_locator(7))
-
-    def anew() -> None:
-        tree.delete(SCHEMA)
-        tree.create(SCHEMA, schema_locator(9))
-
-    session.before = anew
-    found = references.attribute([SCHEMA, f"{SCHEMA}-third"], LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (found.outcome, found.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
-
-
-def test_an_order_that_names_no_znode_is_never_done(references: ReferenceZnodes) -> None:
-    assert references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").outcome is AttributionOutcome.FAILED
 
 
 # --- what is in the way
@@ -323,15 +142,6 @@ def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, r
         AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it"
     )
     with pytest.raises(ZnodeError, match="its ACL does not let us read it"):
-        references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
-
-
-def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger(
-    tree: KazooClient, references: ReferenceZnodes
-) -> None:
-    put(tree, CURSOR, b"\xff")
-    assert to_new(references) == Attribution(AttributionOutcome.FAILED, detail=f"{CURSOR}: it is no ManagedCursorInfo")
-    with pytest.raises(ZnodeError, match=f"{CURSOR}: it is no"):
         references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError
 
@@ -33,7 +33,9 @@ class Server:
     away: BaseException | None = None
     """What every request fails with, while it is set."""
     before_commit: list[Callable[[], object]] = field(default_factory=list)
-    """Actions of other clients just before a transaction, once each."""
+    """Actions of other clients just before a write, once each."""
+    after_set: list[Callable[[], object]] = field(default_factory=list)
+    """The same just after a znode was set."""
     watches: dict[str, list[Callable[[object], object]]] = field(default_factory=dict)
     """By path, one-time callbacks for the creation, change or deletion of a znode."""
     _session_ids: "count[int]" = field(default_factory=lambda: count(1))
@@ -49,6 +51,16 @@ class Server:
     def write(self, path: str, data: bytes) -> None:
         """Write a znode by hand."""
         self.apply([("set" if path in self.tree else "create", path, data, -1, 0)])
+
+    def delete(self, path: str) -> None:
+        """Delete a znode by hand."""
+        self.apply([("delete", path, b"", -1, 0)])
+
+    @staticmethod
+    def meddle(meddlers: list[Callable[[], object]]) -> None:
+        """Have other clients act, once each."""
+        while meddlers:
+            meddlers.pop(0)()
 
     def apply(self, steps: list[tuple[str, str, bytes, int, int]]) -> list[Any]:
         """Apply all steps in one transaction, or none; returns one result per step, as kazoo does."""
@@ -132,8 +144,19 @@ class _Client:
     def exists_async(self, path: str, watch: Callable[[object], object] | None = None) -> "_Answer":
         return self._answer(lambda: self._exists(path, watch))
 
+    def set_async(self, path: str, data: bytes, *, version: int) -> "_Answer":
+        return self._answer(lambda: self._set(path, data, version))
+
     def transaction(self) -> "_Transaction":
         return _Transaction(self)
+
+    def _set(self, path: str, data: bytes, version: int) -> Stat:
+        self.server.meddle(self.server.before_commit)
+        (result,) = self.server.apply([("set", path, data, version, 0)])
+        if isinstance(result, Exception):
+            raise result
+        self.server.meddle(self.server.after_set)
+        return cast("Stat", result)
 
     def _answer(self, ask: Callable[[], Any]) -> "_Answer":
         return _Answer(self.server, ask)
@@ -188,9 +211,7 @@ class _Transaction:
 
     def _commit(self) -> list[Any]:
         server = self.client.server
-        meddlers, server.before_commit = server.before_commit, []
-        for meddle in meddlers:
-            meddle()
+        server.meddle(server.before_commit)
         for number, (kind, path, *_) in enumerate(self.steps):
             if kind == "create" and path.rpartition("/")[0] not in {"", *server.tree, *(s[1] for s in self.steps)}:
                 after = (RolledBackError() for _ in self.steps[number + 1 :])

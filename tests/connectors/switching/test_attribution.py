@@ -1,152 +1,232 @@
 """Ledgers that have another id in the target: positions get id and attribution together, once, and give both back."""
 
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
-
-from kazoo.exceptions import BadVersionError, NoNodeError
+import pytest
 
 from connectors.pulsar.metadata import parse_locator
 from connectors.pulsar.topics import ValuePart
 from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
-from connectors.zookeeper.session import ZooKeeperSession
+from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import LedgerKind
 from tests.cases import for_each
-from tests.connectors.pulsar.test_attribution import cluster_is, locator, position
+from tests.connectors.pulsar.test_attribution import CODECS, MARK_DELETE, cluster_is, cursor, locator, position
+from tests.connectors.pulsar.znodes import schema_locator
+from tests.connectors.switching.memory_zookeeper import Server
 
-PATH = "/schemas/t/n/topic"
+PATH, CURSOR = "/schemas/t/n/topic", "/managed-ledgers/t/n/persistent/topic/s1"
+LEGACY = frozenset({"old", None})
+CHANGED = (ValuePart.ATTRIBUTION,)
+DONE = Attribution(AttributionOutcome.DONE, CHANGED)
 MOVED = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
 ALREADY = Attribution(AttributionOutcome.DONE)
 
 
-@dataclass
-class Znodes:
-    """A ZooKeeper in memory, and the session of it."""
+class World:
+    """A ZooKeeper in memory with a locator of these ledgers, and what writes the attributions."""
 
-    data: dict[str, bytes]
-    versions: dict[str, int] = field(default_factory=dict)
-    connection: Any = field(default_factory=lambda: SimpleNamespace(timeout_seconds=1.0))
-    others: bytes | None = None
-    """Written by others just before our next write."""
+    def __init__(self, *positions: tuple[int, str | None]) -> None:
+        self.server = Server()
+        self.references = ReferenceZnodes(self.server.session())
+        if positions:
+            self.put(PATH, make_locator(*positions))
 
-    def client(self) -> "Znodes":
-        return self
+    def put(self, path: str, data: bytes) -> bytes:
+        self.server.write(path, data)
+        return data
 
-    def sync_async(self, path: str) -> Any:
-        return _answer(path)
-
-    def get_async(self, path: str) -> Any:
-        if path not in self.data:
-            raise NoNodeError
-        version = self.versions.get(path, 0)
-        return _answer((self.data[path], SimpleNamespace(version=version, czxid=1, mzxid=version)))
-
-    def set_async(self, path: str, data: bytes, *, version: int) -> Any:
-        if self.others is not None:
-            self.data[path], self.others = self.others, None
-            self.versions[path] = self.versions.get(path, 0) + 1
-        if version != self.versions.get(path, 0):
-            raise BadVersionError
-        self.data[path] = data
-        self.versions[path] = version + 1
-        return _answer(SimpleNamespace(version=version + 1, czxid=1, mzxid=version + 1))
+    def get(self, path: str = PATH) -> bytes:
+        return self.server.tree[path][0]
 
     def positions(self) -> list[tuple[int, str | None]]:
-        return [(each.ledger_id, each.attribution) for each in parse_locator(PATH, self.data[PATH])]
+        return [(each.ledger_id, each.attribution) for each in parse_locator(PATH, self.get())]
+
+    def promote(self, *, new_id: int | None = 99) -> Attribution:
+        return self.references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old", None}, "new", new_id=new_id)
+
+    def revert(self) -> Attribution:
+        return self.references.attribute([PATH], LedgerKind.SCHEMA, 99, {"new"}, "old", new_id=7)
+
+    def move_cursor(self) -> Attribution:
+        return self.references.attribute([CURSOR], LedgerKind.CURSOR, 7, LEGACY, "new")
+
+    def make_again(self, path: str, data: bytes) -> None:
+        """Another znode in its place, of the same version."""
+        self.server.delete(path)
+        self.server.write(path, data)
 
 
-def _answer(value: Any) -> Any:
-    return SimpleNamespace(get=lambda timeout: value)
-
-
-def named(*positions: tuple[int, str | None]) -> Znodes:
-    """A locator of these ledgers."""
-    held = [position(ledger_id, at, *cluster_is(owner)) for at, (ledger_id, owner) in enumerate(positions)]
-    return Znodes({PATH: locator(*held)})
-
-
-def promote(znodes: Znodes) -> Attribution:
-    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
-    return references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old", None}, "new", new_id=99)
-
-
-def revert(znodes: Znodes) -> Attribution:
-    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
-    return references.attribute([PATH], LedgerKind.SCHEMA, 99, {"new"}, "old", new_id=7)
+def make_locator(*positions: tuple[int, str | None]) -> bytes:
+    return locator(*(position(ledger_id, at, *cluster_is(owner)) for at, (ledger_id, owner) in enumerate(positions)))
 
 
 def test_all_positions_of_the_ledger_move_and_repeated_orders_find_it_done() -> None:
-    znodes = named((7, "old"), (8, "old"), (7, None), (7, "old"))
-    assert promote(znodes) == MOVED
-    assert znodes.positions() == [(99, "new"), (8, "old"), (99, "new"), (99, "new")]
-    before = dict(znodes.data)
-    assert promote(znodes) == ALREADY
-    assert znodes.data == before
+    world = World((7, "old"), (8, "old"), (7, None), (7, "old"))
+    assert world.promote() == MOVED
+    assert world.positions() == [(99, "new"), (8, "old"), (99, "new"), (99, "new")]
+    before = world.get()
+    assert world.promote() == ALREADY
+    assert world.get() == before
 
 
 def test_what_is_taken_back_has_its_old_id_and_repeated_orders_find_it_done() -> None:
-    znodes = named((99, "new"), (8, "old"), (99, "new"))
-    assert revert(znodes) == MOVED
-    assert znodes.positions() == [(7, "old"), (8, "old"), (7, "old")]
-    assert revert(znodes) == ALREADY
+    world = World((99, "new"), (8, "old"), (99, "new"))
+    assert world.revert() == MOVED
+    assert world.positions() == [(7, "old"), (8, "old"), (7, "old")]
+    assert world.revert() == ALREADY
 
 
 def test_a_position_that_came_to_it_later_moves_as_well() -> None:
-    znodes = named((99, "new"), (7, "old"))
-    assert promote(znodes) == MOVED
-    assert znodes.positions() == [(99, "new"), (99, "new")]
+    world = World((99, "new"), (7, "old"))
+    assert world.promote() == MOVED
+    assert world.positions() == [(99, "new"), (99, "new")]
 
 
 UNTOUCHED = {
-    "the target's own ledger of the old id": ([(7, "new")], promote, AttributionOutcome.CONFLICT),
-    "a third cluster's": ([(7, "third"), (7, "old")], promote, AttributionOutcome.CONFLICT),
-    "the new id in another cluster": ([(99, "old")], promote, AttributionOutcome.GONE),
-    "neither id": ([(8, "old")], promote, AttributionOutcome.GONE),
-    "never promoted": ([(7, None)], revert, AttributionOutcome.GONE),
-    "never promoted, and said so": ([(7, "old")], revert, AttributionOutcome.DONE),
-    "taken back, but for the target's own": ([(7, "new")], revert, AttributionOutcome.GONE),
+    "the target's own ledger of the old id": ([(7, "new")], "promote", AttributionOutcome.CONFLICT),
+    "a third cluster's": ([(7, "third"), (7, "old")], "promote", AttributionOutcome.CONFLICT),
+    "the new id in another cluster": ([(99, "old")], "promote", AttributionOutcome.GONE),
+    "neither id": ([(8, "old")], "promote", AttributionOutcome.GONE),
+    "never promoted": ([(7, None)], "revert", AttributionOutcome.GONE),
+    "never promoted, and said so": ([(7, "old")], "revert", AttributionOutcome.DONE),
+    "taken back, but for the target's own": ([(7, "new")], "revert", AttributionOutcome.GONE),
 }
 
 
 @for_each(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_nothing_else_is_touched(
-    positions: list[tuple[int, str | None]], order: Any, result: AttributionOutcome
+    positions: list[tuple[int, str | None]], order: str, result: AttributionOutcome
 ) -> None:
-    znodes = named(*positions)
-    before = dict(znodes.data)
-    said = order(znodes)
+    world = World(*positions)
+    before = world.get()
+    said = world.promote() if order == "promote" else world.revert()
     assert (said.outcome, said.changed) == (result, ())
-    assert znodes.data == before
+    assert world.get() == before
 
 
 def test_a_reference_that_was_never_promoted_is_the_bootstrap_clusters_after_a_revert_whatever_it_said() -> None:
-    znodes = named((7, None), (7, "new"))
-    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old")
-    assert said == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
-    assert znodes.positions() == [(7, "old"), (7, "old")]
-
-
-def test_one_znode_that_is_in_the_way_is_told_whatever_became_of_the_others() -> None:
-    znodes = named((7, "old"))
-    znodes.data["/schemas/t/n/other"] = named((7, "third")).data[PATH]
-    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH, "/schemas/t/n/other"], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=99)
-    assert (said.outcome, said.changed) == (AttributionOutcome.CONFLICT, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
-    assert znodes.positions() == [(99, "new")]
-
-
-def test_what_others_wrote_meanwhile_is_not_lost() -> None:
-    znodes = named((7, "old"))
-    znodes.others = named((7, "old"), (8, "old")).data[PATH]
-    assert promote(znodes).outcome is AttributionOutcome.CONFLICT
-    assert znodes.positions() == [(7, "old"), (8, "old")]
-    assert promote(znodes) == MOVED
-    assert znodes.positions() == [(99, "new"), (8, "old")]
+    world = World((7, None), (7, "new"))
+    assert world.references.attribute([PATH], LedgerKind.SCHEMA, 7, {"new", None}, "old") == DONE
+    assert world.positions() == [(7, "old"), (7, "old")]
 
 
 def test_a_new_id_that_is_the_old_one_is_an_attribution_only() -> None:
-    znodes = named((7, "old"))
-    references = ReferenceZnodes(cast("ZooKeeperSession", znodes))
-    said = references.attribute([PATH], LedgerKind.SCHEMA, 7, {"old"}, "new", new_id=7)
-    assert said == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
+    assert World((7, "old")).promote(new_id=7) == DONE
+
+
+def test_what_others_wrote_before_us_is_not_lost() -> None:
+    world = World((7, "old"))
+    world.server.before_commit.append(lambda: world.put(PATH, make_locator((7, "old"), (8, "old"))))
+    assert world.promote().outcome is AttributionOutcome.CONFLICT
+    assert world.positions() == [(7, "old"), (8, "old")]
+    assert world.promote() == MOVED
+    assert world.positions() == [(99, "new"), (8, "old")]
+
+
+@for_each(
+    ("written", "outcome"),
+    [
+        (cursor(7, *cluster_is("new"), unknown=MARK_DELETE), DONE),
+        (cursor(7), Attribution(AttributionOutcome.CONFLICT, CHANGED, detail=f"{CURSOR}: others took it back")),
+        (
+            cursor(11, *cluster_is("new")),
+            Attribution(AttributionOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new"),
+        ),
+    ],
+    ids=["more", "as before", "another ledger"],
+)
+def test_what_others_write_after_us_is_none_of_our_changes(written: bytes, outcome: Attribution) -> None:
+    world = World()
+    world.put(CURSOR, cursor(7))
+    world.server.after_set.append(lambda: world.put(CURSOR, written))
+    assert world.move_cursor() == outcome
+
+
+def test_an_edit_that_would_change_more_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    before = world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
+    monkeypatch.setattr("connectors.switching.broker_agent.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
+    detail = f"{CURSOR}: not written, as this would change more: other"
+    assert world.move_cursor() == Attribution(AttributionOutcome.FAILED, detail=detail)
+    assert world.get(CURSOR) == before
+
+
+def test_what_changed_is_read_from_the_znode_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
+    write, garbled = world.references._set, cursor(7, *cluster_is("new"))
+    monkeypatch.setattr(world.references, "_set", lambda path, _data, version: write(path, garbled, version))
+    assert world.move_cursor() == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+
+
+def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change() -> None:
+    world = World()
+    world.put(CURSOR, cursor(7))
+    world.server.before_commit.append(lambda: world.make_again(CURSOR, cursor(9)))
+    said = world.move_cursor()
+    assert (said.outcome, said.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+
+
+@for_each("owner", ["new", None])
+def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(owner: str | None) -> None:
+    world = World()
+    before = world.put(CURSOR, CODECS["lz4"](cursor(9, *cluster_is(owner))))
+    assert world.move_cursor() == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution=owner)
+    assert world.get(CURSOR) == before
+
+
+@for_each("data", [None, cursor(-1, *cluster_is("old"))], ids=["deleted", "closed in order"])
+def test_a_ledger_that_nothing_names_any_more_is_gone(data: bytes | None) -> None:
+    world = World()
+    if data is not None:
+        world.put(CURSOR, data)
+    said = world.move_cursor()
+    assert (said.outcome, said.changed) == (AttributionOutcome.GONE, ())
+    assert world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == frozenset()
+
+
+@for_each("when", ["before_commit", "after_set"])
+def test_a_cursor_deleted_while_we_write_is_gone(when: str) -> None:
+    world = World()
+    world.put(CURSOR, cursor(7))
+    getattr(world.server, when).append(lambda: world.server.delete(CURSOR))
+    assert world.move_cursor().outcome is AttributionOutcome.GONE
+
+
+def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger() -> None:
+    world = World()
+    world.put(CURSOR, b"\xff")
+    detail = f"{CURSOR}: it is no ManagedCursorInfo"
+    assert world.move_cursor() == Attribution(AttributionOutcome.FAILED, detail=detail)
+    with pytest.raises(ZnodeError, match=detail):
+        world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
+
+
+# --- several znodes
+
+
+def test_the_order_again_completes_what_a_conflict_left_undone() -> None:
+    world = World()
+    references, paths = world.references, [f"{PATH}{n}" for n in range(3)]
+    for path in paths:
+        world.put(path, schema_locator(7))
+    world.server.before_commit.append(lambda: world.put(paths[0], schema_locator(7, 8)))
+    said = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
+    assert (said.outcome, said.changed) == (AttributionOutcome.CONFLICT, CHANGED)
+    assert [references.read_owners([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
+    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
+    assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
+    assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {"new"}
+
+
+@for_each("is_wide", [False, True])
+def test_one_znode_that_is_in_the_way_hides_no_wide_change_of_another(is_wide: bool) -> None:
+    world = World((7, "old"))
+    world.put(third := f"{PATH}-third", schema_locator(7, attribution="third"))
+    if is_wide:
+        world.server.before_commit.append(lambda: world.make_again(PATH, make_locator((9, "old"))))
+    said = world.references.attribute([PATH, third], LedgerKind.SCHEMA, 7, LEGACY, "new")
+    wide = (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert (said.outcome, said.changed) == (wide if is_wide else (AttributionOutcome.CONFLICT, CHANGED))
+
+
+def test_an_order_that_names_no_znode_is_never_done() -> None:
+    assert World().references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").outcome is AttributionOutcome.FAILED
