@@ -87,6 +87,10 @@ def _references_lead_somewhere(fleet: Fleet) -> None:
         held = fleet.clusters[ref.attribution or "old"].ledgers.get(ref.ledger_id)
         if ref.ledger_id >= 0 and (held is None or held.content != ref.content):
             raise HarmError(f"LOST: {path} leads nowhere")
+    switch = fleet.state.switch
+    is_held = switch is not None and switch.stage in (S.HOLD, S.CLEANUP, S.DONE) and not fleet.state.contested
+    if switch is not None and is_held and fleet.foreign is None and fleet.state.active() != switch.target:
+        raise HarmError(f"ACTIVE: a broker that starts at {switch.stage.value} goes to {fleet.state.active()}")
 
 
 def walks(count: int, steps: int, first: int = 0) -> dict[int, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.fold import InventorySeen
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.table import find_holds
 from policies.switching.ledgers import MAX_HOB, LedgerKind, TargetPolicy, find_owner
 from policies.switching.plan import make_progress
 from policies.switching.readings import LedgerOutcome

@@ -82,8 +82,10 @@ class ObservationPublisher:
         """Run a precheck, and publish its report."""
         self._publish(self._reader.precheck(source, target, self._bootstrap()))
 
-    def publish_inventory(self, source: str, target: str, *, moved_too: bool = False) -> bool:
-        """Publish all references. Returns whether all could be read."""
+    def publish_inventory(
+        self, source: str, target: str, *, moved_too: bool = False, attempt: int | None = None
+    ) -> bool:
+        """Publish all references, as of an attempt of the switch. Returns whether all could be read."""
         complete, valid_ms = True, self._inventory_valid_ms
         seen = self._seen
         epoch = None if seen is None else seen.directive.epoch if seen.directive else 0
@@ -94,7 +96,7 @@ class ObservationPublisher:
                 _log.warning("the inventory cannot be read", cluster=self._cluster, detail=reading.detail)
                 complete = False
             is_manifest = isinstance(reading, SwitchInventory)
-            self._publish(reading.model_copy(update={"epoch": epoch}) if is_manifest else reading)
+            self._publish(reading.model_copy(update={"epoch": epoch, "attempt": attempt}) if is_manifest else reading)
         return complete
 
     def _read_registry(self) -> SwitchRegistry:

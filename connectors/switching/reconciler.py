@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import structlog
 
@@ -228,12 +229,12 @@ class SwitchReconciler:
             record = self._record
             is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
-            moved_too = record is not None and record.recovering
-            self._submit_inventory(readings, pair[0] or "", pair[1] or "", moved_too=moved_too)
+            about = {"moved_too": record.recovering, "attempt": record.attempt} if record is not None else {}
+            self._submit_inventory(readings, pair[0] or "", pair[1] or "", **about)
 
-    def _submit_inventory(self, readings: Executor, source: str, target: str, *, moved_too: bool) -> None:
+    def _submit_inventory(self, readings: Executor, source: str, target: str, **about: Any) -> None:
         self._inventory_at = time.monotonic()
-        publish = partial(self._dependencies.observations.publish_inventory, source, target, moved_too=moved_too)
+        publish = partial(self._dependencies.observations.publish_inventory, source, target, **about)
         self._inventory = readings.submit(self._run_guarded, "inventory", publish)
 
     def _take_ordered_inventory(self, readings: Executor) -> None:
@@ -241,8 +242,8 @@ class SwitchReconciler:
         order = self._inventory_order
         if order is not None and not self._registry_pending and self._polled_at != _NEVER:
             self._inventory_order = None
-            moved_too = bool(order.args.get("moved_too"))
-            self._submit_inventory(readings, order.source or "", order.target or "", moved_too=moved_too)
+            about = {"moved_too": bool(order.args.get("moved_too")), "attempt": order.args.get("attempt", 1)}
+            self._submit_inventory(readings, order.source or "", order.target or "", **about)
 
     # --- orders
 

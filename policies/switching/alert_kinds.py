@@ -1,7 +1,7 @@
 """The alerts of the switching policy, and the holds of a switch: each has a bound, an alert and a command that ends it.
 
 Alerts, the record of the switch, `headgate switch status`, refusals and the runbook are made from `HOLDS`. The judge
-finds them: `judge/holds.py`.
+finds them: `judge/table.py`.
 """
 
 from collections.abc import Callable

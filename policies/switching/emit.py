@@ -21,7 +21,7 @@ from policies.switching.decisions import (
     SwitchVerdict,
 )
 from policies.switching.facts import SwitchFacts, awaited, deviations
-from policies.switching.judge.holds import Hold
+from policies.switching.judge.table import Hold
 from policies.switching.plan import make_progress, stage_counts
 from policies.switching.state import MOVED, LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import DecisionDraft

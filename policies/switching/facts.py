@@ -213,7 +213,10 @@ class SwitchFacts:
     @property
     def awaits_unplanned(self) -> bool:
         """Whether a switch that was driven on has no inventory since, which may show unplanned references."""
-        return self.switch.attempt > 1 and not self.has_inventory_after(self.switch.stage_ms)
+        inventory, attempt = self.state.inventory, self.switch.attempt
+        if inventory is not None and inventory.attempt is not None:
+            return inventory.attempt < attempt
+        return attempt > 1 and not self.has_inventory_after(self.switch.stage_ms)
 
     @property
     def needs_inventory(self) -> bool:

@@ -72,13 +72,6 @@ class RegistryChecked:
     """Whether a foreign entry or directive that contested the registry is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Impostor:
-    """At the address of a registered cluster, a cluster of another identity answers."""
-
-    name: str
-
-
 def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folded":
     """Take up the registry from its first reading; from later ones take only the versions of its znodes.
 
@@ -221,7 +214,7 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
         and (entry.instance_id, entry.root) != (cluster.instance_id, cluster.root.rstrip("/"))
     ):  # fmt: skip
         after = replace(state, impostors=tuple(sorted((*others, cluster.name))))
-        return after, None if cluster.name in state.impostors else Impostor(cluster.name)
+        return after, None if cluster.name in state.impostors else seen
     marks, unread = raise_marks(state.marks, cluster), state.written_unread
     if cluster.name in unread and cluster.instance_id is not None:
         marks, unread = mark_written(marks, cluster, from_now=False), tuple(n for n in unread if n != cluster.name)
@@ -286,6 +279,8 @@ class InventorySeen:
     """Whether ledgers of references in the target were looked up, too."""
     epoch: int | None = None
     """The epoch of the directive that ZooKeeper had before the reading; None: not reported."""
+    attempt: int | None = None
+    """The switch's attempt when the reading began; None: not reported."""
 
 
 def assemble(
@@ -328,7 +323,7 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
     staying = tuple(StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in manifest.staying)
     return InventorySeen(
         references, known.began_ms, manifest.target, existing, staying, manifest.valid_ms, manifest.moved_too,
-        manifest.epoch,
+        manifest.epoch, manifest.attempt,
     )  # fmt: skip
 
 
@@ -368,6 +363,7 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
         seen.staying,
         seen.valid_ms,
         epoch,
+        seen.attempt,
     )
     return replace(state, inventory=summary)
 
@@ -386,7 +382,7 @@ def _may_be_in_target(state: SwitchingState, staying: StayingLedgers) -> bool:
 
 REMEMBERED_COMMANDS = 1000
 Judged = (
-    SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | Impostor | PrecheckResult | InventorySeen
+    SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | SwitchCluster | PrecheckResult | InventorySeen
     | SwitchLedger | SwitchStatus
 )  # fmt: skip
 """The events that the judge takes after the fold."""

@@ -18,10 +18,9 @@ from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
 from policies.switching.emit import emit, emit_record, renewal_ms
 from policies.switching.facts import SwitchFacts, find_due_ms
 from policies.switching.fold import Judged, fold
-from policies.switching.judge.holds import Hold, explain_refusal, find_holds
 from policies.switching.judge.invariants import TransitionResult, breaches
 from policies.switching.judge.stages import advance
-from policies.switching.judge.table import judge, refuse
+from policies.switching.judge.table import Hold, explain_refusal, find_holds, judge, refuse
 from policies.switching.readings import SwitchCommand, SwitchInventory, SwitchInventoryPart, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState
@@ -117,7 +116,7 @@ def _check(transition: Transition) -> None:
     if not found:
         return
     transition.drafts = [d for d in transition.drafts if d.verdict not in ORDERS]
-    evidence, switch = "; ".join(str(b) for b in found[:3]), facts.state.switch
+    evidence, switch = "; ".join(f"{invariant.value}: {why}" for invariant, why in found[:3]), facts.state.switch
     if switch is None or not switch.halted:
         transition.publish(SwitchVerdict.HALT, SwitchReason.INVARIANT, f"nothing more is ordered: {evidence}")
     if switch is not None:

@@ -28,6 +28,10 @@ Metadata = Annotated[str, Field(max_length=1_500_000)]
 MOST_LISTED = 100_000
 """The most items of a list in one record; in most cases the record's size limit comes first."""
 Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
+ShownEpoch = Annotated[
+    Epoch | None,
+    Field(description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read."),
+]
 LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
 Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
@@ -189,10 +193,7 @@ class SwitchBrokers(Reading):
     event_type: ClassVar[str] = "headgate.switch-brokers.v1"
 
     brokers: Names = Field(default=(), description="Their names, as in their agents' reports.")
-    epoch: Epoch | None = Field(
-        default=None,
-        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
-    )
+    epoch: ShownEpoch = None
 
 
 class SwitchBroker(Reading):
@@ -246,10 +247,7 @@ class SwitchCluster(Reading):
         default=(), max_length=MOST_LISTED, description="The counters below: `idgen` and every lower `HOB`."
     )
     took_ms: Millis = Field(default=0, description="The duration of the reading, up to the record's time.")
-    epoch: Epoch | None = Field(
-        default=None,
-        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
-    )
+    epoch: ShownEpoch = None
 
     def subject(self) -> str:
         """``<cluster>/<name>``."""
@@ -397,10 +395,8 @@ class SwitchInventory(Reading):
     moved_too: bool = Field(
         default=False, description="Whether ledgers of references in the target were looked up there, too."
     )
-    epoch: Epoch | None = Field(
-        default=None,
-        description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read.",
-    )
+    attempt: Count | None = Field(default=None, description="The switch's attempt when this began; null: not known.")
+    epoch: ShownEpoch = None
 
     def subject(self) -> str:
         """``<cluster>/<inventory>``."""

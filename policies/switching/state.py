@@ -232,6 +232,7 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     staying: tuple[StayingLedgers, ...] = ()
     valid_ms: int = 1_200_000
     epoch: int | None = None
+    attempt: int | None = None
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):

@@ -191,7 +191,9 @@ class Transition:
         """Order a list of all references, and which of their ledgers exist in the target."""
         if self._is_withheld():
             return
-        details = self._names() | ({"moved_too": True} if self.facts().switch.recovering_ms >= 0 else {})
+        switch = self.facts().switch
+        details = self._names() | ({"moved_too": True} if switch.recovering_ms >= 0 else {})
+        details |= {"attempt": switch.attempt} if switch.attempt > 1 else {}
         self.publish(
             SwitchVerdict.TAKE_INVENTORY, SwitchReason.INVENTORY_NEEDED, "list all schema locators and cursors",
             subject="inventory", details=details,

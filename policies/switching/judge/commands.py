@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
-from policies.switching.fold import Impostor, RegistryChecked
+from policies.switching.fold import RegistryChecked
 from policies.switching.judge import guards
 from policies.switching.judge.events import open_new_clients, repeat_orders
 from policies.switching.judge.guards import Asked
 from policies.switching.ledgers import FindingReason
-from policies.switching.readings import CommandArgs, SwitchCommand
+from policies.switching.readings import CommandArgs, SwitchCluster, SwitchCommand
 from policies.switching.state import (
     DELETING,
     ENDED,
@@ -199,7 +199,7 @@ def judge_registry(facts: SwitchFacts, seen: RegistryChecked, step: Transition) 
         step.remove_registry(name, seen.versions[name], SwitchReason.NOT_SEEN)
 
 
-def judge_impostor(_facts: SwitchFacts, seen: Impostor, step: Transition) -> None:
+def judge_impostor(_facts: SwitchFacts, seen: SwitchCluster, step: Transition) -> None:
     """Reject readings from an address at which another cluster answers than was registered."""
     sentence = f"another cluster answers at the address of {seen.name}"
     step.reject(RejectCode.NAME_CONFLICT, sentence, f"registry/{seen.name}")

@@ -56,6 +56,8 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
         _count_unplanned(facts, switch, seen, step)
     if switch.stage not in _PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
         return
+    if seen.attempt is not None and seen.attempt < switch.attempt:
+        return  # it began before the switch was driven on, and may show what an operator has removed since
     if not facts.stands_still and not guards.refuse_without_lease(facts):
         _plan(facts, switch, seen, step)
 

@@ -34,16 +34,8 @@ class Invariant(StrEnum):
     ONLY_UNDER_LEASE = "LEASE"
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """An invariant that does not hold, with the evidence."""
-
-    invariant: Invariant
-    evidence: str
-
-    def __str__(self) -> str:
-        """Format it for the switch and its alert."""
-        return f"{self.invariant.value}: {self.evidence}"
+Breach = tuple[Invariant, str]
+"""An invariant that does not hold, with the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ def breaches(after: TransitionResult) -> Iterator[Breach]:
     for task in after.tasks:
         if task.stage in _IN_TARGET and not task.cleared:
             evidence = f"ledger {task.ledger_id} is {task.stage.value}, not known to be free"
-            yield Breach(Invariant.IMPORT_DISJOINT, evidence)
+            yield Invariant.IMPORT_DISJOINT, evidence
     yield from _check_ids(after.state, switch)
     yield from _check_identity(after.state, switch)
     yield from _check_orders(after, switch)
@@ -79,11 +71,11 @@ def _check_active(state: SwitchingState) -> Iterator[Breach]:
     directive = state.directive
     if directive is not None and directive.epoch > state.committed_epoch:
         if state.entry(directive.target) is None:
-            yield Breach(Invariant.ONE_ACTIVE, f"brokers are directed to {directive.target}, which is not registered")
+            yield Invariant.ONE_ACTIVE, f"brokers are directed to {directive.target}, which is not registered"
         return
     active = [e.name for e in state.entries if e.status is ClusterStatus.ACTIVE]
     if len(active) != 1:
-        yield Breach(Invariant.ONE_ACTIVE, f"active: {', '.join(active) or 'none'}")
+        yield Invariant.ONE_ACTIVE, f"active: {', '.join(active) or 'none'}"
 
 
 def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
@@ -100,7 +92,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         if next_id <= taken:
             remedy = remedy_beyond(taken, switch.target)
             evidence = f"{switch.target} gives {next_id} next, {taken} is taken: {remedy}, then `resume`"
-            yield Breach(Invariant.FUTURE_DISJOINT, evidence)
+            yield Invariant.FUTURE_DISJOINT, evidence
         yield from _check_order(state, switch, source, given)
     is_sent_home = state.directive is not None and state.directive.target == switch.home
     if home is not None and switch.stage is SwitchStage.ROLLBACK and is_sent_home:
@@ -108,7 +100,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         back_id = home.generator.next_id if home.generator else gave + 1
         if not switch.attribution_only and back_id <= gave and gave >= switch.target_floor:
             evidence = f"{switch.home} gives {back_id} next, {switch.target} already gave {gave}"
-            yield Breach(Invariant.REVERSE, f"{evidence}: {remedy_beyond(gave, switch.home)}, then `resume`")
+            yield Invariant.REVERSE, f"{evidence}: {remedy_beyond(gave, switch.home)}, then `resume`"
 
 
 def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot, given: int) -> Iterator[Breach]:
@@ -121,7 +113,7 @@ def _check_order(state: SwitchingState, switch: Switch, source: ClusterSnapshot,
     if switch.target_floor <= most:
         remedy = remedy_beyond(most, switch.target)
         evidence = f"{name} gave {most}, {switch.target} began at {switch.target_floor}: {remedy}, then `resume`"
-        yield Breach(Invariant.ORDER_IN_TOPIC, evidence)
+        yield Invariant.ORDER_IN_TOPIC, evidence
 
 
 def _find_given(state: SwitchingState, seen: ClusterSnapshot) -> int:
@@ -135,10 +127,10 @@ def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     if switch.stage not in _MOVING | {SwitchStage.TRIGGERED} or source is None or target is None:
         return  # after a lost checkpoint they are not read yet, and no guard lets anything pass until they are
     if source.layout is None or target.layout is None:
-        yield Breach(Invariant.IDENTITY, f"{switch.source} or {switch.target} is not known")
+        yield Invariant.IDENTITY, f"{switch.source} or {switch.target} is not known"
     elif (source.instance_id, source.root) == (target.instance_id, target.root):
         evidence = f"{switch.source} and {switch.target} are both {source.instance_id}{source.root}"
-        yield Breach(Invariant.IDENTITY, evidence)
+        yield Invariant.IDENTITY, evidence
 
 
 def _check_orders(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
@@ -151,10 +143,10 @@ def _check_orders(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
         if task is None or verdict not in _IRREVERSIBLE:
             continue
         if verdict is SwitchVerdict.START_COPY and not task.remap and has_id(gone, task.ledger_id):
-            yield Breach(Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}")
+            yield Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}"
         if verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
-            yield Breach(Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted")
+            yield Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted"
         if verdict is SwitchVerdict.DELETE_OWN_COPY and not task.copied:
-            yield Breach(Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered")
+            yield Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered"
         if not is_held:
-            yield Breach(Invariant.ONLY_UNDER_LEASE, f"{verdict.value} without the lease")
+            yield Invariant.ONLY_UNDER_LEASE, f"{verdict.value} without the lease"

@@ -211,6 +211,7 @@ def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     manifest = SwitchInventory(
         **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
         took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=event.epoch, valid_ms=event.valid_ms,
+        attempt=event.attempt,
         staying=tuple(StayingReading.model_validate(msgspec.structs.asdict(each)) for each in event.staying),
     )  # fmt: skip
     return [*readings, manifest]

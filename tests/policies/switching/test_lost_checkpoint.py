@@ -8,7 +8,7 @@ from msgspec.structs import replace as replace_state
 from policies.observations import Observation
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.fold import fold
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.table import find_holds
 from policies.switching.plan import make_progress
 from policies.switching.readings import SwitchCommand
 from policies.switching.state import Directive, LedgerStage, SwitchingState, SwitchStage

@@ -196,6 +196,9 @@ def test_what_stayed_behind_is_driven_on() -> None:
     world.clusters["old"].ledgers[world.refs["/s1"].ledger_id] = world.lost
     world.later().tell(world.start_event())
     assert (world.stage, world.switch.attempt) == (S.BUILD, 2)
+    taken, before = world.later().inventory_event(), world.stages()
+    world.tell(dataclasses.replace(taken, attempt=1))
+    assert (world.stage, world.stages()) == (S.BUILD, before), "it began before, although it was appended after"
     world.work()
     assert world.stages() == {"/c1": L.CLEANED, "/c2": L.CLEANED, "/s1": L.PROMOTED}
     assert codes(world.tell(command("rollback", world.key()))) == [RejectCode.WINDOW_EXPIRED]

@@ -32,7 +32,7 @@ def after(stage: SwitchStage, *said: DecisionDraft, **switch: Any) -> Transition
 
 
 def seen(found: TransitionResult) -> set[Invariant]:
-    return {b.invariant for b in breaches(found)}
+    return {invariant for invariant, _ in breaches(found)}
 
 
 def with_state(found: TransitionResult, **changes: Any) -> TransitionResult:

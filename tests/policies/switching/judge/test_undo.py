@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policies.switching.alert_kinds import LEFT_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
 from policies.switching.facts import awaited
-from policies.switching.judge.holds import find_holds
+from policies.switching.judge.table import find_holds
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome, SwitchCommand
 from policies.switching.settings import DAY_MS, HOUR_MS
