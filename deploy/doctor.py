@@ -4,12 +4,12 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count, groupby
@@ -30,6 +30,7 @@ from rich.text import Text
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.collection import PollMetrics, Probe, ProbeResult, rank, whole_line
 from connectors.component import Component
+from connectors.http.access import require_free_port
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import LOOP as LOOP_KAFKA
 from connectors.kafka.probes import loop_probes
@@ -43,7 +44,7 @@ from deploy.java.jars import missing_jars, spark_group
 from deploy.java.jvm import find_java
 from deploy.processes.parts import Connections
 from deploy.query.checkpoint import Checkpoint, require_fitting
-from deploy.settings.application import HttpSettings, Settings
+from deploy.settings.application import Settings
 from policies.observations import Outcome, Reading
 from policies.registry import POLICIES
 from policies.units import ClosedEnum, UserError, counted, human_bytes, name_some
@@ -168,7 +169,8 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     if not found.exists:
         return ProbeResult(Outcome.OK, "none yet: the query starts with the oldest records")
     if damages := found.damages:
-        said = f"{damages[0].path.name}: {damages[0].what}"
+        path, what = damages[0]
+        said = f"{path.name}: {what}"
         return ProbeResult(Outcome.ERROR, said, ("headgate checkpoint reset",))
     try:
         require_fitting(found.plan, settings)
@@ -205,28 +207,21 @@ def _jar_groups(settings: Settings) -> Iterator[str]:
 
 
 def _check_port(settings: Settings) -> ProbeResult:
-    host, port = settings.http.host, settings.http.port
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return _explain_taken_port(settings.http, error)
-    return ProbeResult(Outcome.OK, f"{host} is free for /metrics")
-
-
-def _explain_taken_port(http: HttpSettings, error: OSError) -> ProbeResult:
-    """Return whether the port is in use by a Headgate, which is no problem; its server name needs no token."""
-    local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
-    url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
+    """Check that the port is free, or in use by a Headgate, which is no problem; its server name needs no token."""
+    http = settings.http
     try:
-        # Only the server's name is read, and nothing secret is sent, so its certificate does not matter.
-        server = httpx.get(url, timeout=3, trust_env=False, verify=False).headers.get("server", "")  # noqa: S501
-    except httpx.HTTPError:
+        require_free_port(http.host, http.port, "http.port")
+    except UserError as error:
+        local = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - compared
+        url = f"{http.model_copy(update={'host': local}).url(http.port)}/-/healthy"
         server = ""
-    if server.startswith("headgate"):
-        return ProbeResult(Outcome.OK, "a Headgate is serving there")
-    return ProbeResult(Outcome.ERROR, f"{error.strerror}", ("set http.port (0 takes a free one), or http.host",))
+        with suppress(httpx.HTTPError):
+            # Only the server's name is read, and nothing secret is sent, so its certificate does not matter.
+            server = httpx.get(url, timeout=3, trust_env=False, verify=False).headers.get("server", "")  # noqa: S501
+        if server.startswith("headgate"):
+            return ProbeResult(Outcome.OK, "a Headgate is serving there")
+        return ProbeResult(Outcome.ERROR, str(error), ("set http.port (0 takes a free one), or http.host",))
+    return ProbeResult(Outcome.OK, f"{http.host} is free for /metrics")
 
 
 # Runs each collector once, without publishing, and reports whether it could read.

@@ -37,12 +37,8 @@ _SCHEMA_PATH = re.compile(r'"file:(/[^"]+/state/[^"]+)"')
 _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A file that is missing, or that Spark cannot read."""
-
-    path: Path
-    what: str
+Damage = tuple[Path, str]
+"""A file that is missing, or that Spark cannot read, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +98,19 @@ class Checkpoint:
 
     def _damages(self) -> Iterator[Damage]:
         if not _is_json(_text(self.folder / "metadata")):
-            yield Damage(self.folder / "metadata", _UNREADABLE)
+            yield self.folder / "metadata", _UNREADABLE
         offsets, commits = self._batches("offsets"), self._batches("commits")
         if commits and commits[-1] not in offsets:
-            yield Damage(self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone")
+            yield self.folder / "offsets" / str(commits[-1]), "the plan of a committed batch is gone"
         # Spark needs the plan before the newest one, too.
         plans = range(max(0, offsets[-1] - 1), offsets[-1] + 1) if offsets else ()
         logs = [("offsets", batch) for batch in plans] + [("commits", batch) for batch in commits[-2:]]
         for log, batch in logs:
             if not _is_log(path := self.folder / log / str(batch)):
-                yield Damage(path, _UNREADABLE)
+                yield path, _UNREADABLE
         for path in sorted(self.folder.glob("sources/*/[0-9]*")):
             if not path.stat().st_size:
-                yield Damage(path, _UNREADABLE)
+                yield path, _UNREADABLE
         if commits:
             yield from self._damaged_state(commits[-1])
 
@@ -123,18 +119,18 @@ class Checkpoint:
         for kind in ("_metadata/v2", "_stateSchema/*"):
             formats = sorted(state.glob(f"{kind}/[0-9]*"))
             if not formats:
-                yield Damage(state / kind.partition("/")[0], "the format of the policies' state is gone")
-            yield from (Damage(path, _UNREADABLE) for path in formats if not path.stat().st_size)
+                yield state / kind.partition("/")[0], "the format of the policies' state is gone"
+            yield from ((path, _UNREADABLE) for path in formats if not path.stat().st_size)
             named = [Path(path) for each in formats for path in _SCHEMA_PATH.findall(_text(each))]
             moved = "the format of the policies' state is gone; if the checkpoint was moved, move it back"
-            yield from (Damage(path, moved) for path in named if not path.is_file())
+            yield from ((path, moved) for path in named if not path.is_file())
         for partition in range(self.plan.shuffle_partitions or 1):
             yield from self._missing_state(state / str(partition), newest)
 
     def _missing_state(self, partition: Path, newest: int) -> Iterator[Damage]:
         """The newest snapshot up to the last committed batch, and all changes since, are needed."""
         if not partition.is_dir():
-            yield Damage(partition, "the policies' state is gone")
+            yield partition, "the policies' state is gone"
             return
         versions: dict[str, set[int]] = {"zip": {0}, "changelog": set()}
         for path in partition.iterdir():
@@ -145,7 +141,7 @@ class Checkpoint:
         for version in range(snapshot + 1, newest + 2):
             if version not in versions["changelog"]:
                 path = partition / f"{version}.changelog"
-                yield Damage(path, "it is missing or empty, and the policies' state with it")
+                yield path, "it is missing or empty, and the policies' state with it"
 
 
 def require_fitting(plan: Plan, settings: "Settings") -> None:
@@ -199,8 +195,8 @@ def remedy_for(checkpoint: Checkpoint) -> str | None:
     """Return a sentence with the damaged file and the command to start again; None without damage."""
     if not checkpoint.damages:
         return None
-    first = checkpoint.damages[0]
-    return f"The checkpoint is damaged ({first.path}: {first.what}): start again with {RESET}"
+    path, what = checkpoint.damages[0]
+    return f"The checkpoint is damaged ({path}: {what}): start again with {RESET}"
 
 
 def remedy_for_start(place: CheckpointPlace) -> str:

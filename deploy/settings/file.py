@@ -14,7 +14,7 @@ from connectors.component import read_named_file
 from deploy.settings.application import Settings
 from deploy.settings.schema import nearest
 from deploy.settings.wording import Wording
-from deploy.settings.yaml_text import YamlText, parse
+from deploy.settings.yaml_text import parse
 from policies.units import UserError
 
 
@@ -39,9 +39,8 @@ def load_settings(file: Path | None) -> Settings:
 
 def read_file(file: Path | None) -> ReadFile:
     """Read the file as YAML; raises as `load_settings` does."""
-    read = YamlText({}, None) if file is None else parse(_read_text(file), str(file))
-    wording = Wording(Settings, read.tree, None if file is None else str(file), os.environ)
-    return ReadFile(read.content, read.tree, wording)
+    content, tree = ({}, None) if file is None else parse(_read_text(file), str(file))
+    return ReadFile(content, tree, Wording(Settings, tree, None if file is None else str(file), os.environ))
 
 
 def settings_of(read: ReadFile) -> Settings:

@@ -5,7 +5,6 @@ Errors quote only names, never values, because a password may stand anywhere, ev
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -26,14 +25,6 @@ _BY_NAME = "must contain settings by name, such as `kafka:` or `policies:`"
 _ALIAS = "put a value that begins with *, & or ! in quotes"
 
 
-@dataclass(frozen=True)
-class YamlText:
-    """A file's content, and its YAML tree, which has the line numbers."""
-
-    content: dict[str, Any]
-    tree: Node | None
-
-
 class _Constructor(SafeConstructor):
     """Names the place of a number or date that is none."""
 
@@ -46,8 +37,8 @@ class _Constructor(SafeConstructor):
         raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
-def parse(text: str, file: str) -> YamlText:
-    """Parse the text of a file.
+def parse(text: str, file: str) -> tuple[dict[str, Any], Node | None]:
+    """Return the content of a file, and its YAML tree, which has the line numbers.
 
     Raises:
         UserError: the text is no YAML, or no mapping of settings; a sentence with its place.
@@ -64,7 +55,7 @@ def parse(text: str, file: str) -> YamlText:
         raise UserError(f"{file}: nested too deep") from None
     if not isinstance(content, dict | None) or not all(isinstance(name, str) for name in content or ()):
         raise UserError(f"{file}: {_BY_NAME}")
-    return YamlText(content or {}, tree)
+    return content or {}, tree
 
 
 def shown_name(key: object) -> str:
