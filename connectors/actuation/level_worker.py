@@ -214,7 +214,7 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
 
     def reconcile(self, stop: Event) -> None:
         """Process received decisions, and bring the levels to the wanted state if that is due."""
-        self._queue.read()
+        self._read_inbox()
         if self._is_due():
             self._try(stop)
 
@@ -229,7 +229,7 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
             for attempt in attempts:
                 number = attempt.retry_state.attempt_number
                 with attempt:
-                    self._queue.read()
+                    self._read_inbox()
                     wanted = self._wanted()
                     seconds = self._attempt(wanted, number)
         except NotOursError:

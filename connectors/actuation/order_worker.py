@@ -135,12 +135,13 @@ class OrderWorker(Worker[ActionableT], Generic[ActionableT, Observed, MetricsT])
 
     # --- before the start
 
-    def recall(self, decision: ActionableT, appended_at: datetime) -> None:
-        """Process a decision from before this start, in order of the topic; an expired one is not carried out."""
-        if self._queue.recall(decision, appended_at):
+    def recall(self, decision: ActionableT, appended_at: datetime) -> bool:
+        """Process a decision from before this start; an expired one is not carried out."""
+        if is_in_force := super().recall(decision, appended_at):
             self._pending.pop(decision.subject, None)
             if decision.verdict in self.wanted and not has_expired(decision, self._clock.now()):
                 self._add(decision)
+        return is_in_force
 
     def recall_done(self, subject: str, decision_id: str) -> None:
         """Drop a decision that was carried out before this start."""
@@ -177,7 +178,7 @@ class OrderWorker(Worker[ActionableT], Generic[ActionableT, Observed, MetricsT])
 
     def reconcile(self, stop: Event) -> None:
         """Process received decisions, and try those that are due."""
-        self._queue.read()
+        self._read_inbox()
         for decision in self._due():
             if stop.is_set():
                 return
@@ -246,7 +247,7 @@ class OrderWorker(Worker[ActionableT], Generic[ActionableT, Observed, MetricsT])
             self._conclude(decision, result, number)
 
     def _attempt_if_in_force(self, decision: ActionableT, stop: Event) -> ActionResult[Observed] | None:
-        self._queue.read()
+        self._read_inbox()
         pending = self._find_pending(decision)
         if pending is None:
             return None

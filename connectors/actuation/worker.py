@@ -21,10 +21,6 @@ from policies.decisions import Fence, Mode, Successive
 from policies.observations import ActuatorEvent
 from policies.wire import actuator_event
 
-# One cluster's incoming decisions, fenced: which decision is in force for each subject.
-#
-# `policies.decisions` defines which decision supersedes another; repeated and late ones have no effect.
-
 _log = structlog.get_logger(__name__)
 
 
@@ -58,53 +54,6 @@ class ActionableDecision(FencedDecision, Protocol):
 
 Fenced = TypeVar("Fenced", bound=FencedDecision)
 ActionableT = TypeVar("ActionableT", bound=ActionableDecision)
-
-
-class DecisionQueue(Generic[Fenced]):
-    """The decisions of one cluster. `receive` may be called from any thread, the rest from one.
-
-    Args:
-        accept: called with each received decision that comes into force, and the append time of its record.
-        reject: called with each received decision that is too late, and the decision in force.
-    """
-
-    def __init__(self, accept: Callable[[Fenced, datetime], None], reject: Callable[[Fenced, Fenced], None]) -> None:
-        self._accept = accept
-        self._reject = reject
-        self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()
-        self._in_force: dict[str, Fenced] = {}
-        self._fence: Fence[str] = Fence()
-        self.received = Event()
-        """Set by `receive`; cleared by `read`."""
-
-    def recall(self, decision: Fenced, appended_at: datetime) -> bool:
-        """Fence a decision from before this start, in order of the topic. Returns whether it is in force now."""
-        if not self._fence.passes(decision.subject, decision, appended_at):
-            return False
-        self._in_force[decision.subject] = decision
-        return True
-
-    def receive(self, decision: Fenced, appended_at: datetime) -> None:
-        """Queue a new decision, with the append time of its record."""
-        self._inbox.put((decision, appended_at))
-        self.received.set()
-
-    def read(self) -> None:
-        """Fence all queued decisions."""
-        self.received.clear()
-        while not self._inbox.empty():
-            decision, appended_at = self._inbox.get()
-            before = self._in_force.get(decision.subject)
-            if self.recall(decision, appended_at):
-                self._accept(decision, appended_at)
-            elif before is None:
-                _log.warning("a decision is not credible", subject=decision.subject, sequence=decision.sequence)
-            elif before.decision_id != decision.decision_id:
-                self._reject(decision, before)
-
-    def in_force(self, subject: str) -> Fenced | None:
-        """Return the decision in force, expired or not."""
-        return self._in_force.get(subject)
 
 
 NOT_OURS_SECONDS = 1.0
@@ -243,7 +192,11 @@ class AuditLog(Generic[MetricsT]):
 
 
 class Worker(ABC, Generic[Fenced]):
-    """Carries out one cluster's decisions. `receive` and `wake` may be called from any thread, the rest from one."""
+    """Carries out one cluster's decisions. `receive` and `wake` may be called from any thread, the rest from one.
+
+    Each subject has at most one decision in force. `policies.decisions` defines which decision supersedes another;
+    repeated and late ones have no effect.
+    """
 
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
@@ -251,19 +204,46 @@ class Worker(ABC, Generic[Fenced]):
         self.may_act: Callable[[], bool] = lambda: True
         """Whether this process, and no other, may act on the cluster. It is asked before each action, because a process
         that was frozen or cut off may have lost the cluster to another one meanwhile."""
-        self._queue: DecisionQueue[Fenced] = DecisionQueue(self._accept, self._reject)
+        self._inbox: SimpleQueue[tuple[Fenced, datetime]] = SimpleQueue()
+        self._received = Event()
+        self._in_force: dict[str, Fenced] = {}
+        """By subject, expired or not."""
+        self._fence: Fence[str] = Fence()
 
-    def recall(self, decision: Fenced, appended_at: datetime) -> None:
-        """Process a decision from before this start. Call it in order of the topic, and before `run`."""
-        self._queue.recall(decision, appended_at)
+    def recall(self, decision: Fenced, appended_at: datetime) -> bool:
+        """Process a decision from before this start. Call it in order of the topic, and before `run`.
+
+        Returns whether it is in force now.
+        """
+        return self._enter(decision, appended_at)
 
     def receive(self, decision: Fenced, appended_at: datetime) -> None:
         """Queue a new decision, with the append time of its record."""
-        self._queue.receive(decision, appended_at)
+        self._inbox.put((decision, appended_at))
+        self._received.set()
 
     def wake(self) -> None:
         """End a wait of `run`, so that it checks its stop event."""
-        self._queue.received.set()
+        self._received.set()
+
+    def _enter(self, decision: Fenced, appended_at: datetime) -> bool:
+        if not self._fence.passes(decision.subject, decision, appended_at):
+            return False
+        self._in_force[decision.subject] = decision
+        return True
+
+    def _read_inbox(self) -> None:
+        """Fence all received decisions."""
+        self._received.clear()
+        while not self._inbox.empty():
+            decision, appended_at = self._inbox.get()
+            before = self._in_force.get(decision.subject)
+            if self._enter(decision, appended_at):
+                self._accept(decision, appended_at)
+            elif before is None:
+                _log.warning("a decision is not credible", subject=decision.subject, sequence=decision.sequence)
+            elif before.decision_id != decision.decision_id:
+                self._reject(decision, before)
 
     def run(self, stop: Event) -> None:
         """Carry out decisions until `stop` is set and `wake` was called."""
@@ -298,7 +278,7 @@ class Worker(ABC, Generic[Fenced]):
 
     def _wait(self, seconds: float | None) -> None:
         """Wait; a received decision ends it early."""
-        self._clock.wait(self._queue.received, seconds)
+        self._clock.wait(self._received, seconds)
 
     def _retrying(
         self, stop: Event, limit: stop_base, *, first_pause_seconds: float, longest_pause_seconds: float, **more: Any

@@ -170,10 +170,10 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
 
     # --- incoming decisions and readings
 
-    def recall(self, decision: FactorOrder, appended_at: datetime) -> None:
-        """Process a decision from before this start, in order of the topic."""
+    def recall(self, decision: FactorOrder, appended_at: datetime) -> bool:
+        """Process a decision from before this start."""
         self._note_group(decision)
-        super().recall(decision, appended_at)
+        return super().recall(decision, appended_at)
 
     def place(self, affinity: BookieAffinity) -> None:
         """Note the groups of namespaces; from one thread, which need not be that of `run`."""
@@ -203,7 +203,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
 
     def _group_orders(self) -> dict[str, FactorOrder]:
         """Return the decision in force of each group that has not ended."""
-        found = ((group, self._queue.in_force(subject)) for subject, group in self._subjects.items())
+        found = ((group, self._in_force.get(subject)) for subject, group in self._subjects.items())
         return {group: order for group, order in found if order is not None and order.expires_at is not None}
 
     def _wanted(self) -> dict[str, WantedShare]:

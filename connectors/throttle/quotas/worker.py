@@ -113,10 +113,10 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     # --- before the start, and at the end
 
-    def recall(self, decision: FactorOrder, appended_at: datetime) -> None:
+    def recall(self, decision: FactorOrder, appended_at: datetime) -> bool:
         """Process a decision from before this start."""
-        super().recall(decision, appended_at)
         self._remember_factor(decision)
+        return super().recall(decision, appended_at)
 
     def preflight(self) -> list[str]:
         """Return why the settings do not fit the cluster. A cluster that does not answer is checked later."""
@@ -209,7 +209,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     @property
     def _order(self) -> FactorOrder | None:
-        return self._queue.in_force(self._cluster)
+        return self._in_force.get(self._cluster)
 
     def _wanted(self) -> WantedQuota | None:
         """Return the factor that holds now by the decision in force; None before the first one, and while paused."""

@@ -43,15 +43,15 @@ class RecordingWorker(Worker[Toy]):
         self.is_closed = self.breaks = False
         self.heard = Event()
 
-    def recall(self, decision: Toy, appended_at: datetime) -> None:
-        super().recall(decision, appended_at)
+    def recall(self, decision: Toy, appended_at: datetime) -> bool:
         self.recalled.append(decision.sequence)
+        return super().recall(decision, appended_at)
 
     def reconcile(self, stop: Event) -> None:
         if self.breaks:
             self.heard.set()
             raise ZeroDivisionError
-        self._queue.read()
+        self._read_inbox()
 
     def pause_seconds(self) -> None:
         return None

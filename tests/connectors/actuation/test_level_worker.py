@@ -76,8 +76,7 @@ class ToyWorker(LevelWorker[float | None]):
         self.is_closed = True
 
     def _orders(self) -> Iterable[FactorOrder]:
-        order = self._queue.in_force(CLUSTER)
-        return () if order is None else (order,)
+        return self._in_force.values()
 
     def _wanted(self) -> float | None:
         return next((0.25 if each.is_stale(self._clock.now()) else each.factor for each in self._orders()), None)
