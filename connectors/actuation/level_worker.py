@@ -5,7 +5,7 @@ interrupted anywhere is simply repeated. A level is only set after, or together 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
@@ -171,10 +171,6 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
         self._look_at = 0.0
 
     @abstractmethod
-    def _orders(self) -> Iterable[FactorOrder]:
-        """Return the decisions in force."""
-
-    @abstractmethod
     def _wanted(self) -> WantedT:
         """Return the state that the decisions in force want now."""
 
@@ -208,7 +204,8 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
         if self._is_due():
             return 0.0
         now = self._clock.now()
-        left = ((each.expires_at - now).total_seconds() for each in self._orders() if each.expires_at is not None)
+        ends = (each.expires_at for each in self._in_force.values())
+        left = ((at - now).total_seconds() for at in ends if at is not None)
         look_seconds = max(0.0, self._look_at - self._clock.monotonic())
         return min(look_seconds, *(each for each in left if each > 0), LONGEST_PAUSE_SECONDS)
 

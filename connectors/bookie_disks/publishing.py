@@ -3,7 +3,7 @@
 `limits` reads and sets one kind of limit.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -157,8 +157,6 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         self._limits = limits
         self._others = others
         self._reports, self._metrics = PublishReports(cluster, settings.by, publish, metrics), metrics
-        self._subjects: dict[str, str] = {}
-        """The group of each subject that has had a decision."""
         self._groups: Mapping[str, str] | None = None
         """The group of each namespace with affinity; None before the first reading."""
         self._unplaced: Set[str] = frozenset()
@@ -170,11 +168,6 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
 
     # --- incoming decisions and readings
 
-    def recall(self, decision: FactorOrder, appended_at: datetime) -> bool:
-        """Process a decision from before this start."""
-        self._note_group(decision)
-        return super().recall(decision, appended_at)
-
     def place(self, affinity: BookieAffinity) -> None:
         """Note the groups of namespaces; from one thread, which need not be that of `run`."""
         named = ((name, name_primary(each)) for name, each in list_affinities(affinity))
@@ -183,11 +176,8 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         kept = {n: group for n, group in (self._groups or {}).items() if n not in read and n not in self._unplaced}
         self._groups, self._unplaced = read | kept, kept.keys()
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002
-        self._note_group(decision)
-
-    def _note_group(self, decision: FactorOrder) -> None:
-        self._subjects[decision.subject] = decision.subject.removeprefix(f"{decision.cluster}/")
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
+        """The decisions in force are all that counts."""
 
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)
@@ -198,13 +188,10 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
 
     # --- due work
 
-    def _orders(self) -> Iterable[FactorOrder]:
-        return self._group_orders().values()
-
     def _group_orders(self) -> dict[str, FactorOrder]:
         """Return the decision in force of each group that has not ended."""
-        found = ((group, self._in_force.get(subject)) for subject, group in self._subjects.items())
-        return {group: order for group, order in found if order is not None and order.expires_at is not None}
+        orders = (each for each in self._in_force.values() if each.expires_at is not None)
+        return {each.subject.removeprefix(f"{each.cluster}/"): each for each in orders}
 
     def _wanted(self) -> dict[str, WantedShare]:
         """Return the factor of each group, without the groups that a pause keeps as they are set."""
@@ -213,11 +200,11 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         return {group: order.choose_factor(now, self._policy, PublishReason) for group, order in orders.items()}
 
     def _is_due(self) -> bool:
-        return bool(self._subjects) and super()._is_due()
+        return bool(self._in_force) and super()._is_due()
 
     def pause_seconds(self) -> float:
         """Return the time until the next look at the limits, without end before the first decision."""
-        return super().pause_seconds() if self._subjects else LONGEST_PAUSE_SECONDS
+        return super().pause_seconds() if self._in_force else LONGEST_PAUSE_SECONDS
 
     def _require_ours(self) -> None:
         try:

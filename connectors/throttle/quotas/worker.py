@@ -1,6 +1,6 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -217,9 +217,6 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         if self._releasing or self._order is None or self._order.is_frozen(now):
             return None
         return self._order.choose_factor(now, self._throttle, QuotaReason)
-
-    def _orders(self) -> Iterable[FactorOrder]:
-        return () if self._order is None else (self._order,)
 
     # --- attempts
 

@@ -1,7 +1,6 @@
 """Levels that are kept as decided: when they are looked at, what is retried, and what is said; in virtual time."""
 
 import json
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any, ClassVar, NamedTuple
@@ -75,11 +74,10 @@ class ToyWorker(LevelWorker[float | None]):
     def _close(self) -> None:
         self.is_closed = True
 
-    def _orders(self) -> Iterable[FactorOrder]:
-        return self._in_force.values()
-
     def _wanted(self) -> float | None:
-        return next((0.25 if each.is_stale(self._clock.now()) else each.factor for each in self._orders()), None)
+        return next(
+            (0.25 if each.is_stale(self._clock.now()) else each.factor for each in self._in_force.values()), None
+        )
 
     def _attempt(self, wanted: float | None, number: int) -> float:
         self.attempts += 1
