@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -101,12 +102,11 @@ class ReplicaSizesReader:
 
 
 def _read_content(result: Any) -> VolumeContent:
-    sizes: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    sizes: Counter[tuple[str, bool]] = Counter()
     for topic in result.topics:
         for partition in topic.partitions:
-            part = sizes[bool(partition.is_future_key)]
-            part[topic.name] = part.get(topic.name, 0) + max(0, partition.partition_size)
-    return VolumeContent(max(0, result.total_bytes - result.usable_bytes), *sizes)
+            sizes[topic.name, bool(partition.is_future_key)] += max(0, partition.partition_size)
+    return VolumeContent(max(0, result.total_bytes - result.usable_bytes), sizes)
 
 
 SOURCE = "headgate/collector/kafka"

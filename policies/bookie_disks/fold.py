@@ -179,22 +179,20 @@ def _fold_placed(before: Placement, seen: Observation, reading: BookieAffinity) 
     """
     read = {placed.primary: placed for placed in _place(list_affinities(reading))}
     doubtful = frozenset(before.placed_doubtful)
-    kept = tuple(
-        replace(
-            now := read.get(placed.primary, placed),
-            ensemble=max(now.ensemble, placed.ensemble),
-            secondary=tuple(sorted({*now.secondary, *placed.secondary})),
-        )
-        for placed in before.placed or ()
-        if placed not in doubtful and not _asks_as_much(read.get(placed.primary), placed)
+    kept: dict[tuple[str, ...], PlacedNamespaces] = {}
+    for placed in before.placed or ():
+        now, both = read.get(placed.primary), placed
+        if now is not None:
+            secondary = tuple(sorted({*now.secondary, *placed.secondary}))
+            both = replace(now, ensemble=max(now.ensemble, placed.ensemble), secondary=secondary)
+        if both != now and placed not in doubtful:
+            kept[placed.primary] = both
+    return replace(
+        before,
+        placed=tuple(sorted((read | kept).values())),
+        placed_read=ReadVersion(seen.at_ms, seen.id),
+        placed_doubtful=tuple(kept.values()),
     )
-    placed = tuple(sorted((read | {each.primary: each for each in kept}).values()))
-    return replace(before, placed=placed, placed_read=ReadVersion(seen.at_ms, seen.id), placed_doubtful=kept)
-
-
-def _asks_as_much(read: PlacedNamespaces | None, before: PlacedNamespaces) -> bool:
-    """Whether the namespaces need at least as many bookies as before, and may use the same secondary groups."""
-    return read is not None and read.ensemble >= before.ensemble and {*read.secondary} >= {*before.secondary}
 
 
 def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:

@@ -170,19 +170,20 @@ def keep_groups_within_bounds(
     before: BookieDisksCluster, after: BookieDisksCluster, observations: Sequence[Observation]
 ) -> tuple[BookieDisksCluster, dict[str, str]]:
     """Return the cluster without readings that make too many placement groups, and these by observation id."""
-    if after.placement is before.placement or (why := _find_group_excess(after.placement)) is None:
+    placement = after.placement
+    if placement is before.placement:
+        return after, {}
+    sizes = {group.name: len(group.bookies) for group in placement.groups or ()}
+    named = [each for each in placement.placed or () if each.primary] if sizes else []
+    placed = sum(sizes.get(name, 0) for each in named for name in (*each.primary, *each.secondary))
+    if len(named) > MOST_GROUPS:
+        why = f"more than {MOST_GROUPS} placement groups"
+    elif placed > MOST_PLACED:
+        why = f"more than {MOST_PLACED} bookies of all placement groups together"
+    else:
         return after, {}
     makers = (seen for seen in observations if isinstance(seen.reading, BookieRacks | BookieAffinity))
     return replace(after, placement=before.placement), {seen.id: why for seen in makers}
-
-
-def _find_group_excess(placement: Placement) -> str | None:
-    sizes = {group.name: len(group.bookies) for group in placement.groups or ()}
-    named = [each for each in placement.placed or () if each.primary] if sizes else []
-    if len(named) > MOST_GROUPS:
-        return f"more than {MOST_GROUPS} placement groups"
-    placed = sum(sizes.get(name, 0) for each in named for name in (*each.primary, *each.secondary))
-    return f"more than {MOST_PLACED} bookies of all placement groups together" if placed > MOST_PLACED else None
 
 
 # The placement groups: where readings of different kinds meet. No limit is applied here.

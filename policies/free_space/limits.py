@@ -68,10 +68,6 @@ class Limit(BaseModel):
         ratio = usable_bytes / total_bytes if total_bytes else 0.0
         return ratio <= self.value * (1 + margin)
 
-    def crosses(self, hard: "Limit", total_bytes: int) -> bool:
-        """Return whether this soft limit is not above the hard one on a volume of this size."""
-        return self.in_bytes(total_bytes) <= hard.in_bytes(total_bytes)
-
     def lies_above(self, other: "Limit") -> bool | None:
         """Return whether every volume reaches this limit before the other; None if that depends on the volume."""
         return self.value > other.value if self.kind == other.kind else None

@@ -260,11 +260,6 @@ class VolumeVerdict(Struct, frozen=True, gc=False):
         return None if self.state.read_ms == NEVER else from_millis(self.state.read_ms)
 
     @property
-    def judged_bytes(self) -> int:
-        """The free space by which it was judged."""
-        return self.ahead.usable_bytes if self.ahead else self.state.usable_bytes
-
-    @property
     def reason(self) -> str:
         """Why it allows less than 1.0; each policy has a reason of the same name."""
         if self.freshness in (Freshness.STALE, Freshness.NEVER_READ):
@@ -273,7 +268,7 @@ class VolumeVerdict(Struct, frozen=True, gc=False):
 
     def is_within(self, margin: float, *limits: Limit | None) -> bool:
         """Return whether it is not above one of the limits by a margin; False for one that was never read."""
-        usable_bytes, total_bytes = self.judged_bytes, self.state.total_bytes
+        usable_bytes, total_bytes = (self.ahead or self.state).usable_bytes, self.state.total_bytes
         reached = (limit.reached(usable_bytes, total_bytes, margin=margin) for limit in limits if limit is not None)
         return self.freshness is not Freshness.NEVER_READ and any(reached)
 

@@ -242,7 +242,8 @@ def _find_broker_conditions(context: SpaceAlertContext, broker: "BrokerVerdict")
             yield from context.find_conditions(volume, growth)
             begins = volume.freshness is Freshness.FRESH and volume.hit is not LimitHit.NONE
             is_known = begins or (LIMITS_CROSS, volume.key) in context.before
-            if is_known and hard and soft and soft.crosses(hard, volume.state.total_bytes):
+            total = volume.state.total_bytes
+            if is_known and hard and soft and soft.in_bytes(total) <= hard.in_bytes(total):
                 where, severity = name_volume("broker", volume.key), Severity.WARNING
                 summary = (
                     f"the soft limit is not above the hard limit on {where} of {context.cluster}: "
@@ -276,7 +277,9 @@ def _find_cluster_conditions(context: SpaceAlertContext, verdict: "ClusterVerdic
         how = describe_departure(volume.key, was_taken_out=volume.was_taken_out)
         summary = f"{cluster}: {how}, and no longer counts"
         yield context.make_condition(FORGOTTEN, Severity.WARNING, "departed_volume", volume.key, summary)
-    if verdict.is_nothing_known:
+    brokers = verdict.brokers
+    is_silent = brokers.has(Freshness.STALE) or any(True for _ in brokers.unread())
+    if verdict.raw_reason.value == "no_data" or (is_silent and not brokers.has(Freshness.FRESH)):
         summary = f"nothing is known of the log dirs of {cluster}: no valid reading of any of its brokers"
         evidence = tuple(b.tried_id for b in verdict.brokers.unread() if b.tried_id)[:EVIDENCE_LIMIT]
         yield Condition(UNREAD, cluster, Severity.CRITICAL, "no_data", summary, {"cluster": cluster}, evidence)

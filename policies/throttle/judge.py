@@ -194,15 +194,6 @@ class ClusterVerdict:
     forgotten: tuple[ForgottenVolume[VolumeKey], ...]
     """Departed volumes to be named: for as long after their end as they were held before it."""
 
-    @property
-    def is_nothing_known(self) -> bool:
-        """Whether there is no valid reading of the cluster's log dirs, although there should be."""
-        if self.raw_reason is ThrottleReason.NO_DATA:
-            return True
-        if self.brokers.has(Freshness.FRESH):
-            return False
-        return self.brokers.has(Freshness.STALE) or any(True for _ in self.brokers.unread())
-
     def limiting(self) -> Collection[VolumeVerdict]:
         """Return the volumes that allow less than 1.0, and the one that keeps a stopped cluster stopped."""
         limiting = {volume.key: volume for volume in self.brokers.limiting}

@@ -6,7 +6,7 @@ so equal states give equal bytes.
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -108,7 +108,7 @@ _SAME_RATE = 1.25
 _NOT_KAFKA = "files that are not Kafka's"
 
 
-Replicas = tuple[str, int]
+Replicas = tuple[str, bool]
 """A topic, and whether its replicas are being moved here."""
 
 
@@ -117,23 +117,13 @@ class VolumeContent:
     """The content of one volume at one moment, in bytes."""
 
     used_bytes: int
-    topics: Mapping[str, int]
-    """By topic, all its replicas on the volume."""
-    moving: Mapping[str, int] = field(default_factory=dict)
-    """By topic, its replicas that the broker moves here from another of its log dirs (`is_future_key`)."""
+    sizes: Mapping[Replicas, int]
+    """Of all replicas of a topic, apart for those that the broker moves here from another log dir (`is_future_key`)."""
 
     @property
     def kafka_bytes(self) -> int:
         """The bytes of all replicas."""
-        return sum(self.topics.values()) + sum(self.moving.values())
-
-    def sizes(self) -> dict[Replicas, int]:
-        """Return the bytes by topic, apart for replicas that are being moved here."""
-        return {
-            (topic, is_moved): n
-            for is_moved, part in enumerate((self.topics, self.moving))
-            for topic, n in part.items()
-        }
+        return sum(self.sizes.values())
 
     @property
     def other_bytes(self) -> int:
@@ -158,7 +148,7 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
         seconds: the time from one to the other, more than 0.
     """
     rates: dict[Replicas, float] = {}
-    sizes, old = after.sizes(), before.sizes() if before else {}
+    sizes, old = after.sizes, before.sizes if before else {}
     other_rate = kafka_rate = None
     if before is not None:
         rates = {each: _grow(old, sizes, each) / seconds for each in sizes}
@@ -181,7 +171,7 @@ def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeConte
                 size_bytes=sizes[each],
                 bytes_per_second=rates.get(each),
                 share=_share(rates.get(each), growth),
-                is_moved=bool(each[1]),
+                is_moved=each[1],
             )
             for each in named
         ),
@@ -257,7 +247,7 @@ def _name(usage: TopicUsage) -> str:
 def _grow(before: Mapping[Replicas, int], after: Mapping[Replicas, int], each: Replicas) -> int:
     """Return by how much a topic's replicas grew. Bytes whose move has ended did not grow: they only changed sides."""
     grown, (topic, is_moved) = after[each] - before.get(each, 0), each
-    moved = max(0, before.get((topic, 1), 0) - after.get((topic, 1), 0))
+    moved = max(0, before.get((topic, True), 0) - after.get((topic, True), 0))
     return max(0, grown - moved) if moved and grown > 0 and not is_moved else grown
 
 

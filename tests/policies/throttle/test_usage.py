@@ -1,5 +1,6 @@
 """What fills a volume: its topics by growth, and what is not Kafka's; in state, sentence, alert and audit."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,15 @@ from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, MB, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, folded
 
-THEN = VolumeContent(1000 * MB, {"orders": 300 * MB, "clicks": 200 * MB, "idle": 400 * MB, "shrinks": 90 * MB})
-NOW = VolumeContent(1200 * MB, {"orders": 360 * MB, "clicks": 230 * MB, "idle": 400 * MB, "shrinks": 30 * MB})
+
+def content(used: int, topics: Mapping[str, int], moving: Mapping[str, int] | None = None) -> VolumeContent:
+    moved = {(topic, True): size for topic, size in (moving or {}).items()}
+    return VolumeContent(used, {(topic, False): size for topic, size in topics.items()} | moved)
+
+
+ORDERS = {"orders": 300 * MB, "clicks": 200 * MB, "idle": 400 * MB, "shrinks": 90 * MB}
+THEN = content(1000 * MB, ORDERS)
+NOW = content(1200 * MB, {"orders": 360 * MB, "clicks": 230 * MB, "idle": 400 * MB, "shrinks": 30 * MB})
 
 
 def usage_of(after: VolumeContent = NOW, before: VolumeContent | None = THEN, log_dir: str = A) -> VolumeUsage:
@@ -42,18 +50,18 @@ def test_topics_are_named_by_growth_then_by_size_with_their_shares() -> None:
 
 
 def test_a_move_is_named_and_its_end_is_no_growth() -> None:
-    before, after = VolumeContent(0, {"orders": 10 * MB}), VolumeContent(0, {"orders": 16 * MB}, {"orders": 54 * MB})
+    before, after = content(0, {"orders": 10 * MB}), content(0, {"orders": 16 * MB}, {"orders": 54 * MB})
     said = describe_growth(MeasuredUsage(0, measure_usage(A, before, after, 60)), 0)
     assert said == (
         "filled by topic orders, being moved here from another log dir (900 kB/s, 90%) and topic orders (100 kB/s, 10%)"
     )
-    ended = measure_usage(A, after, VolumeContent(0, {"orders": 76 * MB}), 60)
+    ended = measure_usage(A, after, content(0, {"orders": 76 * MB}), 60)
     assert describe_growth(MeasuredUsage(0, ended), 0) == "filled by topic orders (100 kB/s, 100%)"
 
 
 @pytest.mark.parametrize(("rate", "is_named"), [(3 * MB, True), (30 * MB, False)])
 def test_a_time_to_full_and_the_topics_never_contradict_each_other(rate: int, is_named: bool) -> None:
-    usage = usage_of(VolumeContent(1060 * MB, {**THEN.topics, "orders": 480 * MB}))  # 3 MB/s
+    usage = usage_of(content(1060 * MB, {**ORDERS, "orders": 480 * MB}))  # 3 MB/s
     course = [log_dirs(t, 1, 4 * GB - rate * t) for t in range(0, 100, 10)]
     run = Run(throttle(SOFT_AND_HARD)).feed([members(0, 1), *course[:6], sizes(55, usage), *course[6:]])
     run.feed(log_dirs(t, 1, 4 * GB - rate * t) for t in range(100, 130, 10))
@@ -88,12 +96,12 @@ def test_an_attempt_that_failed_takes_no_usage_away() -> None:
             id="not Kafka's first",
         ),
         pytest.param(
-            usage_of(VolumeContent(1060 * MB, {**THEN.topics, "orders": 360 * MB})),
+            usage_of(content(1060 * MB, {**ORDERS, "orders": 360 * MB})),
             "filled by topic orders (1.0 MB/s, 100%)",
             id="one topic",
         ),
         pytest.param(
-            usage_of(VolumeContent(1090 * MB, {**THEN.topics, "new": 30 * MB, "orders": 360 * MB})),
+            usage_of(content(1090 * MB, {**ORDERS, "new": 30 * MB, "orders": 360 * MB})),
             "filled by topic orders (1.0 MB/s, 67%) and topic new (500 kB/s, 33%)",
             id="a new topic grows from nothing",
         ),
@@ -115,7 +123,7 @@ def test_the_first_two_are_named(usage: VolumeUsage | None, sentence: str) -> No
 def test_shares_add_up_and_the_reading_is_bounded(
     before: dict[str, int], after: dict[str, int], used: int, seconds: float
 ) -> None:
-    usage = measure_usage(A, VolumeContent(used, before), VolumeContent(used, after), seconds)
+    usage = measure_usage(A, content(used, before), content(used, after), seconds)
     assert len(usage.topics) <= 20
     named = sum(each.share or 0.0 for each in usage.topics) + (usage.other_share or 0.0)
     assert named <= 1.0 + 1e-9
