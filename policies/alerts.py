@@ -72,9 +72,8 @@ class AlertEntry(Struct, array_like=True, frozen=True):
 
     def as_unknown(self) -> Condition:
         """The condition as one that held when last known: the alert stays until a reading decides."""
-        condition = self.as_condition()
         summary = self.summary if self.is_unknown else f"{UNKNOWN}{self.summary}"
-        return replace(condition, summary=summary, count=self.count, is_unknown=True)
+        return replace(self.as_condition(), summary=summary, is_unknown=True)
 
     def as_condition(self) -> Condition:
         """The condition as last published."""
@@ -201,9 +200,11 @@ def review(
     alerts: list[Alert] = []
     for key in sorted(known.keys() | held.keys()):
         before, condition = known.get(key), held.get(key)
-        if sender.is_quiet:
-            if (kept := _kept_quiet(before, condition, now_ms)) is not None:
-                entries.append(kept)
+        if sender.is_quiet:  # a published alert stays as it is, a new condition waits
+            if before is not None and (condition is not None or before.said_ms is not None):
+                entries.append(before)
+            elif condition is not None:
+                entries.append(_entry(condition, now_ms, None, condition.count))
             continue
         entry, is_due = _next(before, condition, now_ms, sender)
         if is_due and len(alerts) == most:
@@ -269,26 +270,8 @@ def _next(
 def _entry(
     condition: Condition, since_ms: int, said_ms: int | None, count: int, repeat_at_ms: int | None = None
 ) -> AlertEntry:
-    return AlertEntry(
-        alert=condition.alert,
-        subject=condition.subject,
-        severity=condition.severity.value,
-        reason=condition.reason,
-        summary=condition.summary,
-        labels=dict(condition.labels),
-        since_ms=since_ms,
-        said_ms=said_ms,
-        count=count,
-        is_unknown=condition.is_unknown,
-        repeat_at_ms=repeat_at_ms,
-    )
-
-
-def _kept_quiet(before: AlertEntry | None, condition: Condition | None, now_ms: int) -> AlertEntry | None:
-    """The entry while the policy only watches: a published alert stays as it is, a new condition waits."""
-    if condition is None:
-        return before if before is not None and before.said_ms is not None else None
-    return before or _entry(condition, now_ms, None, condition.count)
+    content = (condition.alert, condition.subject, condition.severity.value, condition.reason, condition.summary)
+    return AlertEntry(*content, dict(condition.labels), since_ms, said_ms, count, condition.is_unknown, repeat_at_ms)
 
 
 def _alert(

@@ -2,11 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
@@ -18,6 +18,7 @@ from policies.decisions import Mode
 from policies.pauses import PolicyPause
 from policies.units import Duration, PositiveDuration, from_millis, parse_duration
 
+Settings = TypeVar("Settings", bound="PolicySettings")
 _GLOB = re.compile(r"[*?[]")
 _CORE_ERRORS = frozenset(get_args(ErrorType))
 
@@ -83,35 +84,16 @@ class PolicySettings(BaseModel):
             mistakes = _prefix_errors((), error)
             if any(mistake.get("loc", ())[:1] == ("clusters",) for mistake in mistakes):
                 raise
-            mistakes += cls._mistakes_of_overrides(block.get("clusters") if isinstance(block, Mapping) else None)
-            raise ValidationError.from_exception_data(cls.__name__, mistakes) from None
+            overrides = block.get("clusters") if isinstance(block, Mapping) else None
+            _, others = _try_each(overrides if isinstance(overrides, Mapping) else {}, cls.model_validate)
+            raise ValidationError.from_exception_data(cls.__name__, mistakes + others) from None
         if isinstance(block, Mapping):  # else they are settings already
             settings._as_written = _AsWritten({name: block[name] for name in block if name != "clusters"})
-            settings._resolved = settings._overrides()
+            settings._resolved, mistakes = _try_each(settings.clusters, settings._apply)
+            if mistakes:
+                raise ValidationError.from_exception_data(cls.__name__, mistakes)
             settings._globs = frozenset(filter(_GLOB.search, settings._resolved))
         return settings
-
-    @classmethod
-    def _mistakes_of_overrides(cls, overrides: Any) -> list[InitErrorDetails]:
-        found: list[InitErrorDetails] = []
-        for pattern, override in overrides.items() if isinstance(overrides, Mapping) else ():
-            try:
-                cls.model_validate(override)
-            except ValidationError as error:
-                found += _prefix_errors(("clusters", str(pattern)), error)
-        return found
-
-    def _overrides(self) -> dict[str, Self]:
-        resolved: dict[str, Self] = {}
-        errors: list[InitErrorDetails] = []
-        for pattern, override in self.clusters.items():
-            try:
-                resolved[pattern] = self._apply(override)
-            except ValidationError as error:
-                errors.extend(_prefix_errors(("clusters", pattern), error))
-        if errors:
-            raise ValidationError.from_exception_data(type(self).__name__, errors)
-        return resolved
 
     def _apply(self, override: Mapping[str, Any]) -> Self:
         if "clusters" in override:
@@ -183,6 +165,20 @@ class PolicySettings(BaseModel):
         """
         counted = self.model_dump_json(exclude={"clusters", "alert_refresh"})
         return hashlib.sha256(counted.encode()).hexdigest()[:12]
+
+
+def _try_each(
+    overrides: Mapping[str, Any], apply: Callable[[Any], Settings]
+) -> tuple[dict[str, Settings], list[InitErrorDetails]]:
+    """Return what the overrides make of the defaults, by name or glob, and the mistakes in the others."""
+    resolved: dict[str, Settings] = {}
+    mistakes: list[InitErrorDetails] = []
+    for pattern, override in overrides.items():
+        try:
+            resolved[pattern] = apply(override)
+        except ValidationError as error:
+            mistakes += _prefix_errors(("clusters", str(pattern)), error)
+    return resolved, mistakes
 
 
 def _prefix_errors(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:

@@ -56,12 +56,8 @@ class StepResult(NamedTuple):
     """The records to write."""
 
 
-class TooLargeError(Exception):
-    """A policy's decision is larger than its topic accepts, or its state or output exceeds its bound."""
-
-
-class UnregisteredAlertError(Exception):
-    """A policy raised an alert that its `PolicyKind` does not name."""
+class StepRefusedError(Exception):
+    """A decision is too large for its topic, state or output exceed their bound, or an alert is not registered."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +114,7 @@ class PolicyHost:
             )
             book, step = publish(previous.book, levels, now, sender)
             encoded = msgspec.Raw(msgspec.msgpack.encode(step.state))
-            _require_room(len(encoded) + len(msgspec.msgpack.encode(book)))
-            _require_registered(kind, step)
+            _require_bounds(kind, step, len(encoded) + len(msgspec.msgpack.encode(book)))
             records = tuple(_require_sizes(outputs(step, observations)))
         except Exception as error:
             self._built.pop(key, None)
@@ -196,16 +191,13 @@ def outputs(step: Published[Any], seen: Sequence[Observation] = ()) -> Iterator[
         yield Output(AUDIT, decision.cluster, audit_event(decision, named, encoded))
 
 
-def _require_registered(kind: PolicyKind, step: Published[Any]) -> None:
-    """Refuse an alert that has no meaning in the references and no rule in Alertmanager."""
+def _require_bounds(kind: PolicyKind, step: Published[Any], state_bytes: int) -> None:
+    """Refuse too large a state, and an alert that has no meaning in the references and no rule in Alertmanager."""
+    if state_bytes > MOST_STATE_BYTES:
+        raise StepRefusedError(f"its state would have {state_bytes} bytes, more than {MOST_STATE_BYTES}")
     named = {each.alert for each in step.decisions if isinstance(each, Alert)}
     for name in sorted(named.difference(HOST_ALERTS, (alert.name for alert in kind.alerts))) if named else ():
-        raise UnregisteredAlertError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
-
-
-def _require_room(state_bytes: int) -> None:
-    if state_bytes > MOST_STATE_BYTES:
-        raise TooLargeError(f"its state would have {state_bytes} bytes, more than {MOST_STATE_BYTES}")
+        raise StepRefusedError(f"alert {name} is not registered: add it to `alerts` of its PolicyKind")
 
 
 def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:
@@ -215,12 +207,12 @@ def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:
         topic, key, value = record
         most = MAX_AUDIT_BYTES if topic == AUDIT else MAX_DECISION_BYTES
         if len(value) > most:
-            raise TooLargeError(
+            raise StepRefusedError(
                 f"a record of {topic} about {key[:_LONGEST_KEY]} has {len(value)} bytes, more than {most}"
             )
         room_bytes -= len(value)
         if room_bytes < 0:
-            raise TooLargeError(f"one step would publish more than {MOST_OUTPUT_BYTES} bytes")
+            raise StepRefusedError(f"one step would publish more than {MOST_OUTPUT_BYTES} bytes")
         yield record
 
 
