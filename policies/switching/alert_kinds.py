@@ -157,7 +157,6 @@ _WINDOW = Bound(
 class HoldKind:
     """A way in which a switch is held up."""
 
-    name: str
     alert: str
     when: str
     bound: Bound = _NONE
@@ -181,82 +180,76 @@ class HoldKind:
 
 HOLDS = {
     "contested": HoldKind(
-        "contested", CONTESTED, "the registry shows what Headgate did not order",
+        CONTESTED, "the registry shows what Headgate did not order",
         remedy="`resume` over a foreign directive; undo any other change in the registry", has_ways_out=False,
         is_about_switch=False,
     ),
     "impostor": HoldKind(
-        "impostor", IMPOSTOR, "another cluster answers at a registered address", remedy="repair the address",
-        is_about_switch=False,
+        IMPOSTOR, "another cluster answers at a registered address", remedy="repair the address", is_about_switch=False,
     ),
-    "halted": HoldKind("halted", HALTED, "an invariant is breached", remedy="remove the cause, then `resume`"),
+    "halted": HoldKind(HALTED, "an invariant is breached", remedy="remove the cause, then `resume`"),
     "return": HoldKind(
-        "return", BLOCKED, "brokers are to go back, and cannot yet", bound=_ACK_TIMEOUT,
+        BLOCKED, "brokers are to go back, and cannot yet", bound=_ACK_TIMEOUT,
         remedy="create the HOB that is named, or make that cluster's ZooKeeper answer",
     ),
     "blocked": HoldKind(
-        "blocked", BLOCKED, "it cannot go live or clean up",
-        remedy="remove that reason (of ids: create the HOB that is named)",
+        BLOCKED, "it cannot go live or clean up", remedy="remove that reason (of ids: create the HOB that is named)",
     ),
     "unread-ids": HoldKind(
-        "unread-ids", BLOCKED, "an id generator is not read since all brokers acked", bound=_ACK_TIMEOUT,
+        BLOCKED, "an id generator is not read since all brokers acked", bound=_ACK_TIMEOUT,
         remedy="make its ZooKeeper answer", is_routine=True,
     ),
-    "client_init_failed": HoldKind(
-        "client_init_failed", DEGRADED, "a broker cannot reach the target", remedy="repair the broker",
-    ),
-    "no_lease": HoldKind("no_lease", UNATTENDED, "no executor holds the lease", remedy="start `headgate act`"),
+    "client_init_failed": HoldKind(DEGRADED, "a broker cannot reach the target", remedy="repair the broker"),
+    "no_lease": HoldKind(UNATTENDED, "no executor holds the lease", remedy="start `headgate act`"),
     "no_live_broker": HoldKind(
-        "no_live_broker", AWAITED, "it is not known which brokers are alive", bound=_ACK_TIMEOUT,
-        remedy="start the brokers' agents",
+        AWAITED, "it is not known which brokers are alive", bound=_ACK_TIMEOUT, remedy="start the brokers' agents",
     ),
     "not_acked": HoldKind(
-        "not_acked", AWAITED, "brokers do not follow, and the switch is not live", bound=_ACK_TIMEOUT,
-        remedy="restart their agents", is_about_switch=False,
+        AWAITED, "brokers do not follow, and the switch is not live", bound=_ACK_TIMEOUT, remedy="restart their agents",
+        is_about_switch=False,
     ),
     "broker_astray": HoldKind(
-        "broker_astray", ASTRAY, "a broker of a live switch reports that it does not follow",
-        remedy="restart or stop it", is_about_switch=False,
+        ASTRAY, "a broker of a live switch reports that it does not follow", remedy="restart or stop it",
+        is_about_switch=False,
     ),
     "broker_silent": HoldKind(
-        "broker_silent", ASTRAY, "a broker of a live switch does not report", bound=_ACK_TIMEOUT,
-        remedy="restart or stop it", is_about_switch=False,
+        ASTRAY, "a broker of a live switch does not report", bound=_ACK_TIMEOUT, remedy="restart or stop it",
+        is_about_switch=False,
     ),
     "old_client": HoldKind(
-        "old_client", IDS_BEHIND, "a client takes ids below the present `HOB`",
+        IDS_BEHIND, "a client takes ids below the present `HOB`",
         remedy="restart the brokers that did not open a new client", has_ways_out=False, is_about_switch=False,
     ),
     "ids_behind": HoldKind(
-        "ids_behind", IDS_BEHIND, "brokers write where ids lie below those of another cluster",
+        IDS_BEHIND, "brokers write where ids lie below those of another cluster",
         remedy="advance to the `HOB` that is named: Headgate then directs brokers there again", has_ways_out=False,
         is_about_switch=False,
     ),
     "not_taken_back": HoldKind(
-        "failures", NOT_TAKEN_BACK, "some promotions were not taken back",
+        NOT_TAKEN_BACK, "some promotions were not taken back",
         remedy="`rollback`, or `start` of the same target where ledgers were deleted", has_ways_out=False,
     ),
-    "pause": HoldKind("pause", WAITING, "an operator paused it", bound=_DAY, remedy="`resume`"),
+    "pause": HoldKind(WAITING, "an operator paused it", bound=_DAY, remedy="`resume`"),
     "pause-between": HoldKind(
-        "pause-between", WAITING, "it is paused while brokers are between two clusters", bound=_ACK_TIMEOUT,
-        remedy="`resume`",
+        WAITING, "it is paused while brokers are between two clusters", bound=_ACK_TIMEOUT, remedy="`resume`",
     ),
-    "inventory": HoldKind("inventory", WAITING, "it needs an inventory", bound=_MINUTES),
-    "answers": HoldKind(
-        "answers", WAITING, "orders are not answered", bound=_MINUTES, commands=("pause",), is_routine=True,
-    ),
+    "inventory": HoldKind(WAITING, "it needs an inventory", bound=_MINUTES),
+    "answers": HoldKind(WAITING, "orders are not answered", bound=_MINUTES, commands=("pause",), is_routine=True),
     "brokers-left": HoldKind(
-        "brokers-left", WAITING, "it is over, and brokers write to a cluster that is not active", bound=_DAY,
+        WAITING, "it is over, and brokers write to a cluster that is not active", bound=_DAY,
         remedy="`rollback --with-brokers` (back) or `start` (completes their move)", has_ways_out=False,
     ),
-    "hold": HoldKind("hold", WAITING, "it is in hold", bound=_WINDOW, commands=("cleanup --execute",)),
+    "hold": HoldKind(WAITING, "it is in hold", bound=_WINDOW, commands=("cleanup --execute",)),
     "left_behind": HoldKind(
-        "failures", LEFT_BEHIND, "it is done, and ledgers or references stay behind",
+        LEFT_BEHIND, "it is done, and ledgers or references stay behind",
         remedy="`start` of the same target, which tries again, or `end`", has_ways_out=False,
     ),
     "unplanned": HoldKind(
-        "unplanned", UNPLANNED, "references outside the plan name the old cluster",
+        UNPLANNED, "references outside the plan name the old cluster",
         remedy="`start` of the same target, which plans them; once the switch is done, unload their topics",
         has_ways_out=False,
     ),
 }  # fmt: skip
-"""All holds, the most urgent first, by a key of their own: two of different alerts have one name on the wire."""
+"""All holds by their names, the most urgent first."""
+NAMES_ON_THE_WIRE = {"not_taken_back": "failures", "left_behind": "failures"}
+"""Those of holds that have another name in records and alerts."""

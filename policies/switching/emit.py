@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -153,6 +153,13 @@ def renewal_ms(state: SwitchingState) -> int:
     return state.recorded_ms + millis_of(LONGEST_VALIDITY) // 2
 
 
+_OF_A_SWITCH: Mapping[str, object] = {
+    "source": None, "target": None, "attempt": 0, "blocked": "", "halted": "", "paused": False, "kept": False,
+    "unplanned": (), "unplanned_count": 0,
+}  # fmt: skip
+"""The fields that the record takes over from the switch, and what they are without one."""
+
+
 def _content(facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
     state, switch = facts.state, facts.state.switch
     counts = Counter(stage_counts(switch)) if switch else Counter[LedgerStage]()
@@ -162,12 +169,10 @@ def _content(facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
     if switch is not None:  # a triggered switch is at its stage since its start
         since_ms = switch.started_ms if switch.stage is SwitchStage.TRIGGERED else switch.stage_ms
     return {
+        **{name: getattr(switch, name, default) for name, default in _OF_A_SWITCH.items()},
         "active": state.active(),
-        "source": switch.source if switch else None,
-        "target": switch.target if switch else None,
         "epoch": state.epoch,
         "committed_epoch": state.committed_epoch,
-        "attempt": switch.attempt if switch else 0,
         "ledgers": {stage: counts[stage] for stage in LedgerStage if counts[stage]},
         "brokers": BrokerCounts(
             live=len(state.members.brokers) if state.members and is_known else None,
@@ -176,15 +181,9 @@ def _content(facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
             astray={d.broker: d.why for d in deviations(facts) if d.follows},
         ),
         "degraded": any(hold.kind.alert == DEGRADED for hold in holds),
-        "blocked": switch.blocked if switch else "",
-        "halted": switch.halted if switch else "",
-        "paused": bool(switch and switch.paused),
-        "kept": bool(switch and switch.kept),
         "recovering": bool(switch and switch.recovering_ms >= 0),
         "progress": make_progress(switch, state.commanded_ms) if switch else None,
         "contested": state.contested,
-        "unplanned": switch.unplanned if switch else (),
-        "unplanned_count": switch.unplanned_count if switch else 0,
         "rollback_until": from_millis(switch.rollback_until_ms) if switch and switch.live_ms >= 0 else None,
         "cleanup_from": from_millis(switch.cleanup_from_ms) if switch and switch.live_ms >= 0 else None,
         "prechecks": {c.target: c.digest for c in state.checks},
@@ -194,7 +193,7 @@ def _content(facts: SwitchFacts, holds: Sequence[Hold]) -> dict[str, object]:
         "bypassed": state.bypassed,
         "holds": tuple(
             SwitchHold(
-                name=hold.kind.name,
+                name=hold.name,
                 alert=hold.kind.alert,
                 why=hold.why,
                 since=None if hold.since_ms is None else from_millis(hold.since_ms),

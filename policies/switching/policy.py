@@ -153,7 +153,7 @@ def _conditions(cluster: str, facts: SwitchFacts, holds: Sequence[Hold]) -> Iter
             about = f"the switch of {cluster} from {switch.source} to {switch.target} "
         since = f", since {format_second(from_millis(hold.since_ms))}" if hold.since_ms is not None else ""
         summary = f"{about}{hold.why}{since}; to end it: {hold.ends_with}"
-        yield Condition(alert, subject, _SEVERITIES[alert], kind.name, summary, labels)
+        yield Condition(alert, subject, _SEVERITIES[alert], hold.name, summary, labels)
 
 
 def _due_ms(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) -> Iterator[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from policies.switching.alert_kinds import HOLDS, HoldKind
+from policies.switching.alert_kinds import HOLDS, NAMES_ON_THE_WIRE, HoldKind
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
 from policies.switching.fold import InventorySeen, Judged, RegistryChecked
@@ -107,6 +107,11 @@ class Hold(NamedTuple):
     labels: Mapping[str, str] = MappingProxyType({})
     due_ms: int = NEVER
     """When it becomes an alert."""
+
+    @property
+    def name(self) -> str:
+        """Its name in records and alerts."""
+        return NAMES_ON_THE_WIRE.get(self.key, self.key)
 
     @property
     def kind(self) -> HoldKind:
