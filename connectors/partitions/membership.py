@@ -180,7 +180,6 @@ class Membership(AbstractContextManager["Membership"]):
         on_change: Callable[[frozenset[int] | None], None],
         clock: Callable[[], float] = CLOCK,
     ) -> None:
-        self._connection = connection
         self._group = group
         self._settings = settings
         self._on_change = on_change
@@ -194,8 +193,8 @@ class Membership(AbstractContextManager["Membership"]):
         self.joined = False
         """Whether it has an assignment, be it empty, and `on_change` has handled it."""
         self._last_error: KafkaError | None = None
-        self._consumer = self._build()
-        self._join()
+        self._consumer = build_client(Consumer, {**connection.for_confluent(), **self._options()})
+        self._consumer.subscribe([group.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     @property
     def problem(self) -> str | None:
@@ -221,24 +220,12 @@ class Membership(AbstractContextManager["Membership"]):
         self.close()
 
     def close(self) -> None:
-        """Leave the group, so that others need not wait for the session to end. All its work must have stopped."""
-        self.lease.lose()
-        self._leave()
+        """Leave the group, so that others need not wait for the session to end. All its work must have stopped.
 
-    # --- the group
-
-    def _build(self) -> Consumer:
-        return build_client(Consumer, {**self._connection.for_confluent(), **self._options()})
-
-    def _join(self) -> None:
-        topics = [self._group.topic]
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
-
-    def _leave(self) -> None:
-        """Close the consumer, and wait for the session timeout at most, after which Kafka drops this member anyway.
-
-        If no broker answers any more, librdkafka sometimes waits forever for the answer to its request to leave.
+        It takes the session timeout at most, after which Kafka drops this member anyway: if no broker answers any more,
+        librdkafka sometimes waits forever for the answer to its request to leave.
         """
+        self.lease.lose()
         leaving = threading.Thread(target=self._consumer.close, name=f"leaving {self._group.name}", daemon=True)
         leaving.start()
         leaving.join(self._settings.session_timeout.total_seconds())
