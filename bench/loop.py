@@ -84,11 +84,7 @@ class Appended(NamedTuple):
 
 
 class Topics:
-    """Reads topics of a broker.
-
-    Args:
-        servers: of the broker.
-    """
+    """Reads topics of a broker."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -126,12 +122,7 @@ class Topics:
 
 
 class Throttled(Topics):
-    """Publishes observations that each change a factor, and reads the decisions.
-
-    Args:
-        servers: of the broker.
-        prefix: of the topics, which have one partition.
-    """
+    """Publishes observations that each change a factor, and reads the decisions, on topics of one partition."""
 
     def __init__(self, servers: str, prefix: str = PREFIX) -> None:
         super().__init__(servers)

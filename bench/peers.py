@@ -59,13 +59,7 @@ def main() -> None:
 
 
 class Contest:
-    """One contender with its own topics and folder.
-
-    Args:
-        contender: its name, the prefix of its topics.
-        folder: for its state.
-        servers: of the broker that all share.
-    """
+    """One contender with its own topics and folder."""
 
     def __init__(self, contender: str, folder: Path, servers: str) -> None:
         self._folder = folder / contender

@@ -54,12 +54,7 @@ OK: dict[str, Any] = {"cluster": "c", "outcome": Outcome.OK}
 
 
 class Key:
-    """One key of the query.
-
-    Args:
-        policy: its name.
-        settings: of the policy.
-    """
+    """One key of the query."""
 
     def __init__(self, policy: str, settings: Any) -> None:
         self._policy = policy

@@ -20,11 +20,7 @@ def why_no_leaps() -> str | None:
 
 
 class Clocks:
-    """A clock for each process, correct at first.
-
-    Args:
-        folder: for the library and the offsets of the clocks.
-    """
+    """A clock for each process, correct at first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

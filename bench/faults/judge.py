@@ -29,13 +29,7 @@ class Faulty(NamedTuple):
 
 
 class Judge:
-    """Compares the topics with an undisturbed run, whenever it is called.
-
-    Args:
-        reader: of the topics.
-        prefix: of all topics.
-        host: the policies with the query's settings.
-    """
+    """Compares the topics with an undisturbed run, whenever it is called."""
 
     def __init__(self, reader: Reader, prefix: str, host: PolicyHost) -> None:
         self._reader = reader

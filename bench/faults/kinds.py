@@ -6,7 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -51,10 +51,6 @@ class Kind(NamedTuple):
     needs_clocks: bool = False
 
 
-def _killed(part: str, harm: Harm) -> None:
-    harm.world.kill(part)
-
-
 def _killed_alone(what: str, harm: Harm) -> None:
     kill_all(harm.world.pids("decide", what))
 
@@ -64,17 +60,13 @@ def _frozen(part: str, what: str, harm: Harm) -> None:
         harm.lasts()
 
 
-def _choose_brokers(count: int, harm: Harm) -> list[int]:
-    return harm.random.sample(BROKERS, count)
-
-
 def _brokers_killed(count: int, harm: Harm) -> None:
-    with harm.world.without_brokers(*_choose_brokers(count, harm)):
+    with harm.world.without_brokers(*harm.random.sample(BROKERS, count)):
         harm.lasts()
 
 
 def _brokers_frozen(count: int, harm: Harm) -> None:
-    with frozen([harm.world.kafka.pids[broker] for broker in _choose_brokers(count, harm)]):
+    with frozen([harm.world.kafka.pids[broker] for broker in harm.random.sample(BROKERS, count)]):
         harm.lasts()
 
 
@@ -118,14 +110,11 @@ def _checkpoint_deleted(harm: Harm) -> None:
     shutil.rmtree(harm.world.checkpoint, ignore_errors=True)
 
 
-def _newest(folder: Path) -> Path:
-    return max((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-
-
 def _emptied(log: str, harm: Harm) -> None:
     """As a disk leaves it that was full, or lost its power."""
     with harm.world.held("decide"):
-        os.truncate(_newest(harm.world.checkpoint / log), 0)
+        files = (file for file in (harm.world.checkpoint / log).iterdir() if file.name.isdigit())
+        os.truncate(max(files, key=lambda file: int(file.name)), 0)
 
 
 def _state_damaged(harm: Harm) -> None:
@@ -149,23 +138,21 @@ def _says(part: str, ahead_seconds: int, world: World) -> bool:
 
 def _leaps() -> Iterator[Kind]:
     """Faults that set each clock a day ahead and a day back."""
-    brokers = tuple(map(clock_of, BROKERS))
-    for by, seconds in (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)):
-        yield _clock(f"query's clock {by}", ["decide"], seconds, partial(_says, "decide", seconds))
-        yield _clock(f"brokers' clocks {by}", brokers, seconds, partial(_says, "decide", -seconds))
-        yield _clock(f"collector's clock {by}", ["collect"], seconds, partial(_says, "collect", seconds))
-
-
-def _clock(name: str, parts: Sequence[str], seconds: int, is_said: Callable[[World], bool]) -> Kind:
-    set_right = partial(_jump_clock, parts, 0)
-    return Kind(name, partial(_jump_clock, parts, seconds), lift=set_right, is_said=is_said, needs_clocks=True)
+    clocks = (("query's clock", ["decide"], "decide", 1), ("brokers' clocks", [*map(clock_of, BROKERS)], "decide", -1),
+              ("collector's clock", ["collect"], "collect", 1))  # fmt: skip
+    for (by, seconds), (name, parts, said_by, sign) in product(
+        (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)), clocks
+    ):
+        inject, set_right = (partial(_jump_clock, parts, to) for to in (seconds, 0))
+        is_said = partial(_says, said_by, sign * seconds)
+        yield Kind(f"{name} {by}", inject, lift=set_right, is_said=is_said, needs_clocks=True)
 
 
 KINDS = (
-    Kind("kill -9 collector", partial(_killed, "collect"), 6),
-    Kind("kill -9 exporter", partial(_killed, "export"), 6),
-    Kind("kill -9 actuator", partial(_killed, "act"), 6),
-    Kind("kill -9 query's process group", partial(_killed, "decide")),
+    Kind("kill -9 collector", lambda harm: harm.world.kill("collect"), 6),
+    Kind("kill -9 exporter", lambda harm: harm.world.kill("export"), 6),
+    Kind("kill -9 actuator", lambda harm: harm.world.kill("act"), 6),
+    Kind("kill -9 query's process group", lambda harm: harm.world.kill("decide")),
     Kind("kill -9 query's process alone", partial(_killed_alone, "")),
     Kind("kill -9 query's JVM", partial(_killed_alone, "jvm")),
     Kind("kill -9 Python workers", partial(_killed_alone, "workers"), 2),

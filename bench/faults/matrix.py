@@ -76,15 +76,7 @@ def plan(count: int, seed: int, *, has_small_disk: bool, has_clocks: bool = True
 
 
 class Matrix:
-    """Injects faults into a world that is fed throughout.
-
-    Args:
-        world: the loop.
-        stream: what feeds it.
-        seed: of the moments and places of faults.
-        seconds: how long a fault lasts at most, where it lasts.
-        told: is given a line for each fault.
-    """
+    """Injects faults into a world that is fed throughout."""
 
     def __init__(self, world: World, stream: Stream, seed: int, seconds: float, told: Callable[[str], None]) -> None:
         self._world = world

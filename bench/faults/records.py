@@ -39,14 +39,7 @@ class StoredRecord:
 
 
 class Reader:
-    """Reads topics of one partition from their beginning on, and the batches of the query's checkpoint.
-
-    Args:
-        servers: of Kafka.
-        prefix: of all topics.
-        topics: their names, without it.
-        checkpoint: the query's folder.
-    """
+    """Reads topics of one partition from their beginning on, and the batches of the query's checkpoint."""
 
     def __init__(self, servers: str, prefix: str, topics: Sequence[str], checkpoint: Path) -> None:
         options = {"group.id": "faults", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}

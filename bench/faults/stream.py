@@ -26,12 +26,7 @@ _EXAMPLE_EACH = 3
 
 
 class Stream:
-    """Feeds the loop from a thread of its own while it is entered, but when paused.
-
-    Args:
-        servers: of Kafka, not through the proxies.
-        seed: of the observations.
-    """
+    """Feeds the loop from a thread of its own while it is entered, but when paused."""
 
     def __init__(self, servers: str, seed: int) -> None:
         self._random = Random(seed)

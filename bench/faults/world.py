@@ -93,12 +93,7 @@ def clock_of(broker: int) -> str:
 
 
 class World:
-    """The loop under test. A context manager starts all of it, and leaves its logs in `folder`.
-
-    Args:
-        folder: for everything.
-        jars: of the brokers.
-    """
+    """The loop under test. A context manager starts all of it, and leaves its logs in `folder`."""
 
     def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
         self.folder = folder

@@ -62,13 +62,7 @@ class Broker:
 
 
 class Fleet(World):
-    """A world of up to five clusters, whose brokers are on their own.
-
-    Args:
-        limits: of the switches.
-        policy: what a target may hold.
-        clusters: how many there are.
-    """
+    """A world of up to five clusters, whose brokers are on their own."""
 
     goes_on_reporting = False
 

@@ -1,8 +1,8 @@
 """The steps of a walk: everything that may happen to a fleet at any time, each with its weight."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
-from typing import Any
 
 from bench.switch_walk.fleet import Broker, Fleet
 from policies.switching.ledgers import LedgerKind, TargetPolicy
@@ -94,16 +94,10 @@ def _any_broker(fleet: Fleet, draw: Random) -> str:
     return draw.choice(sorted(fleet.fleet))
 
 
-def _keeps_its_client(fleet: Fleet, draw: Random) -> None:
-    """Let a broker follow with the client that it has open, which remembers its HOB."""
+def _follows(fleet: Fleet, draw: Random, *, opens_client: bool = True) -> None:
+    """Let a broker follow; without a new client, one that is open remembers its HOB."""
     name = _any_broker(fleet, draw)
-    fleet.later().adopt(name, opens_client=False)
-    fleet.report(name)
-
-
-def _follows(fleet: Fleet, draw: Random) -> None:
-    name = _any_broker(fleet, draw)
-    fleet.later().adopt(name)
+    fleet.later().adopt(name, opens_client=opens_client)
     fleet.report(name)
 
 
@@ -330,18 +324,13 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
 
 def _command_about(name: str, argument: str) -> Step:
     """A command about any cluster."""
-
-    def step(fleet: Fleet, draw: Random) -> None:
-        about: dict[str, Any] = {argument: draw.choice(sorted(fleet.clusters))}
-        fleet.tell(command(name, fleet.key(), **about))
-
-    return step
+    return lambda fleet, draw: fleet.tell(command(name, fleet.key(), **{argument: draw.choice(sorted(fleet.clusters))}))
 
 
 STEPS: tuple[tuple[int, Step], ...] = (
     (6, _start), (1, _roll_back), (1, _abort), (1, _command("pause")), (3, _command("resume")), (3, _luck),
     (1, lambda fleet, draw: fleet.tell(command("end", fleet.key(), delete=draw.random() < 0.3))),  # at any hour
-    (2, _is_silent), (2, _keeps_its_client),
+    (2, _is_silent), (2, partial(_follows, opens_client=False)),
     (3, _cleans_up), (3, follow_remedy), (4, _time),
     (6, lambda fleet, draw: fleet.later().adopt(_any_broker(fleet, draw))),
     (6, lambda fleet, draw: fleet.later().report(_any_broker(fleet, draw))),
