@@ -22,7 +22,7 @@ from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources
 from connectors.throttle.quotas.own_quotas import find_callbacks
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.free_space.alerts import render_rate
 from policies.free_space.limits import Limit
@@ -278,13 +278,13 @@ def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str
     throttle: ThrottleSettings = context.settings
     report = context.loop_topics(ThrottleFactor).reporter(context.publish)
     applied = partial(context.publish, context.topic(APPLIED_QUOTAS))
-    outlets = QuotaOutlets(report, applied, context.sink(QuotaState, QuotaApplication.source))
-    metrics = QuotaMetrics(context.registry)
+    observe, metrics = context.sink(QuotaState, QuotaApplication.source), QuotaMetrics(context.registry)
     found = {}
     for name, cluster in context.clusters.items():
         quotas = cluster.setting(QuotaSettings)
         if cluster.kafka is not None and (not only_set or quotas is not None):
-            found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), outlets, metrics)
+            reports = QuotaReports(name, report, applied, metrics)
+            found[name] = QuotaWorker(name, cluster.kafka, quotas, throttle.for_cluster(name), reports, observe)
     return found
 
 

@@ -39,13 +39,13 @@ def read_parsed(
     reader: Reader,
     paths: Iterable[str],
     parse: Callable[[bytes], Value | None],
-    before: Mapping[str, ParsedNode[Value]],
+    last: Mapping[str, Any],
 ) -> dict[str, ParsedNode[Value]]:
     """Return the nodes at these paths, without missing ones.
 
     Args:
         parse: raises ValueError with the reason.
-        before: the nodes of the last reading, whose values count where the present ones cannot be parsed.
+        last: the values of the last reading by path, which count where the present ones cannot be parsed.
 
     Raises:
         UnreadError: a node cannot be read.
@@ -57,8 +57,7 @@ def read_parsed(
             try:
                 nodes[path] = ParsedNode(stat.numChildren, parse(data))
             except ValueError as error:
-                last = before[path].value if path in before else None
-                nodes[path] = ParsedNode(stat.numChildren, last, str(error))
+                nodes[path] = ParsedNode(stat.numChildren, last.get(path), str(error))
     return nodes
 
 
@@ -162,9 +161,9 @@ class AffinityTree:
     """
 
     def __init__(self) -> None:
-        self._affinities: dict[str, ParsedNode[AffinityDocument]] = {}
-        self._persistences: dict[str, ParsedNode[PersistenceDocument]] = {}
-        self._broker_policies: dict[str, ParsedNode[IsolationPolicyDocuments]] = {}
+        self._last: dict[str, Any] = {}
+        """The affinities and persistences of the last reading that succeeded, by path."""
+        self._broker_policies: dict[str, IsolationPolicyDocuments | None] = {}
 
     def read(
         self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
@@ -185,7 +184,7 @@ class AffinityTree:
         if tenants is None:
             detail = f"there is no node {reader.client.chroot}{LOCAL_POLICIES}"
             return BookieAffinity(cluster=cluster, outcome=Outcome.ABSENT, detail=detail, broker_groups=broker_groups)
-        affinities = self._affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
+        affinities = self._read_affinities(reader, [f"{LOCAL_POLICIES}/{name}" for name in tenants])
         isolated = {path.removeprefix(f"{LOCAL_POLICIES}/"): node.value for path, node in affinities.items()}
         tenants = store.read(store.client.get_children_async, POLICIES)
         if broker_groups:
@@ -194,7 +193,7 @@ class AffinityTree:
             unaffine = AffinityDocument()
             isolated = {**dict.fromkeys(every, unaffine), **{n: a or unaffine for n, a in isolated.items()}}
         paths = [f"{POLICIES}/{name}" for name, affinity in isolated.items() if affinity is not None]
-        persistences = self._persistences = read_parsed(store, paths, parse_persistence, self._persistences)
+        persistences = read_parsed(store, paths, parse_persistence, self._last)
         if tenants is None or (paths and not persistences):
             missing = store.client.chroot + (paths[0] if tenants is not None else POLICIES)
             setting = f"clusters.{cluster}.configuration_store to the brokers' configurationMetadataStoreUrl"
@@ -205,10 +204,12 @@ class AffinityTree:
             if affinity is not None
             for node in (persistences.get(f"{POLICIES}/{name}"),)
         }
+        nodes: dict[str, ParsedNode[Any]] = {**affinities, **persistences}
+        self._last = {path: node.value for path, node in nodes.items()}
         return BookieAffinity(
             cluster=cluster,
             outcome=Outcome.OK,
-            detail=_problems({**affinities, **persistences}),
+            detail=_problems(nodes),
             namespaces=namespaces,
             broker_groups=broker_groups,
             broker_policies=self._read_broker_policies(store),
@@ -218,22 +219,19 @@ class AffinityTree:
         """Return None if they cannot be read; they place no bookie, so the affinity is published without them."""
         try:
             paths = [f"{path}/{ISOLATION_POLICIES}" for path in _children(reader, [CLUSTERS])]
-            nodes = self._broker_policies = read_parsed(
+            nodes = read_parsed(
                 reader, paths, lambda data: parse_document(_ISOLATION, data.strip() or b"null"), self._broker_policies
             )
         except UnreadError:
             return None
-        return tuple(
-            policy
-            for path, node in sorted(nodes.items())
-            for policy in broker_isolations(path.split("/")[-2], node.value or {})
-        )
+        self._broker_policies = found = {path: node.value for path, node in sorted(nodes.items())}
+        return tuple(p for path, each in found.items() for p in broker_isolations(path.split("/")[-2], each or {}))
 
     def _read_affinities(self, reader: Reader, tenants: list[str]) -> dict[str, ParsedNode[AffinityDocument]]:
-        nodes = read_parsed(reader, _children(reader, tenants), parse_affinity, self._affinities)
+        nodes = read_parsed(reader, _children(reader, tenants), parse_affinity, self._last)
         # Old namespaces (tenant/cluster/namespace) are one level deeper: here a node with children is their cluster.
         clusters = [path for path, node in nodes.items() if node.children]
-        return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._affinities)
+        return nodes | read_parsed(reader, _children(reader, clusters), parse_affinity, self._last)
 
 
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:
@@ -265,7 +263,7 @@ def namespace_affinity(
     return NamespaceAffinity(**parts, has_policies=has_policies)
 
 
-def _problems(nodes: Mapping[str, ParsedNode[AffinityDocument] | ParsedNode[PersistenceDocument]]) -> str | None:
+def _problems(nodes: Mapping[str, ParsedNode[Any]]) -> str | None:
     problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
     if not problems:
         return None

@@ -1,7 +1,7 @@
 """Reports the outcome for each quota to the audit topic if it is new, and counts it."""
 
 import uuid
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.observations import ReportResult
 from policies.throttle.quota_entities import Entity, forget_command
 from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_state import FREE_RATE, QuotaState, Rate
+from policies.throttle.quota_state import FREE_RATE, Rate
 from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import actuator_event
 
@@ -26,18 +26,6 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _UNKNOWN_REMEDY = "{} keeps it as the original; or set the right one with kafka-configs.sh"
 _NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
 """Reasons that are reported even if the quota is already right."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaOutlets:
-    """The functions that publish what the actuator did and found, without blocking."""
-
-    report: PublishAudit
-    """Publishes a report to the audit topic, and as the last report of its subject."""
-    applied: PublishAudit
-    """Publishes the record of an entity (key, value)."""
-    observe: Callable[[QuotaState], None]
-    """Publishes a reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +80,19 @@ class QuotaMetrics(LevelMetrics):
 
 
 class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
-    """Reports the outcomes of one cluster's quotas."""
+    """Reports the outcomes of one cluster's quotas.
+
+    Args:
+        publish_applied: publishes the record of an entity (key, value), without blocking.
+    """
 
     action = "quota"
 
-    def __init__(self, cluster: str, outlets: QuotaOutlets, metrics: QuotaMetrics) -> None:
-        super().__init__(cluster, outlets.report, metrics)
-        self._outlets = outlets
+    def __init__(
+        self, cluster: str, publish: PublishAudit, publish_applied: PublishAudit, metrics: QuotaMetrics
+    ) -> None:
+        super().__init__(cluster, publish, metrics)
+        self._publish_applied = publish_applied
         self._escaping: tuple[Entity, ...] = ()
 
     def show_escapes(self, escaping: tuple[Entity, ...]) -> None:
@@ -128,7 +122,7 @@ class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
             content = (plan.verdict, plan.reason, plan.rate)
         if plan.verdict.acts and plan.record is not None:
             applied = AppliedQuota.build(self._cluster, entity, plan.record, attempt.order)
-            self._outlets.applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=attempt.at))
+            self._publish_applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=attempt.at))
         unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
         detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
         shown = {"confirmed_brokers": confirmed, "broker_count": brokers} if plan.holds else {}

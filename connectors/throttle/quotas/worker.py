@@ -25,7 +25,7 @@ from connectors.throttle.quotas.own_quotas import (
     name_quotas,
     read_broker_settings,
 )
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, QuotaReports, Released
+from connectors.throttle.quotas.reports import QuotaReports, Released
 from policies.free_space.publication import FactorOrder, LimitVerdict
 from policies.observations import Outcome
 from policies.throttle.quota_entities import Entity
@@ -73,22 +73,22 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         kafka: WatchedKafka,
         settings: QuotaSettings | None,
         throttle: ThrottleSettings,
-        outlets: QuotaOutlets,
-        metrics: QuotaMetrics,
+        reports: QuotaReports,
+        observe: Callable[[QuotaState], None],
         *,
         clock: Clock = SYSTEM_CLOCK,
         connect: Callable[[WatchedKafka], QuotaClient] = lambda kafka: QuotaClient(kafka, kafka.timeout_seconds),
     ) -> None:
         super().__init__(
             cluster,
-            outlets.observe,
+            observe,
             clock,
             verify_seconds=settings.verify_interval.total_seconds() if settings else AGAIN_SECONDS,
             retried=_RETRIED,
             series=stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE),
         )
         self._settings, self._throttle = settings, throttle
-        self._reports, self._metrics = QuotaReports(cluster, outlets, metrics), metrics
+        self._reports = reports
         self._connect = partial(connect, kafka)
         self._client: QuotaClient | None = None
         """Kept as long as it answers."""

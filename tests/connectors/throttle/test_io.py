@@ -18,7 +18,7 @@ from connectors.kafka.tail import Record
 from connectors.policy_io import ProbeContext
 from connectors.throttle import io
 from connectors.throttle.io import judge_cordons
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.limits import Limit
@@ -200,9 +200,10 @@ class MemoryActuator(io.QuotaActuator):
         self._kafka, self._until = kafka, until
         self.tail = FakeTail([history], live, self._end)
         topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
-        outlets = QuotaOutlets(partial(self._hear, AUDIT), partial(self._hear, APPLIED), lambda _: None)
-        metrics = QuotaMetrics(CollectorRegistry())
-        worker = QuotaWorker(CLUSTER, KAFKA, SETTINGS, ThrottleSettings(), outlets, metrics, connect=kafka.connect)
+        audit, applied = partial(self._hear, AUDIT), partial(self._hear, APPLIED)
+        reports = QuotaReports(CLUSTER, audit, applied, QuotaMetrics(CollectorRegistry()))
+        settings = ThrottleSettings()
+        worker = QuotaWorker(CLUSTER, KAFKA, SETTINGS, settings, reports, lambda _: None, connect=kafka.connect)
         super().__init__(topics, APPLIED, {CLUSTER: worker})
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:

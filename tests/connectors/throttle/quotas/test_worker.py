@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.connection import WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaOutlets, Released
+from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.publication import FactorOrder
@@ -176,9 +176,9 @@ class Bench:
 
     def made(self) -> QuotaWorker:
         """A worker that knows nothing yet."""
-        outlets = QuotaOutlets(self._publish, self._note, self.states.append)
+        reports = QuotaReports(CLUSTER, self._publish, self._note, self.metrics)
         return QuotaWorker(
-            CLUSTER, KAFKA, self.settings, self.throttle, outlets, self.metrics,
+            CLUSTER, KAFKA, self.settings, self.throttle, reports, self.states.append,
             clock=self.clock, connect=self.kafka.connect,
         )  # fmt: skip
 
