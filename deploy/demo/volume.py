@@ -38,17 +38,12 @@ class DemoVolume:
         if self.is_disk:
             found = os.statvfs(self.folder)
             return found.f_bavail * found.f_frsize
-        return max(0, self.total_bytes - used_bytes(self.folder))
-
-
-def used_bytes(folder: Path) -> int:
-    """Return the disk usage of the files below a folder; a file that is deleted meanwhile counts as 0."""
-    used = 0
-    for path, _, files in os.walk(folder):
-        for file in files:
-            with suppress(FileNotFoundError):
-                used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
-    return used
+        used = 0
+        for path, _, files in os.walk(self.folder):
+            for file in files:
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
+        return max(0, self.total_bytes - used)
 
 
 def enter_private_mounts() -> bool:
@@ -79,7 +74,7 @@ def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[De
         yield DemoVolume(folder, total_bytes, is_disk=True)
     finally:
         # Detach lazily, because a process that is just ending may still have a file open there.
-        _libc().umount2(os.fsencode(folder), _MNT_DETACH)
+        _call("umount2", os.fsencode(folder), _MNT_DETACH)
 
 
 def _is_allowed(kind: int) -> bool:
@@ -91,7 +86,7 @@ def _is_allowed(kind: int) -> bool:
         folder = Path(mkdtemp(prefix="headgate-demo-"))
         try:
             _mount(folder, 1024 * 1024)
-            _libc().umount2(os.fsencode(folder), _MNT_DETACH)
+            _call("umount2", os.fsencode(folder), _MNT_DETACH)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except BaseException:
@@ -101,26 +96,22 @@ def _is_allowed(kind: int) -> bool:
 
 def _enter(kind: int) -> None:
     user, group = os.geteuid(), os.getegid()
-    _raise_on_error(_libc().unshare(kind))
+    _call("unshare", kind)
     if kind & _CLONE_NEWUSER:
         # The user and group ids stay the same. Only the owner of a namespace may mount in it, and now we are its owner.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _raise_on_error(_libc().mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    _call("mount", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
 
 
 def _mount(folder: Path, total_bytes: int) -> None:
     options = f"size={total_bytes},mode=700".encode()
-    flags = _MS_NOSUID | _MS_NODEV
-    _raise_on_error(_libc().mount(b"headgate-demo", os.fsencode(folder), b"tmpfs", flags, options))
+    _call("mount", b"headgate-demo", os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _raise_on_error(result: int) -> None:
-    if result != 0:
+def _call(function: str, *arguments: object) -> None:
+    """Call a function of the C library; raise its error as OSError."""
+    if getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
