@@ -103,7 +103,9 @@ class Decider:
             with sole_query_in_turn(self.settings, stop) as is_ours:
                 if is_ours:
                     _log.info("this process decides from now on")
-                    running.extend(self._components(registry, lease))
+                    take_checkpoint(self.settings, self.report)
+                    may_decide = partial(lease.holds, DECIDER_SHARE)
+                    running.extend(query_components(self.settings, registry, self.sessions, self.publisher, may_decide))
                     run_components(running, stop)
 
         def ready() -> str | None:
@@ -115,13 +117,6 @@ class Decider:
             if not (lease.holds(DECIDER_SHARE) or self.stop.is_set()):
                 self.sessions.start_ahead()
                 self.sessions.while_untaken(partial(warm_up, self.settings))
-
-    def _components(self, registry: CollectorRegistry, lease: PartitionLease) -> list[Component]:
-        """Make the query's components on the present checkpoint, while this process holds the share."""
-        take_checkpoint(self.settings, self.report)
-        return query_components(
-            self.settings, registry, self.sessions, self.publisher, lambda: lease.holds(DECIDER_SHARE)
-        )
 
 
 # Runs one part of the loop as its own process, with its own metrics and health endpoints.
