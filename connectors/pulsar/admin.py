@@ -4,6 +4,7 @@ Its behaviour was recorded from a real Pulsar 4.2.4. Every method raises as `Res
 that was just deleted is no error; its result is None or empty.
 """
 
+from functools import partial
 from typing import Annotated, TypeVar
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, Ty
 
 from connectors.collection import one_line
 from connectors.pulsar.rest import AdminError, Names, RestClient
-from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
+from connectors.pulsar.settings import PulsarAdmin, ResponseHooks, address_problem, is_member
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
 from connectors.zookeeper.json_znodes import RackGroups, none_as_empty
 from policies.bookie_readings import RackInfo
@@ -33,6 +34,10 @@ class _Bookies(_AdminDocument):
     bookies: Annotated[tuple[_Bookie, ...], FailFast()]
 
 
+class _Owned(_AdminDocument):
+    is_active: bool
+
+
 class Lookup(_AdminDocument):
     """The broker that serves a topic."""
 
@@ -50,18 +55,25 @@ _AFFINITY: TypeAdapter[AffinityDocument | None] = TypeAdapter(AffinityDocument |
 _PERSISTENCE: TypeAdapter[PersistenceDocument | None] = TypeAdapter(PersistenceDocument | None)
 _LOOKUP = TypeAdapter(Lookup)
 _CONFIGURATION: TypeAdapter[dict[str, str | None]] = TypeAdapter(dict[str, str | None])
-_OWNED: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
+_OWNED = TypeAdapter(dict[str, _Owned])
 _ISOLATION_POLICIES: TypeAdapter[IsolationPolicyDocuments] = TypeAdapter(
     Annotated[IsolationPolicyDocuments, BeforeValidator(none_as_empty)]
 )
 
 
 class AdminApi:
-    """The admin REST API of one cluster, for any number of threads."""
+    """The admin REST API of one cluster, for any number of threads.
 
-    def __init__(self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None) -> None:
+    Args:
+        hooks: called with each answer; they may raise.
+    """
+
+    def __init__(
+        self, settings: PulsarAdmin, transport: httpx.BaseTransport | None = None, hooks: ResponseHooks = ()
+    ) -> None:
         self.settings = settings
-        self._rest = RestClient(lambda: settings.http_client(transport), settings.timeout_seconds, self._is_listed)
+        build = partial(settings.http_client, transport, hooks)
+        self._rest = RestClient(build, settings.timeout_seconds, self._is_listed)
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
@@ -120,10 +132,15 @@ class AdminApi:
         """Return the version of the broker that answers, such as `4.2.4`."""
         return one_line(self._rest.send("GET", f"{_BROKERS}/version").text.strip().strip('"'))
 
-    def owned_bundles(self, cluster: str, broker: str) -> tuple[str, ...]:
-        """Return the bundles that a broker serves, as `tenant/namespace/range`; the broker itself answers."""
+    def owned_bundles(self, cluster: str, broker: str) -> dict[str, bool]:
+        """Return a broker's bundles, by its own answer; the value is false while it is unloading the bundle."""
         owned = self._rest.get(join_path(_BROKERS, cluster, broker, "ownedNamespaces"), _OWNED)
-        return tuple(sorted(owned))
+        return {bundle: status.is_active for bundle, status in owned.items()}
+
+    def topics(self, namespace: str, bundle: str) -> tuple[str, ...]:
+        """Return the topics of a bundle (`0x00000000_0xffffffff`), as `persistent://tenant/namespace/topic`."""
+        path = join_path("/admin/v2/persistent", *namespace.split("/"))
+        return self._unless_missing(f"{path}?bundle={quote(bundle)}", _NAMES, ())
 
     def check_health(self) -> None:
         """Have the answering broker write and read a message; raises if it cannot."""

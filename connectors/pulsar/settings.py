@@ -2,7 +2,7 @@
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,8 @@ _MEMBER_URL = re.compile(r"https?://(?:\{member\}|\{host\}:[0-9]{1,5})")
 _MEMBER = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
 _TOKEN = re.compile(r"[\x21-\x7e]+")  # an HTTP library refuses any other text, and quotes it
+
+ResponseHooks = Sequence[Callable[[httpx.Response], None]]
 
 
 def _checked_member_url(url: str) -> str:
@@ -128,7 +130,7 @@ class PulsarAdmin(RedactedBlock):
             raise UserError(f"token_file: {self.token_file} holds more than one word of printable ASCII characters.")
         return token
 
-    def http_client(self, transport: httpx.BaseTransport | None = None) -> httpx.Client:
+    def http_client(self, transport: httpx.BaseTransport | None = None, hooks: ResponseHooks = ()) -> httpx.Client:
         """Make a client of this address that sends the token.
 
         It follows no redirect, so that no other server gets the token, and uses no proxy of the environment.
@@ -138,6 +140,7 @@ class PulsarAdmin(RedactedBlock):
         """
         client = plain_client(self.admin_url, self, transport)
         client.auth = BearerAuth(self.bearer_token)
+        client.event_hooks["response"].extend(hooks)
         return client
 
 

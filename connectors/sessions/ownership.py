@@ -82,7 +82,7 @@ class BrokerOwnership:
         silent = set()
         for name, answer in asked.items():
             try:
-                self._owned[name] = answer.result()
+                self._owned[name] = tuple(sorted(answer.result()))
             except PULSAR_READ_ERRORS.expected as error:
                 silent.add(name)
                 failures.append(PULSAR_READ_ERRORS.detail_of(error))

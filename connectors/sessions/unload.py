@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import ClassVar
-from urllib.parse import quote
 
 import httpx
 from prometheus_client import CollectorRegistry, Counter
-from pydantic import BaseModel, ConfigDict, TypeAdapter
 from tenacity import RetryCallState, retry_if_exception_type, retry_if_result, stop_after_attempt
 
 from connectors.actuation.actuator import Actuator, LoopTopics, read_data
@@ -26,8 +24,8 @@ from connectors.actuation.worker import (
 )
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import AdminError, Names, RestClient, describe_pulsar_error, request_line, was_not_done
-from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
+from connectors.pulsar.rest import AdminError, describe_pulsar_error, request_line, was_not_done
+from connectors.pulsar.settings import address_problem, is_member, url_of_member
 from connectors.sessions.registration import UnloadSettings
 from policies.sessions.decisions import OwnershipDecision, OwnershipReason, OwnershipVerdict
 from policies.sessions.readings import BundleReOwned, BundleUnloaded, UnloadOutcome
@@ -57,16 +55,6 @@ class RedirectedError(ActionError):
     """The broker does not serve the bundle and redirects to another one. Nothing was done."""
 
 
-class _Owned(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    is_active: bool
-
-
-_OWNED = TypeAdapter(dict[str, _Owned])
-_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(Names)
-
-
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The brokers' answers to the question which bundles they serve."""
@@ -93,8 +81,7 @@ class Brokers:
         self._admin = admin
         self._settings = settings
         self._transport = transport
-        self._any = _make_client(admin.settings, transport)
-        self._members: dict[str, RestClient] = {}
+        self._members: dict[str, AdminApi] = {}
 
     def survey(self, members: Iterable[str]) -> Survey:
         """Ask all registered brokers which bundles they serve.
@@ -138,7 +125,7 @@ class Brokers:
             ActionError: the broker refused.
         """
         try:
-            self._members[member].send("PUT", f"/admin/v2/namespaces/{quote(bundle)}/unload")
+            self._members[member].unload(*bundle.rsplit("/", 1))
         except _FAILURES as error:
             raise _convert_error(error) from None
 
@@ -148,13 +135,9 @@ class Brokers:
         Raises:
             ActionError: the topics cannot be read.
         """
-        namespace, _, bounds = bundle.rpartition("/")
         try:
-            path = f"/admin/v2/persistent/{quote(namespace)}"
-            names = self._any.get(path, _NAMES, params={"bundle": bounds})
+            names = self._admin.topics(*bundle.rsplit("/", 1))
         except _FAILURES as error:
-            if isinstance(error, AdminError) and error.missing:  # the namespace is gone
-                return None
             raise ActionError(describe_pulsar_error(error)) from None
         return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
 
@@ -172,20 +155,17 @@ class Brokers:
 
     def close(self) -> None:
         """Close the connections that were opened here; the next survey opens new ones."""
-        self._any.close()
         self._keep_clients(())
 
     def _read_owned(self, member: str) -> dict[str, bool]:
-        path = f"/admin/v2/brokers/{quote(self._cluster, safe='')}/{quote(member, safe=':')}/ownedNamespaces"
         try:
-            owned = self._members[member].get(path, _OWNED)
+            return self._members[member].owned_bundles(self._cluster, member)
         except RedirectedError:
             raise ActionError(
                 f"another broker than {member} answers at {url_of_member(self._settings.member_url, member)}"
             ) from None
         except _FAILURES as error:
             raise ActionError(f"broker {member}: {describe_pulsar_error(error)}") from None
-        return {bundle: status.is_active for bundle, status in owned.items()}
 
     def _keep_clients(self, members: Iterable[str]) -> None:
         kept = set(members)
@@ -193,23 +173,12 @@ class Brokers:
             self._members.pop(member).close()
         for member in kept - set(self._members):
             where = {"admin_url": url_of_member(self._settings.member_url, member)}
-            self._members[member] = _make_client(
-                self._admin.settings.model_copy(update=where), self._transport, direct=True
-            )
+            access = self._admin.settings.model_copy(update=where)
+            self._members[member] = AdminApi(access, self._transport, (_refuse_redirect,))
 
 
 def _convert_error(error: Exception) -> ActionError:
     return (ActionError if was_not_done(error) else UnknownOutcomeError)(describe_pulsar_error(error))
-
-
-def _make_client(settings: PulsarAdmin, transport: httpx.BaseTransport | None, *, direct: bool = False) -> RestClient:
-    def build() -> httpx.Client:
-        client = settings.http_client(transport)
-        if direct:
-            client.event_hooks = {"response": [_refuse_redirect]}
-        return client
-
-    return RestClient(build, settings.timeout_seconds)
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

@@ -90,9 +90,15 @@ READS: dict[str, tuple[Callable[[AdminApi], Any], tuple[int, Any], str, Any]] = 
     "brokers": (lambda a: a.brokers("c 1"), (200, ["b:8080"]), "/admin/v2/brokers/c%201", ("b:8080",)),
     "owned bundles": (
         lambda a: a.owned_bundles("c", "b:8080"),
-        (200, {"t/ns/0x1_0x2": {"is_active": True}, "t/ns/0x0_0x1": {}}),
+        (200, {"t/ns/0x1_0x2": {"is_active": True}, "t/ns/0x0_0x1": {"is_active": False}}),
         "/admin/v2/brokers/c/b:8080/ownedNamespaces",
-        ("t/ns/0x0_0x1", "t/ns/0x1_0x2"),
+        {"t/ns/0x1_0x2": True, "t/ns/0x0_0x1": False},
+    ),
+    "topics": (
+        lambda a: a.topics("a/x", "0x0_0x1"),
+        (200, ["persistent://a/x/t"]),
+        "/admin/v2/persistent/a/x?bundle=0x0_0x1",
+        ("persistent://a/x/t",),
     ),
     "configuration": (
         lambda a: a.runtime_configuration(),
