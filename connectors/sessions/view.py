@@ -132,11 +132,6 @@ class _SessionsCluster:
             case Ownerships(outcome=Outcome.UNSUPPORTED, tree=root) if NAMESPACES.startswith(root.rstrip("/")):
                 self.is_hidden = True
 
-    def drop_gone(self) -> None:
-        """Drop the members that were not read for `validity` while others were."""
-        newest_ms = max((last.read_ms for last in self.members.values()), default=0)
-        self.members = {name: m for name, m in self.members.items() if newest_ms - m.read_ms <= self.validity_ms}
-
     def _take_nodes(self, nodes: Sequence[OwnedNode], at_ms: int) -> None:
         for node in nodes:
             if is_bundle(node.path) and node.path != LEADER:
@@ -184,7 +179,9 @@ class SessionsView(FoldingView[_SessionsCluster]):
     def _fold(self, cluster: _SessionsCluster, readings: Sequence[Observation]) -> None:
         for seen in sort_observations([date_back(each) for each in readings]):
             cluster.take(seen)
-        cluster.drop_gone()
+        # A member that was not read for `validity` while others were is gone.
+        oldest_ms = max((m.read_ms for m in cluster.members.values()), default=0) - cluster.validity_ms
+        cluster.members = {name: m for name, m in cluster.members.items() if m.read_ms >= oldest_ms}
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Count a live decision."""

@@ -325,11 +325,10 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
     is_dead = _is_dead(member, node, oldest_ms) and not is_restless
     is_registered = node is not None and node.exists and node.read_ms >= oldest_ms
     is_closed = track is not None and track.status is SessionStatus.CLOSED
-    is_unwell = health is not None and (health.has_refused_twice() or health.healthy is False)
-    is_unwell = is_unwell and health is not None and health.at_ms >= oldest_ms
     is_unstable = node is not None and node.is_in_turn
-    may_be_absent = not is_unstable and health is not None and health.outcome == Outcome.OK.value
-    may_be_absent = may_be_absent and health is not None and health.at_ms >= oldest_ms
+    valid = health if health is not None and health.at_ms >= oldest_ms else None
+    is_unwell = valid is not None and (valid.has_refused_twice() or valid.healthy is False)
+    may_be_absent = valid is not None and valid.outcome == Outcome.OK.value and not is_unstable
     return Liveness(
         is_dead,
         _find_unregistered(member, node, now_ms, settings) if may_be_absent and not is_closed else None,

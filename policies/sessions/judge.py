@@ -134,7 +134,7 @@ def _judge_settled(
     Args:
         bundles: the verdict on each bundle it claims.
     """
-    last, events = member.member.last_published, member.member.events
+    events = member.member.events
     if (order := _judge_unlisted(member, facts)) is not None:
         return order
     if member.member.recovering:
@@ -142,7 +142,7 @@ def _judge_settled(
     if SessionEvent.JOINED in events:
         what = "is back with a new session after an orderly shutdown"
         return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
-    if SessionEvent.RECONNECTED in events or (last is not None and last.reason is Reason.CONNECTION_LOST):
+    if SessionEvent.RECONNECTED in events:
         what = "has reconnected in time: it kept its session, and caches filled before are to be invalidated"
         return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
     return _judge_load_data(member, facts)

@@ -129,6 +129,8 @@ def test_another_port_of_one_host_may_be_the_same_broker() -> None:
     """A broker may register itself by its encrypted port, and its heartbeat by the other one."""
     run = Run().together(tree(0, node("b0:8443", "0xb0", f"/namespace/pulsar/b0:8080/{WHOLE}")))
     assert run.firing() == set()
+    run.together(tree(5, node(None, "0xb1", f"/namespace/pulsar/b0:8080/{WHOLE}")))
+    assert run.firing() == set(), "it is not known who owns it"
     run.together(tree(10, node("b1:8443", "0xb1", f"/namespace/pulsar/b0:8080/{WHOLE}")))
     assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
 
