@@ -352,21 +352,6 @@ def test_an_original_rate_is_put_back_exactly_with_its_messages() -> None:
     assert bench.pulsar.policies["acme/a"]["publishRate"] == original
 
 
-def test_without_a_base_an_original_rate_is_the_base_and_none_is_refused() -> None:
-    bench = Bench("namespace", base=None)
-    bench.pulsar.policies["acme/a"]["publishRate"] = {"publishThrottlingRateInByte": 8 * MB}
-    bench.decide(g1=0.5, default=1.0)
-    assert bench.limits() == {"acme/a": 4 * MB, "acme/b": None, "acme/c": None}
-    assert ("acme/b", "refused", "no_base") in bench.reasons()
-
-
-def test_a_tighter_original_rate_is_never_loosened() -> None:
-    bench = Bench("namespace")
-    bench.pulsar.policies["acme/a"]["publishRate"] = {"publishThrottlingRateInByte": MB}
-    bench.decide(g1=0.5, default=1.0)
-    assert bench.limits()["acme/a"] == MB
-
-
 def test_a_rate_that_a_person_sets_meanwhile_is_replaced_and_put_back_in_the_end() -> None:
     bench = Bench("namespace").decide(g1=0.5, default=1.0)
     theirs = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": 9 * MB}

@@ -929,12 +929,6 @@ def test_no_other_settings_are_refused(bench: Bench, fails: list[Exception]) -> 
     assert bench.kafka.clients == 0
 
 
-def test_where_brokers_heed_no_quotas_none_is_set_and_what_was_set_is_put_back(bench: Bench) -> None:
-    bench.kafka.brokers = {1: BrokerQuotaSettings("io.example.Callback")}
-    assert bench.reconcile(order(0.5)) == [("refused", "quota_callback")]
-    assert bench.kafka.rates == {}
-
-
 # --- release
 
 
