@@ -132,9 +132,11 @@ class BrokerAgent:
             view = self._registry.read()
             if self._follow(view):
                 self._close_unneeded(view)
-            self._log_trouble("")
+            self._trouble = ""
         except ZnodeError as error:
-            self._log_trouble(str(error))
+            if (trouble := str(error)) != self._trouble:
+                _log.warning("the registry cannot be followed", broker=self._broker, detail=trouble)
+            self._trouble = trouble
         self._publish_state()
 
     def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
@@ -197,11 +199,6 @@ class BrokerAgent:
                 client_epoch=self._opened_epoch,
             )
         )
-
-    def _log_trouble(self, detail: str) -> None:
-        if detail and detail != self._trouble:
-            _log.warning("the registry cannot be followed", broker=self._broker, detail=detail)
-        self._trouble = detail
 
 
 # Attributes ledgers to a cluster: writes the schema locators and cursors that name them, one znode at a time.

@@ -270,7 +270,16 @@ class ClusterReader:
             except (*_UNREAD, UserError) as error:
                 yield SwitchCluster(cluster=self._cluster, name=name, **_describe_failure(error))
             else:
-                yield _make_reading(self._cluster, seen, lower, _elapsed_ms(began))
+                known = {name: getattr(seen, name) for name in ("name", "instance_id", "root", "layout")}
+                generator = seen.generator
+                yield SwitchCluster(
+                    cluster=self._cluster,
+                    outcome=Outcome.OK,
+                    **known,
+                    generator=None if generator is None else GeneratorReading(**structs.asdict(generator)),
+                    lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
+                    took_ms=_elapsed_ms(began),
+                )
 
     def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
         """Run a precheck of a switch."""
@@ -326,19 +335,6 @@ class ClusterReader:
             unknown = next(each.name for each in pair if each.instance_id is None)
             raise ValueError(f"the INSTANCEID of {unknown} cannot be read")
         return confirm_provenance(found, journal)[0]
-
-
-def _make_reading(cluster: str, seen: ClusterSnapshot, lower: Mapping[int | None, int], took_ms: int) -> SwitchCluster:
-    known = {name: getattr(seen, name) for name in ("name", "instance_id", "root", "layout")}
-    generator = seen.generator
-    return SwitchCluster(
-        cluster=cluster,
-        outcome=Outcome.OK,
-        **known,
-        generator=None if generator is None else GeneratorReading(**structs.asdict(generator)),
-        lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
-        took_ms=took_ms,
-    )
 
 
 def _describe_failure(error: Exception) -> dict[str, object]:

@@ -66,7 +66,11 @@ class ObservationPublisher:
         due = unchanged_too or time.monotonic() - self._all_published_at >= _REPUBLISH_SECONDS
         if due:
             self._all_published_at = time.monotonic()
-        registry = self._read_registry()
+        try:
+            seen = self._seen = self._registry.read(contested_too=True)
+            registry = seen.model_copy(update={"progress": self._registry.read_progress()})
+        except ZnodeError as error:
+            registry = SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
         self._publish_if("registry", registry, due=due)
         if registry.outcome is not Outcome.OK:
             return  # no reading counts of which it is not known which directive it follows
@@ -98,13 +102,6 @@ class ObservationPublisher:
             is_manifest = isinstance(reading, SwitchInventory)
             self._publish(reading.model_copy(update={"epoch": epoch, "attempt": attempt}) if is_manifest else reading)
         return complete
-
-    def _read_registry(self) -> SwitchRegistry:
-        try:
-            self._seen = self._registry.read(contested_too=True)
-            return self._seen.model_copy(update={"progress": self._registry.read_progress()})
-        except ZnodeError as error:
-            return SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
 
     def _publish_if(self, what: str, reading: Reading, *, due: bool, compared: Reading | None = None) -> None:
         key = compared or reading

@@ -34,8 +34,8 @@ LEASE_VALID = timedelta(seconds=60)
 """Time after which the policy gives up a silent executor. A successor is known at once by its greater token."""
 
 REQUESTED_COPIES = 4
-"""Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel. It uses the
-waiting ones to write many journal entries together, while others are copied."""
+"""Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel: some wait for
+the journal while others are copied."""
 _COUNTS_SECONDS = 5.0
 _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
@@ -284,7 +284,8 @@ class SwitchReconciler:
             work, version = self._ledgers[order.subject], (order.op, order.sequence)
             if version > work.newest:
                 work.newest = version
-                self._count_open(1)
+                with self._open_lock:
+                    self._open += 1
                 ledgers.submit(self._carry_out_in_turn, work, order)
         elif order.verdict is SwitchVerdict.RUN_PRECHECK:
             pair = (str(order.args[name]) for name in ("source", "target"))
@@ -318,15 +319,10 @@ class SwitchReconciler:
         self._kept_at = time.monotonic()
 
     def _carry_out_in_turn(self, work: _LedgerWork, order: SwitchDecision) -> None:
-        try:
-            with work.lock:
-                self._run_guarded("ledgers", partial(self._carry_out, work, order))
-        finally:
-            self._count_open(-1)
-
-    def _count_open(self, step: int) -> None:
+        with work.lock:
+            self._run_guarded("ledgers", partial(self._carry_out, work, order))
         with self._open_lock:
-            self._open += step
+            self._open -= 1
 
     def _carry_out(self, work: _LedgerWork, order: SwitchDecision) -> None:
         result = self._try_until_done(work, order)

@@ -412,5 +412,4 @@ def _require_version(name: str, found: Node[ClusterDocument] | None, version: in
     there = None if found is None else found.version
     if there != version:
         found_text = "does not exist" if there is None else f"has version {there}"
-        expected_text = "none" if version is None else f"version {version}"
-        raise ZnodeConflictError(f"the entry of {name} {found_text}, expected was {expected_text}")
+        raise ZnodeConflictError(f"the entry of {name} {found_text}, expected was {version}")

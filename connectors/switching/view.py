@@ -81,34 +81,23 @@ class SwitchingView(PolicyView):
         self._records = {key: record for key, record in self._records.items() if record.cluster != cluster}
 
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a record holds until the next one
-        """Yield the samples of all clusters."""
+        """Yield the samples of all clusters: of the last switch, its problems and the brokers."""
         for _, record in sorted(self._records.items()):
-            yield from _switch_samples(record)
-            yield from _broker_samples(record)
-
-
-def _switch_samples(record: SwitchRecord) -> Iterator[Sample]:
-    """Yield the samples of the last switch and its problems."""
-    cluster, stage = record.cluster, record.verdict
-    if record.source is not None and record.target is not None:
-        yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
-        for one in LedgerStage:
-            yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
-    # Like the alerts: a problem of a switch that has gone on, or is over, does not count any more.
-    yield Sample(HALTED, (cluster,), bool(record.halted))
-    yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
-    yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
-
-
-def _broker_samples(record: SwitchRecord) -> Iterator[Sample]:
-    """Yield the samples of the brokers."""
-    cluster = record.cluster
-    yield Sample(EPOCH, (cluster,), record.epoch)
-    if record.brokers.live is not None:
-        yield Sample(BROKERS, (cluster, "live"), record.brokers.live)
-    yield Sample(BROKERS, (cluster, "acked"), record.brokers.acked)
-    for name in sorted({*record.registry, *filter(None, [record.active])}):
-        yield Sample(ACTIVE, (cluster, name), name == record.active)
+            cluster, stage = record.cluster, record.verdict
+            if record.source is not None and record.target is not None:
+                yield Sample(STAGE, (cluster, record.source, record.target, stage.value), 1)
+                for one in LedgerStage:
+                    yield Sample(LEDGERS, (cluster, one.value), record.ledgers.get(one, 0))
+            # Like the alerts: a problem of a switch that has gone on, or is over, does not count any more.
+            yield Sample(HALTED, (cluster,), bool(record.halted))
+            yield Sample(BLOCKED, (cluster,), bool(record.blocked) and stage is SwitchStage.TRIGGERED)
+            yield Sample(DEGRADED, (cluster,), record.degraded and stage not in _OVER)
+            yield Sample(EPOCH, (cluster,), record.epoch)
+            if record.brokers.live is not None:
+                yield Sample(BROKERS, (cluster, "live"), record.brokers.live)
+            yield Sample(BROKERS, (cluster, "acked"), record.brokers.acked)
+            for name in sorted({*record.registry, *filter(None, [record.active])}):
+                yield Sample(ACTIVE, (cluster, name), name == record.active)
 
 
 # The switching policy on the status page: the progress of a switch through its stages.

@@ -105,20 +105,20 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
     kinds = {each.ledger_id: each.kind for each in moved}
     schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
     copied = ids_to_import(seen, limits) | schemas
-    with open_sessions(settings, checked.cluster) as sessions:
+    with open_sessions(settings, report.cluster) as sessions:
         try:
             facts = sessions.find_ledgers(report.source, copied).facts
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
-        execution = settings.watched(checked.cluster).switching or SwitchExecution()
-        live = ClusterReader(checked.cluster, sessions, execution.brokers_path, limits).brokers()
+        execution = settings.watched(report.cluster).switching or SwitchExecution()
+        live = ClusterReader(report.cluster, sessions, execution.brokers_path, limits).brokers()
     if live.outcome is not Outcome.OK:
         typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     total = sum(ledger.length_bytes for ledger in closed)
     limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
     return SwitchPlan(
-        cluster=checked.cluster,
+        cluster=report.cluster,
         source=report.source,
         target=report.target,
         ready=report.ready,

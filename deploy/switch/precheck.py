@@ -148,9 +148,12 @@ def _published_facts(reading: SwitchPrecheck) -> Iterator[Text]:
 
 def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[RenderableType]:
     table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
-    columns = [_facts(cluster) for cluster in (seen.source, seen.target)]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] or _UNKNOWN for column in columns))
+    pair = (seen.source, seen.target)
+    for label, name in (("instance", "instance_id"), ("root", "root"), ("layout", "layout")):
+        table.add_row(label, *(getattr(each, name) or _UNKNOWN for each in pair))
+    for label, name in (("next ledger id", "next_id"), ("may give ids up to", "ceiling")):
+        known = (each.generator and str(getattr(each.generator, name)) for each in pair)
+        table.add_row(label, *(each or _UNKNOWN for each in known))
     yield table
     kinds = Counter(each.kind for each in seen.references)
     without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
@@ -159,17 +162,6 @@ def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[Ren
         f"ledger) name {reading.to_import} ledgers to import; the greatest id is {reading.greatest_id}"
     )
     yield Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
-
-
-def _facts(cluster: ClusterSnapshot) -> dict[str, str | None]:
-    generator = cluster.generator
-    return {
-        "instance": cluster.instance_id,
-        "root": cluster.root,
-        "layout": cluster.layout,
-        "next ledger id": None if generator is None else str(generator.next_id),
-        "may give ids up to": None if generator is None else str(generator.ceiling),
-    }
 
 
 def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
@@ -185,8 +177,6 @@ def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
 class Checked:
     """A precheck with the readings that it judged."""
 
-    cluster: str
-    """The broker cluster."""
     report: SwitchPrecheck
     taken: SnapshotResult
     rules: SwitchingSettings
@@ -241,7 +231,7 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
         )
     taken = drop_impostors(taken, view, trouble)
     now_ms = time.time_ns() // 1_000_000
-    return Checked(cluster, precheck(cluster, taken.snapshot, rules, now_ms), taken, rules, now_ms)
+    return Checked(precheck(cluster, taken.snapshot, rules, now_ms), taken, rules, now_ms)
 
 
 def drop_impostors(taken: SnapshotResult, view: SwitchRegistry, trouble: tuple[str, ...] = ()) -> SnapshotResult:

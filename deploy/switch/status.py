@@ -232,21 +232,18 @@ def _failed(record: SwitchRecord) -> Iterator[Text]:
 
 def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
     """Format the windows of rollback and clean-up."""
-    at = record.verdict
-    if record.rollback_until is not None and at in REVERSIBLE:
-        left = (record.rollback_until - now).total_seconds()
-        until = format_second(record.rollback_until)
-        if left > 0:
-            yield Text(f"rollback: possible for {human_seconds(left)} more (until {until})")
-        else:
-            yield Text(f"rollback: no longer possible (since {until})", "yellow")
-    if record.cleanup_from is not None and at is SwitchStage.HOLD:
-        left = (record.cleanup_from - now).total_seconds()
-        since = format_second(record.cleanup_from)
-        if left > 0:
-            yield Text(f"clean-up: possible in {human_seconds(left)} (from {since})")
-        else:
-            yield Text(f"clean-up: possible (since {since})", "green")
+    if (until := record.rollback_until) is not None and record.verdict in REVERSIBLE:
+        left = human_seconds(max(0.0, (until - now).total_seconds()))
+        is_open = f"rollback: possible for {left} more (until {format_second(until)})"
+        yield (
+            Text(is_open)
+            if until > now
+            else Text(f"rollback: no longer possible (since {format_second(until)})", "yellow")
+        )
+    if (since := record.cleanup_from) is not None and record.verdict is SwitchStage.HOLD:
+        left = human_seconds(max(0.0, (since - now).total_seconds()))
+        is_ahead = f"clean-up: possible in {left} (from {format_second(since)})"
+        yield Text(is_ahead) if since > now else Text(f"clean-up: possible (since {format_second(since)})", "green")
 
 
 def _registry(record: SwitchRecord) -> RenderableType:

@@ -1,15 +1,22 @@
 """What was read counts only where it is what is registered."""
 
+import json
 import subprocess
 import sys
 
+import pytest
+
 from connectors.switching.cluster_reader import SnapshotResult
+from deploy.settings.application import Settings
+from deploy.switch import precheck as precheck_command
 from deploy.switch.precheck import drop_impostors
 from policies.observations import Outcome
 from policies.switching.ledgers import FindingReason
 from policies.switching.precheck import precheck
 from policies.switching.readings import RegisteredCluster, SwitchRegistry
 from policies.switching.state import ClusterStatus
+from policies.units import UserError
+from tests.connectors.switching.test_cluster_reader import MemorySessions
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
 
 TAKEN = SnapshotResult(snapshot(), ())
@@ -49,5 +56,19 @@ def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
     code = "import sys, deploy.switch.precheck, deploy.switch.plan; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "policies.switching.precheck" in loaded
-    machine = ("facts", "fold", "judge", "machine", "emit", "plan", "policy")
+    machine = ("facts", "fold", "judge", "judge.table", "emit", "plan", "transition", "policy")
     assert not {f"policies.switching.{name}" for name in machine}.intersection(loaded)
+
+
+def test_a_precheck_needs_no_settings_of_a_loop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(precheck_command, "ClusterSessions", lambda *_: MemorySessions())
+    bookkeeper = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "new:2181"}}}}
+    watched = {"zookeeper": {"servers": "brokers:2181"}, "bookkeeper": bookkeeper}
+    settings = Settings.model_validate({"clusters": {"c1": watched}})
+    with pytest.raises(UserError, match="bootstrap_servers is not set"):
+        settings.loop_kafka()
+    assert not precheck_command.run_precheck(settings, "c1", "new", as_json=True, explained=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [each["reason"] for each in found["findings"]] == ["idgen_behind"]
