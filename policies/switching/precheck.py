@@ -161,7 +161,10 @@ def findings(
     """Return every reason against a switch; an unknown value is one."""
     yield from _incomplete(seen, rules, wanted)
     yield from _stale(seen, rules, now_ms)
-    yield from _identity(seen)
+    one, other = seen.source, seen.target
+    if one.name == other.name or are_same_cluster(one, other):
+        detail = f"{one.name} and {other.name} are one cluster: {one.instance_id}{one.root}"
+        yield PrecheckFinding(FindingReason.ALIAS, detail)
     yield from _attributions(seen)
     yield from _layouts(seen, wanted)
     yield from _generators(seen)
@@ -215,14 +218,6 @@ def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Ite
             FindingReason.STALE,
             f"the oldest reading is {format_duration(timedelta(milliseconds=age_ms))} old; it counts for "
             f"{format_duration(timedelta(milliseconds=millis_of(rules.precheck_validity)))}",
-        )
-
-
-def _identity(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
-    source, target = seen.source, seen.target
-    if source.name == target.name or are_same_cluster(source, target):
-        yield PrecheckFinding(
-            FindingReason.ALIAS, f"{source.name} and {target.name} are one cluster: {source.instance_id}{source.root}"
         )
 
 

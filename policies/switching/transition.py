@@ -25,7 +25,6 @@ from policies.switching.state import (
     LedgerStage,
     LedgerTask,
     RegistryEntry,
-    Switch,
     SwitchAction,
     SwitchingState,
     SwitchStage,
@@ -103,11 +102,6 @@ class Transition:
         """Write fields of the state."""
         self.state = replace(self.state, **fields)
         self.writes += 1
-
-    def begin(self, switch: Switch, **fields: Any) -> None:
-        """Begin a switch, without a plan."""
-        self.update(switch=switch, **fields)
-        self.plan = load_plan(switch)
 
     def update_switch(self, **fields: Any) -> None:
         """Write fields of the switch."""

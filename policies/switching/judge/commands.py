@@ -305,7 +305,7 @@ def start(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
         started_ms=facts.now_ms, target_floor=generator.next_id if generator else -1,
         brokers_from=state.active() or source,
     )  # fmt: skip
-    step.begin(switch, bypassed=state.bypassed or bypassed)
+    step.adopt(replace(state, switch=switch, bypassed=state.bypassed or bypassed))
     risk = ", on a precheck that was bypassed: ids may collide" if bypassed else ""
     sentence = f"the switch from {source} to {target} begins, epoch {epoch}{risk}"
     step.publish(SwitchVerdict.ADVANCE, _COMMANDED, sentence)

@@ -121,7 +121,7 @@ class Hold(NamedTuple):
 
 def find_holds(facts: SwitchFacts) -> list[Hold]:
     """Return all holds, the most urgent first."""
-    finders = [_find_in_registry, _find_late_brokers, _find_astray, _find_old_client, _find_ids_behind]
+    finders = [_find_in_registry, _find_deviating, _find_old_client, _find_ids_behind]
     if facts.state.switch is not None:
         finders += [_find_standstills, _find_troubles, _find_leftovers, _find_waits]
     found = [_complete(facts, hold) for find in finders for hold in find(facts)]
@@ -226,26 +226,22 @@ def _find_leftovers(facts: SwitchFacts) -> Iterator[Hold]:
 # --- brokers and their ids
 
 
-def _find_late_brokers(facts: SwitchFacts) -> Iterator[Hold]:
-    directive, switch = facts.state.directive, facts.state.switch
-    late = tuple(deviations(facts))
-    is_live = switch is not None and switch.stage in LIVE
-    if late and directive is not None and not is_live and find_unknown_since_ms(facts) is None:
-        names = name_some([f"{d.broker} {d.why} since {format_second(from_millis(d.since_ms))}" for d in late])
+def _find_deviating(facts: SwitchFacts) -> Iterator[Hold]:
+    """Until a switch is live, brokers may be late: one hold names them all. After that each one is a hold."""
+    directive, switch, found = facts.state.directive, facts.state.switch, tuple(deviations(facts))
+    if switch is not None and switch.stage in LIVE:
+        for each in found:
+            labels = {"broker": each.broker, "stage": switch.stage.value}
+            why = f"{each.broker} {each.why}: it should write to {switch.target} alone"
+            key = "broker_astray" if each.reported else "broker_silent"
+            yield Hold(key, why, each.since_ms, subject=each.broker, labels=labels)
+    elif found and directive is not None and find_unknown_since_ms(facts) is None:
+        names = name_some([f"{d.broker} {d.why} since {format_second(from_millis(d.since_ms))}" for d in found])
         why = (
             f"brokers do not follow the directive to {directive.target}: {names}; topics that move to them from "
             "brokers that do get lower ids: unload their bundles first, or stop moving bundles"
         )
-        yield Hold("not_acked", why, min(d.since_ms for d in late))
-
-
-def _find_astray(facts: SwitchFacts) -> Iterator[Hold]:
-    switch = facts.state.switch
-    for found in deviations(facts) if switch is not None and switch.stage in LIVE else ():
-        labels = {"broker": found.broker, "stage": facts.switch.stage.value}
-        why = f"{found.broker} {found.why}: it should write to {facts.switch.target} alone"
-        key = "broker_astray" if found.reported else "broker_silent"
-        yield Hold(key, why, found.since_ms, subject=found.broker, labels=labels)
+        yield Hold("not_acked", why, min(d.since_ms for d in found))
 
 
 def _find_old_client(facts: SwitchFacts) -> Iterator[Hold]:
