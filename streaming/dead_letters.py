@@ -8,13 +8,14 @@ the records, so a repeated batch writes the same dead letters. Their number is b
 import base64
 import hashlib
 from collections.abc import Iterator
+from datetime import datetime
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import deterministic_id
 from policies.registry import DEAD_LETTERS
-from policies.units import Instant, from_millis, to_millis
+from policies.units import Instant, from_millis
 from policies.wire import (
     DEAD_LETTER_TYPE,
     KEPT_BYTES,
@@ -23,9 +24,9 @@ from policies.wire import (
     BadRecordError,
     Cut,
     DeadLetterReason,
-    Event,
     ObservedRecord,
     Output,
+    encode_event,
 )
 
 WINDOW_MS = 60_000
@@ -122,7 +123,10 @@ class DeadLetterLimiter:
         }
 
     def counted(self) -> Iterator[Output]:
-        """The counts of the window that has ended."""
+        """The counts of the window that has ended.
+
+        The beginning of a count is part of its id: after a lost checkpoint another count may end with the same record.
+        """
         for kind in self._ended.kinds:
             if kind.suppressed:
                 counted = DeadLettersCounted(
@@ -134,7 +138,9 @@ class DeadLetterLimiter:
                     until=from_millis(self._now_ms),
                     last=kind.last,
                 )
-                yield letters_counted(counted, self._policy, self._cluster)
+                place = (kind.topic, counted.reason, counted.cluster, kind.last, self._ended.since_ms)
+                named = (LETTERS_COUNTED_TYPE, self._policy, self._cluster, *place)
+                yield make_letter(LETTERS_COUNTED_TYPE, named, counted.until, counted)
 
     def put(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
         """Return the record's dead letter, or count it if the limit of its kind is reached."""
@@ -176,31 +182,11 @@ def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:
         value_bytes=whole.bytes,
         value_sha256=whole.sha256,
     )
-    event = Event[DeadLetter](
-        id=deterministic_id(
-            DEAD_LETTERS, record.position(), record.appended_ms, whole.sha256, error.reason, letter.detail
-        ),
-        source="headgate/query",
-        type=DEAD_LETTER_TYPE,
-        subject=record.topic,
-        time=letter.appended_at,
-        data=letter,
-    )
-    return Output(DEAD_LETTERS, record.topic, event.model_dump_json().encode())
+    place = (record.position(), record.appended_ms, whole.sha256, error.reason, letter.detail)
+    return make_letter(DEAD_LETTER_TYPE, (DEAD_LETTERS, *place), letter.appended_at, letter)
 
 
-def letters_counted(counted: DeadLettersCounted, *key: str) -> Output:
-    """Make the record of a count; `key` is the key that counted.
-
-    The beginning of the count is part of its id: after a lost checkpoint another count may end with the same record.
-    """
-    named = (*key, counted.topic, counted.reason, counted.cluster, counted.last, to_millis(counted.since))
-    event = Event[DeadLettersCounted](
-        id=deterministic_id(LETTERS_COUNTED_TYPE, *named),
-        source="headgate/query",
-        type=LETTERS_COUNTED_TYPE,
-        subject=counted.topic,
-        time=counted.until,
-        data=counted,
-    )
-    return Output(DEAD_LETTERS, counted.topic, event.model_dump_json().encode())
+def make_letter(kind: str, named: tuple[object, ...], at: datetime, data: DeadLetter | DeadLettersCounted) -> Output:
+    """Make the record of a dead letter or a count; `named` makes its id."""
+    event = encode_event(kind, deterministic_id(*named), "headgate/query", data.topic, at, data)
+    return Output(DEAD_LETTERS, data.topic, event)

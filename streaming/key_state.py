@@ -50,9 +50,6 @@ def emit_heartbeat(
     """Make the heartbeat for the next minutes; it names the pause `quiet`, if one is in force."""
     sequence = next_sequence(before.sequence, now_ms, is_first=before.sequence == 0)
     now, subject = from_millis(now_ms), f"{issuer.policy}/{issuer.cluster}"
-    paused: dict[str, Any] = {}
-    if quiet is not None:
-        paused = {"paused_by": quiet.actor, "pause_reason": quiet.reason, "pause_keeps": quiet.keeps}
     heartbeat = Standing(
         **issuer.header(subject, sequence, now, about=("standing",)),
         verdict=StandingVerdict.STANDS,
@@ -64,7 +61,9 @@ def emit_heartbeat(
         ),
         valid_until=now + VALIDITY,
         quiet_until=None if quiet is None else from_millis(quiet.until_ms),
-        **paused,
+        paused_by=None if quiet is None else quiet.actor,
+        pause_reason=None if quiet is None else quiet.reason,
+        pause_keeps=None if quiet is None else quiet.keeps,
     )
     after = LastHeartbeat(now_ms, sequence, quiet)
     return after, Output(Standing.topic, heartbeat.record_key(), decision_event(heartbeat))

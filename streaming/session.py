@@ -39,7 +39,6 @@ _MOST_FILES = 65_536
 LEAST_BYTES = 600_000_000
 """The JVM with its heap, and one Python worker; a whole query takes about 1 GB (docs/sizing.md)."""
 _CGROUP = Path("/sys/fs/cgroup")
-_UNLIMITED = 2**60
 
 
 def require_resources() -> None:
@@ -78,31 +77,21 @@ def _is_below(limit: int, least: int) -> bool:
     return limit != resource.RLIM_INFINITY and limit < least
 
 
-def _memory_limits() -> list[tuple[int, str]]:
+def _memory_limits() -> Iterator[tuple[int, str]]:
+    """The limits in bytes of this process, its control group and those around it, each with the setting to raise."""
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    found = [] if address_space == resource.RLIM_INFINITY else [(address_space, "`ulimit -v`")]
-    remedy = "MemoryMax= of systemd; resources.limits.memory of Kubernetes; --memory of Docker"
-    return found + [(limit, remedy) for limit in map(_read_limit, _cgroup_files()) if limit is not None]
-
-
-def _cgroup_files() -> list[Path]:
-    """The files with the memory limit of this process's control group and those around it."""
+    if address_space != resource.RLIM_INFINITY:
+        yield address_space, "`ulimit -v`"
     own = ""
     with suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
     folder = _CGROUP / own.lstrip("/")
-    groups = [each for each in (folder, *folder.parents) if each.is_relative_to(_CGROUP)]
-    return [*(group / "memory.max" for group in groups), _CGROUP / "memory" / "memory.limit_in_bytes"]
-
-
-def _read_limit(file: Path) -> int | None:
-    """The limit in bytes; None if the file is missing or names none."""
-    try:
-        limit = int(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return limit if limit < _UNLIMITED else None
+    files = [each / "memory.max" for each in (folder, *folder.parents) if each.is_relative_to(_CGROUP)]
+    for file in (*files, _CGROUP / "memory" / "memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # it is missing, or names no limit
+            limit = int(file.read_text())
+            yield limit, "MemoryMax= of systemd; resources.limits.memory of Kubernetes; --memory of Docker"
 
 
 _log = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
 from policies.units import human_seconds, to_millis
-from policies.wire import DEAD_LETTER_TYPE, DeadLetterReason
-from streaming.dead_letters import DeadLettersCounted, letters_counted
+from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, DeadLetterReason
+from streaming.dead_letters import DeadLettersCounted, make_letter
 from streaming.host import PolicyHost
 from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.cases import for_each
@@ -358,7 +358,13 @@ def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
         until=START,
         last="x/0/9",
     )
-    view.fold([dead_letter(), Record(DEAD_LETTERS, None, letters_counted(counted).value, 0)], live=True)
+    view.fold(
+        [
+            dead_letter(),
+            Record(DEAD_LETTERS, None, make_letter(LETTERS_COUNTED_TYPE, (1,), counted.until, counted).value, 0),
+        ],
+        live=True,
+    )
     assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
 
 
