@@ -7,6 +7,7 @@ bookie from a group that needs it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -197,22 +198,16 @@ def _fold_placed(before: Placement, seen: Observation, reading: BookieAffinity) 
 
 def _place(namespaces: Iterable[tuple[str, NamespaceAffinity]]) -> tuple[PlacedNamespaces, ...]:
     """Put namespaces with the same primary groups together."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    secondary: dict[tuple[str, ...], set[str]] = {}
-    ensembles: dict[tuple[str, ...], int] = {}
+    placed: dict[tuple[str, ...], list[tuple[str, NamespaceAffinity]]] = {}
     for name, affinity in namespaces:
-        primary = name_primary(affinity)
-        names.setdefault(primary, []).append(name)
-        if affinity.secondary and primary:
-            secondary.setdefault(primary, set()).update(affinity.secondary)
-        ensembles[primary] = max(ensembles.get(primary, 0), affinity.ensemble_size or 0)
+        placed.setdefault(name_primary(affinity), []).append((name, affinity))
     return tuple(
         PlacedNamespaces(
             primary,
-            tuple(sorted(secondary.get(primary, set()) - {"", *primary})),
-            ensembles[primary],
-            len(names[primary]),
-            tuple(sorted(names[primary])[:_NAMED]),
+            tuple(sorted({each for _, affinity in members for each in affinity.secondary if primary} - {"", *primary})),
+            max(affinity.ensemble_size or 0 for _, affinity in members),
+            len(members),
+            tuple(sorted(name for name, _ in members)[:_NAMED]),
         )
-        for primary in sorted(names)
+        for primary, members in sorted(placed.items(), key=itemgetter(0))
     )

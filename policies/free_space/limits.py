@@ -51,9 +51,8 @@ class Limit(BaseModel):
     @property
     def value(self) -> float:
         """The value of the field that is set: bytes, or a share."""
-        return (
-            self.available_bytes_below if self.available_bytes_below is not None else self.available_ratio_below or 0.0
-        )
+        has_ratio = self.available_bytes_below is None
+        return (self.available_ratio_below if has_ratio else self.available_bytes_below) or 0.0
 
     def in_bytes(self, total_bytes: int, *, margin: float = 0.0) -> float:
         """Return this limit, raised by a margin, on a volume of this size."""

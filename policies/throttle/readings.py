@@ -45,19 +45,24 @@ class KafkaReading(Reading):
     )
 
 
-class LogDirs(KafkaReading):
-    """All log dirs of one broker, read in one request."""
-
-    event_type: ClassVar[str] = "headgate.log-dirs.v1"
+class BrokerReading(KafkaReading):
+    """A reading of one broker."""
 
     broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
-    volumes: tuple[VolumeReading, ...] = Field(
-        default=(), max_length=1000, description="Empty unless the outcome is `ok`."
-    )
 
     def subject(self) -> str:
         """``<cluster>/<broker>``."""
         return f"{self.cluster}/{self.broker}"
+
+
+class LogDirs(BrokerReading):
+    """All log dirs of one broker, read in one request."""
+
+    event_type: ClassVar[str] = "headgate.log-dirs.v1"
+
+    volumes: tuple[VolumeReading, ...] = Field(
+        default=(), max_length=1000, description="Empty unless the outcome is `ok`."
+    )
 
 
 class TopicUsage(BaseModel):
@@ -95,17 +100,12 @@ class VolumeUsage(BaseModel):
     )
 
 
-class ReplicaSizes(KafkaReading):
+class ReplicaSizes(BrokerReading):
     """The topics on a broker's volumes that are at a limit or full soon; at most one reading a minute and broker."""
 
     event_type: ClassVar[str] = "headgate.replica-sizes.v1"
 
-    broker: int = Field(ge=0, le=_MAX_NODE_ID, description="The broker's node id.")
     volumes: tuple[VolumeUsage, ...] = Field(default=(), max_length=100, description="Those volumes.")
-
-    def subject(self) -> str:
-        """``<cluster>/<broker>``."""
-        return f"{self.cluster}/{self.broker}"
 
 
 class BrokerMember(BaseModel):

@@ -175,13 +175,6 @@ def test_a_rise_is_overdue_after_twice_the_longest_time_between_two_and_the_rate
     assert first.rate == pytest.approx(600_000)
 
 
-@pytest.mark.parametrize(("late_bytes", "is_step"), [(499 * MB, False), (501 * MB, True)])
-def test_a_reading_that_is_off_by_half_a_poll_is_no_step(late_bytes: int, is_step: bool) -> None:
-    levels = line(100 * MB, free=20 * GB, count=12)
-    second, free = levels[-1]
-    assert told([*levels[:-1], (second, free - late_bytes)])[-1].rate == (0 if is_step else pytest.approx(100 * MB))
-
-
 @for_each("rate", [0, MB, 20 * MB], ids=["rest", "slow", "fast"])
 @for_each(
     ("rises", "overdue"),
@@ -226,10 +219,6 @@ def test_samples_stay_spread_over_the_window(every: int) -> None:
     assert max(b[0] - a[0] for a, b in pairwise(samples)) <= WINDOW_MS / 3
 
 
-def test_a_repeated_instant_is_one_sample() -> None:
-    assert add_sample(((1000, 5),), 1000, 7) == ((1000, 7),)
-
-
 def recorded() -> Iterable[tuple[float, int]]:
     """docs/fill.jsonl: a real disk under real producers, throttled, and space given back."""
     header, *points = map(json.loads, (Path(__file__).parents[3] / "docs/fill.jsonl").read_text().splitlines())
@@ -271,3 +260,10 @@ def test_a_rise_counts_for_a_quarter_of_an_hour(at_s: float, is_told: bool) -> N
     for second in range(810, 891, 10):
         trend = follow_reading(trend, second * 1000, 3 * GB - (second - 800) * MB, (second - 10) * 1000, 3 * GB)
     assert (estimate_filling(trend, round(at_s * 1000), 2_910 * MB) is not None) is is_told
+
+
+@pytest.mark.parametrize(("late_bytes", "is_step"), [(499 * MB, False), (501 * MB, True)])
+def test_a_reading_that_is_off_by_half_a_poll_is_no_step(late_bytes: int, is_step: bool) -> None:
+    levels = line(100 * MB, free=20 * GB, count=12)
+    second, free = levels[-1]
+    assert told([*levels[:-1], (second, free - late_bytes)])[-1].rate == (0 if is_step else pytest.approx(100 * MB))

@@ -165,12 +165,6 @@ def test_a_member_that_never_reports_is_said_after_validity() -> None:
     assert run.said(UNREAD) == [(300, "firing", "warning")]
 
 
-def test_a_broker_that_left_is_not_unread() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB), log_dirs(0, 2, 9 * GB)).see(members(10, 2))
-    run.feed(log_dirs(t, 2, 9 * GB) for t in range(20, 900, 60))
-    assert run.said(UNREAD) == []
-
-
 @for_each(
     "course",
     [
@@ -257,14 +251,6 @@ def test_a_failed_log_dir_fills_no_more() -> None:
     assert run.last.soonest_full is None
     assert "full in" not in run.last.explanation
     assert "broker 1 reports /data/a as failed (KAFKA_STORAGE_ERROR)" in run.last.explanation
-
-
-def test_that_nothing_is_known_is_critical_too_where_a_broker_answers_but_cannot_read_its_only_volume() -> None:
-    course = [log_dirs(0, 3, {A: 90 * GB}), *(log_dirs(t, 3, {A: None}) for t in range(10, 400, 10))]
-    run = Run(throttle(HARD)).feed(course)
-    assert run.firing() == {(UNREAD, CLUSTER), (OFFLINE, f"{CLUSTER}/3/data/a")}
-    run.see(log_dirs(400, 3, {A: 90 * GB}))
-    assert run.firing() == set()
 
 
 def test_a_broker_that_is_back_is_not_unread_for_the_time_it_was_away() -> None:

@@ -203,12 +203,6 @@ def test_the_sentence_has_the_factor_that_is_carried_out(factor: float, words: s
     )
 
 
-@pytest.mark.parametrize(("count", "words"), [(1, "1 quota of {} decides"), (2, "2 quotas of {} decide")])
-def test_one_quota_that_escapes_is_singular(count: int, words: str) -> None:
-    alert = firing(quotas(0, escaping=(ALICE,) * count, escaping_count=count), *fill(0.0))[ESCAPED]
-    assert alert.summary.startswith(words.format(CLUSTER) + " in place of")
-
-
 @pytest.mark.parametrize(
     ("more", "is_told"),
     [

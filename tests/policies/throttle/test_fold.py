@@ -118,19 +118,6 @@ def test_a_volume_missing_from_a_newer_good_reading_departs(free: int, counted: 
     assert freshness(known, 10) == counted
 
 
-def test_a_missing_volume_that_is_reported_again_is_there_again() -> None:
-    course = [[log_dirs(0, 1, {A: 0})], [log_dirs(10, 1, {})], [log_dirs(20, 1, {A: 3 * GB})]]
-    assert freshness(folded(*course), 20) == {(1, A): "fresh"}
-    unreadable = [*course[:2], [log_dirs(20, 1, {A: None})]]
-    assert freshness(folded(*unreadable), 20) == {(1, A): "fresh"}
-    assert freshness(folded(*unreadable), 300) == {(1, A): "stale"}
-
-
-def test_an_empty_good_reading_lets_all_volumes_of_its_broker_depart() -> None:
-    known = folded([log_dirs(0, 1, {A: 0, B: 50 * GB}), log_dirs(0, 2, 50 * GB)], [log_dirs(10, 1, {})])
-    assert freshness(known, 10) == {(1, A): "departed", (2, A): "fresh"}
-
-
 # --- Who belongs to the cluster, and when a broker left it
 
 

@@ -91,12 +91,6 @@ def test_every_reason_has_a_scenario_above() -> None:
     assert {case[2] for case in marks[0].args[1]} == {r.value for r in ThrottleReason}
 
 
-def test_a_stale_volume_within_the_margin_is_explained_by_the_margin() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, 0)).see(log_dirs(60, 1, 1_050_000_000)).until(400)
-    assert (run.last.reason, run.last.factor) == (ThrottleReason.RECOVERY_MARGIN, 0.0)
-    assert "must be clear of the hard limit" in run.last.explanation
-
-
 NOBODY = "; no actuator is set for this cluster."
 SHADOW = "; this is shadow mode, nothing is carried out."
 

@@ -53,16 +53,6 @@ def test_as_a_limit_comes_near_the_looks_come_closer_and_ten_of_them_are_had_bef
     assert len(found) >= 10 + 5
 
 
-@pytest.mark.parametrize("rate", [20 * MB, 200 * MB, 2000 * MB])
-def test_a_crossed_limit_is_seen_as_soon_as_at_the_shortest_pace_for_about_the_requests_of_the_longest(
-    rate: int,
-) -> None:
-    crossed, day = 43_210.5, 86_400.0
-    found = paces(lambda t: min(60 * GB, int(1 * GB + max(0.0, crossed - t) * rate)), day)
-    assert min(p.at_seconds for p in found if p.at_seconds >= crossed) - crossed <= 1.0
-    assert len(found) < 1.02 * day / BOUNDS.longest_seconds
-
-
 def test_on_the_way_up_a_limit_is_looked_at_as_closely() -> None:
     assert intervals(lambda t: int(t * 50 * MB), 20)[-1] == 1.0
 

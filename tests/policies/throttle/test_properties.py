@@ -1,12 +1,11 @@
 """What holds of the throttle policy whatever happens."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +20,6 @@ from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import EventReader, audit_event, decision_event
-from tests.examples import combined
 from tests.policies.scenario import (
     CLUSTER,
     GB,
@@ -332,32 +330,6 @@ def test_idle_steps_are_harmless(course: list[Batch], block: dict[str, Any], ext
     for seconds in checked:
         if begin <= seconds <= end:
             assert plain.factor_at(seconds) == other.factor_at(seconds), seconds
-
-
-# --- flapping
-
-
-def saw_tooth(limit: int, *, poll: int, minutes: int, share: float = 0.01) -> list[Observation]:
-    """Free bytes that swing around a limit from poll to poll."""
-    swing = round(limit * share)
-    return [log_dirs(t, 1, limit + (swing if (t // poll) % 2 else -swing)) for t in range(0, minutes * 60 + poll, poll)]
-
-
-AROUND: dict[str, tuple[Mapping[str, Any], int]] = {
-    "hard only": (HARD, GB),
-    "hard of both": (SOFT_AND_HARD, GB),
-    "soft of both": (SOFT_AND_HARD, 5 * GB),
-    "soft only": ({"soft": SOFT_AND_HARD["soft"]}, 5 * GB),
-}
-
-
-@pytest.mark.parametrize(("around", "poll"), combined(AROUND, [1, 5, 10, 15, 29, 30, 31, 60], one_of=4))
-def test_a_saw_tooth_around_a_limit_gives_at_most_one_transition_per_min_hold(around: str, poll: int) -> None:
-    minutes, (block, limit) = 5, AROUND[around]
-    run = Run(throttle(block)).feed(saw_tooth(limit, poll=poll, minutes=minutes))
-    assert len(run.changes()) - 1 <= minutes * 60 / 30
-    # Indeed: the margin and min_change swallow it whole.
-    assert len(run.changes()) - 1 <= 1
 
 
 @given(st.lists(free_bytes, min_size=2, max_size=60), st.sampled_from([1, 7, 10, 45]), PLAIN)

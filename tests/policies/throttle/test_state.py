@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.registry import POLICIES, decided_topics, decision_types, observed_topics
 from policies.throttle.policy import ThrottlePolicy
-from policies.throttle.state import ThrottleState
 from tests.examples import examples
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, members, throttle
 from tests.policies.throttle.test_properties import Batch, courses, run_of, settings_blocks
@@ -87,12 +85,3 @@ def test_the_state_is_small(brokers: int, polls: int, bytes_per_volume: int) -> 
         state = policy.step(state, [members(poll * 10, *range(brokers)), *batch], at(poll * 10)).state
     assert state is not None
     assert len(msgspec.msgpack.encode(state)) < brokers * 12 * bytes_per_volume
-
-
-def test_throttle_is_registered_with_its_topics() -> None:
-    kind = POLICIES["throttle"]
-    assert kind.state is ThrottleState
-    assert kind.build("payments", throttle()).name == "throttle"
-    assert observed_topics()["observed.log-dirs"] == "throttle"
-    assert {"decided.alerts", "decided.throttle"} <= set(decided_topics())
-    assert len({d.event_type for d in decision_types()}) == len(decision_types())
