@@ -33,7 +33,6 @@ from policies.sessions.state import (
     Claim,
     Member,
     NodeRecord,
-    ReplacedBundles,
     SessionTrack,
     SourceRecord,
     SpentShutdown,
@@ -132,7 +131,8 @@ class Facts:
     """The nodes that stand for bundles."""
     sources: Mapping[str, SourceRecord]
     budget: Budget
-    replaced: ReplacedBundles
+    replaced: Mapping[str, bool]
+    """By path of an absent bundle that newer ones have replaced: whether these cover its whole range."""
     has_ownership: bool
     """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
 
@@ -191,7 +191,7 @@ class Facts:
             is_open: whether an alert reports it. Then only an owner ends that, and not another loss of its last owner.
         """
         is_own = named_member(node.path) is not None or node.prior in node.path.split("/")
-        if node.exists or node.prior is None or is_own or node.path in self.replaced.covered:
+        if node.exists or node.prior is None or is_own or self.replaced.get(node.path):
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None and not is_open:
@@ -223,9 +223,10 @@ def join_facts(
     roles = join_roles(members.values(), now_ms, settings)
     unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
-    replaced = find_replaced(cluster.nodes.bundles())
-    has_ownership = _knows_ownership(cluster)
-    claims = _join_claims(cluster, replaced, now_ms - settings.validity_ms) if has_ownership else {}
+    bundles = cluster.nodes.bundles()
+    replaced = find_replaced(bundles)
+    is_known = _knows_ownership(cluster)
+    claims = _join_claims(cluster, replaced, now_ms - settings.validity_ms) if is_known else {}
     sessions = cluster.sources.get(SESSIONS, SourceRecord(SESSIONS))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
@@ -246,19 +247,7 @@ def join_facts(
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
     budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
-    return Facts(
-        settings,
-        now_ms,
-        found,
-        roles,
-        unread,
-        nodes,
-        cluster.nodes.bundles(),
-        cluster.sources,
-        budget,
-        replaced,
-        has_ownership,
-    )
+    return Facts(settings, now_ms, found, roles, unread, nodes, bundles, cluster.sources, budget, replaced, is_known)
 
 
 def _host(member: str) -> str:
@@ -273,13 +262,13 @@ def _knows_ownership(cluster: ClusterState) -> bool:
     return bool(cluster.nodes.bundles()) or any(tree.outcome == Outcome.OK.value for tree in trees)
 
 
-def _join_claims(cluster: ClusterState, replaced: ReplacedBundles, oldest_ms: int) -> dict[str, list[ClaimFacts]]:
+def _join_claims(cluster: ClusterState, replaced: Mapping[str, bool], oldest_ms: int) -> dict[str, list[ClaimFacts]]:
     """Return the claims of each member, by path; a node last read before `oldest_ms` is stale.
 
     A claim to a bundle that was split or merged is over.
     """
     found: dict[str, list[ClaimFacts]] = {}
-    for path in sorted(cluster.claims.by_path.keys() - replaced.overlapped):
+    for path in sorted(cluster.claims.by_path.keys() - replaced.keys()):
         claims, node = cluster.claims.by_path[path], cluster.nodes.by_path.get(path)
         sessions = {name: known.session if (known := cluster.members.get(name)) else None for name in sorted(claims)}
         is_stale = node is not None and node.read_ms < oldest_ms

@@ -5,7 +5,6 @@ A frozen struct of plain values is in no cycle, so the garbage collector need no
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from msgspec import Struct
@@ -314,23 +313,13 @@ _Ranged = tuple[int, int, NodeRecord]
 """The lower bound, the upper bound, and the node of the bundle."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacedBundles:
-    """The absent bundles that others have replaced."""
-
-    overlapped: frozenset[str] = frozenset()
-    """A newer bundle covers at least a part of their range."""
-    covered: frozenset[str] = frozenset()
-    """Newer bundles cover their whole range."""
-
-
-def find_replaced(bundles: Iterable[NodeRecord]) -> ReplacedBundles:
-    """Return the paths of the absent bundles that newer ones have replaced.
+def find_replaced(bundles: Iterable[NodeRecord]) -> dict[str, bool]:
+    """Return the paths of the absent bundles that newer ones have replaced: whether these cover the whole range.
 
     A bundle is newer if its node exists, or was still there when the other one was absent already: if a broker splits a
     bundle and then loses its session, the children are absent, too, and only they can be owned again.
     """
-    overlapped, covered = set(), set()
+    replaced: dict[str, bool] = {}
     for group in _group_overlapping(bundles):
         for low, high, node in group:
             if node.exists:
@@ -342,10 +331,8 @@ def find_replaced(bundles: Iterable[NodeRecord]) -> ReplacedBundles:
                 and other_low < high and low < other_high
             ]  # fmt: skip
             if newer:
-                overlapped.add(node.path)
-                if _is_covered(low, high, newer):
-                    covered.add(node.path)
-    return ReplacedBundles(frozenset(overlapped), frozenset(covered))
+                replaced[node.path] = _is_covered(low, high, newer)
+    return replaced
 
 
 @lru_cache(maxsize=200_000)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.sessions.state import NodeRecord, ReplacedBundles, find_replaced
+from policies.sessions.state import NodeRecord, find_replaced
 from tests.cases import for_each
 from tests.policies.sessions.course import Run, node, session, tree
 
@@ -41,7 +41,7 @@ def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord
 )  # fmt: skip
 def test_which_absent_bundles_are_replaced(others: list[NodeRecord], expected: tuple[bool, bool]) -> None:
     found = find_replaced([record(PARENT, exists=False, changed_ms=50), *others])
-    assert (PARENT in found.overlapped, PARENT in found.covered) == expected
+    assert (PARENT in found, found.get(PARENT, False)) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 31), st.booleans(), st.integers(0, 3)), max_size=12))
@@ -62,9 +62,8 @@ def test_a_bundle_is_covered_exactly_if_every_point_of_it_is(drawn: list[tuple[i
             and (nodes[path(a, b)].exists or nodes[path(a, b)].changed_ms > nodes[name].changed_ms)
         ]  # fmt: skip
         points = [any(a <= p < b for a, b in newer) for p in range(low, high)]
-        assert (name in found.overlapped, name in found.covered) == (any(points), all(points))
-    assert found.covered <= found.overlapped
-    assert find_replaced([]) == ReplacedBundles()
+        assert (name in found, found.get(name, False)) == (any(points), all(points))
+    assert find_replaced([]) == {}
 
 
 def healthy() -> Run:
