@@ -115,7 +115,9 @@ class Terminal:
 
     def ready(self) -> None:
         """Print that everything runs, and the decisions that are already in force."""
-        self.step("ready; Ctrl-C stops" if has_keyboard() else "ready")
+        # A person at a terminal started this process; systemd and containers connect none of these streams.
+        has_keyboard = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+        self.step("ready; Ctrl-C stops" if has_keyboard else "ready")
         with self._lock:
             self._ready, latest = True, list(self._latest.values())
         in_force = sorted(
@@ -169,11 +171,6 @@ class LoggedProgress(Terminal):
 def show_progress() -> Terminal:
     """Return the output for standard output as it is."""
     return Terminal() if sys.stdout.isatty() else LoggedProgress()
-
-
-def has_keyboard() -> bool:
-    """Whether a person at a terminal started this process; systemd and containers connect none of these streams."""
-    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _name(decision: Decision) -> tuple[str, str]:

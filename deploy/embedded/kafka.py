@@ -223,12 +223,6 @@ class EmbeddedKafka:
     def _run_dir(self, broker: int) -> Path:
         return self._broker_dir(broker) / "run"
 
-    def _metadata_dir(self, broker: int) -> Path:
-        return self._broker_dir(broker) / "metadata"
-
-    def _properties_file(self, broker: int) -> Path:
-        return self._broker_dir(broker) / "server.properties"
-
     def _release_lock(self) -> None:
         if self._lock is not None:
             self._lock.close()
@@ -260,8 +254,8 @@ class EmbeddedKafka:
     def _write_files(self, broker: int) -> None:
         """Write the settings of a broker, and the mark of this cluster on its folders that have none yet."""
         properties = self._properties(broker)
-        write_properties(self._properties_file(broker), properties)
-        for folder in map(Path, (str(self._metadata_dir(broker)), *str(properties["log.dirs"]).split(","))):
+        write_properties(self._broker_dir(broker) / "server.properties", properties)
+        for folder in map(Path, (str(properties["metadata.log.dir"]), *str(properties["log.dirs"]).split(","))):
             if not (folder / "meta.properties").exists():
                 mark: dict[str, str | int] = {"version": 1, "cluster.id": self._cluster_id, "node.id": broker}
                 write_properties(folder / "meta.properties", mark)
@@ -281,7 +275,7 @@ class EmbeddedKafka:
             "advertised.listeners": f"{plaintext},CONTROLLER://{controller}" if is_controller else plaintext,
             "log.dirs": ",".join(str(path.absolute()) for path in log_dirs),
             # Separate from the partitions, so that a full log dir does not stop the controller.
-            "metadata.log.dir": str(self._metadata_dir(broker)),
+            "metadata.log.dir": str(self._broker_dir(broker) / "metadata"),
             **self._server_properties,
         }
 
@@ -292,7 +286,7 @@ class EmbeddedKafka:
         with suppress(FileNotFoundError):
             log.replace(log.with_name("broker.log.previous"))
         logging = (f"-Dlog4j2.configurationFile={_LOGGING}", f"-Dheadgate.log.file={log}")
-        settings = (str(self._properties_file(broker)),)
+        settings = (str(self._broker_dir(broker) / "server.properties"),)
         return JvmProcess(
             JvmCommand("kafka.Kafka", self._jars, logging + self._jvm_flags, settings), self._run_dir(broker)
         )
