@@ -333,7 +333,7 @@ def exporting(
     *,
     healthy: Check = lambda: None,
 ) -> tuple[list[Component], StatusSite]:
-    """Make the components of the exporter, and the status page that its HTTP server shows.
+    """Make the components of the exporter, the notifier of Alertmanager among them, and the site of the status page.
 
     Args:
         on_decision: called with each decision, and whether the exporter has read its history by then.
@@ -352,14 +352,10 @@ def exporting(
         problem=healthy,
     )
     site = StatusSite(exporter.snapshot, version=VERSION, settings_hash=settings_hash)
-    return [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)], site
-
-
-def notifier_components(settings: Settings, registry: CollectorRegistry) -> list[Component]:
-    """Make the component that sends alerts to Alertmanager; none if the settings do not name one."""
-    if settings.alertmanager is None:
-        return []
-    topics = [settings.topics.topic(name) for name in (Alert.topic, Standing.topic, REPORTS)]
-    metrics, page_url = NotifierMetrics(registry), settings.http.public_url
-    notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, metrics, page_url=page_url)
-    return [Component("alertmanager", notifier.run, None, notifier.caught_up)]
+    components = [Component("exporter", exporter.run, None, exporter.caught_up), Component("status page", site.run)]
+    if settings.alertmanager is not None:
+        topics = [settings.topics.topic(name) for name in (Alert.topic, Standing.topic, REPORTS)]
+        metrics, page_url = NotifierMetrics(registry), settings.http.public_url
+        notifier = Notifier(settings.loop_kafka(), topics, settings.alertmanager, metrics, page_url=page_url)
+        components.append(Component("alertmanager", notifier.run, None, notifier.caught_up))
+    return components, site

@@ -25,7 +25,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
-from deploy.processes.parts import Actuators, Collectors, Connections, exporting, notifier_components
+from deploy.processes.parts import Actuators, Collectors, Connections, exporting
 from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import (
     new_registry,
@@ -167,8 +167,7 @@ def run_exporter(renewal: Renewal) -> None:
     settings = renewal.settings
     _require_topics(settings)
     registry = new_registry()
-    components, site = exporting(settings, registry)
-    _run_part(renewal, registry, [*components, *notifier_components(settings, registry)], site)
+    _run_part(renewal, registry, *exporting(settings, registry))
 
 
 def run_actuators(renewal: Renewal) -> None:
@@ -373,7 +372,6 @@ def run_whole(
                 if work
             ),
             *exporter,
-            *notifier_components(settings, registry),
             *more(registry),
         ]
         watched = ", ".join(settings.clusters)
