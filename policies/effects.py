@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from policies.decisions import Decision, Mode, Standing, has_expired
 from policies.observations import ReportedEffect, ReportResult
-from policies.units import counted, format_instant
+from policies.units import counted, format_instant, name_some
 
 _MOST_NAMED = 3
 """A sentence names this many targets, and counts the others."""
@@ -244,9 +244,7 @@ def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
 
 
 def _join(wanted: Sequence[str]) -> str | None:
-    shown = list(dict.fromkeys(wanted))
-    more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
-    return ", ".join(shown[:_MOST_NAMED]) + more if shown else None
+    return name_some(list(dict.fromkeys(wanted)), _MOST_NAMED) or None
 
 
 def _group(effects: Iterable[Effect]) -> Iterator[list[Effect]]:
@@ -269,9 +267,7 @@ def _describe_value(same: Sequence[Effect]) -> str:
 
 
 def _name(effects: Sequence[Effect]) -> str:
-    names = [effect.target or "the whole cluster" for effect in effects]
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return name_some([effect.target or "the whole cluster" for effect in effects], _MOST_NAMED)
 
 
 def _why(effects: Sequence[Effect]) -> str:

@@ -214,10 +214,10 @@ def counted_with(count: int, noun: str, verb: str, verbs: str) -> str:
     return f"{counted(count, noun)} {agreeing(count, verb, verbs)}"
 
 
-def name_some(names: Sequence[str], most: int = 10) -> str:
-    """Join the first names, and add how many more there are, such as `a, b and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def name_some(names: Sequence[str], most: int = 10, count: int | None = None) -> str:
+    """Join the first names, and add how many more of `count` (by default, of these) there are: `a, b and 3 more`."""
+    left = (len(names) if count is None else count) - min(most, len(names))
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def agreeing(count: int, one: str, many: str) -> str:

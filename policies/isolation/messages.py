@@ -15,7 +15,7 @@ from policies.isolation.decisions import (
 from policies.isolation.judge import PlacementJudgement
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import QuarantineOrder
-from policies.units import agreeing, counted, counted_with, format_duration
+from policies.units import agreeing, counted, counted_with, format_duration, name_some
 
 NAMED_LIMIT = 5
 """The most names of one kind in a sentence about one thing; the rest is counted."""
@@ -40,9 +40,7 @@ _NO_GROUPS = "the cluster has no groups, and the first one would constrain every
 
 def list_names(first: Iterable[str], count: int, limit: int = NAMED_LIMIT) -> str:
     """``a, b, c, d, e and 12 more``; `count` is the number of all names."""
-    names = list(first)[:limit]
-    more = f" and {count - len(names)} more" if count > len(names) else ""
-    return ", ".join(names) + more
+    return name_some(list(first), limit, count)
 
 
 def explain_placement(judged: PlacementJudgement) -> str:
