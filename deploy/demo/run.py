@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -292,7 +292,7 @@ class Director:
         servers = self.watched.bootstrap_servers
         quotas = QuotaClient(KafkaConnection(bootstrap_servers=servers), 2.0)
         self.screen.begin(Phase.FILL)
-        with closing(quotas), Load(servers, TOPIC, LOAD_BYTES_PER_SECOND) as load, self.screen:
+        with closing(quotas), Load(servers, TOPIC, LOAD_BYTES_PER_SECOND) as load, self.screen.live or nullcontext():
             began = time.monotonic()
             while not (self.is_over or self.over.wait(_SAMPLE_SECONDS)):
                 self._advance(self._sample(load, quotas, time.monotonic() - began))

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from enum import Enum
 from textwrap import indent
 from threading import Event
-from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -173,22 +172,13 @@ class LoopTerminal(Terminal):
 
 
 class Screen(LoopTerminal):
-    """Draws on a terminal, and prints plain lines elsewhere; use it as a context manager while the story runs."""
+    """Draws on a terminal, where `live` is to be entered while the story runs, and prints plain lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._phase = Phase.FILL
         self._plain_at = 0.0
-        self._live = Live(console=console, auto_refresh=False) if console.is_interactive else None
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
 
     def tell_next(self) -> None:
         """Print what a user may do after the demo."""
@@ -206,8 +196,8 @@ class Screen(LoopTerminal):
 
     def show_sample(self, sample: DemoSample) -> None:
         """Show the present numbers."""
-        if self._live is not None:
-            self._live.update(self._bars(sample), refresh=True)
+        if self.live is not None:
+            self.live.update(self._bars(sample), refresh=True)
         elif sample.at_seconds >= self._plain_at:
             self._plain_at = sample.at_seconds + _PLAIN_SECONDS
             free, produced = human_bytes(sample.free_bytes), human_bytes(sample.produced)
