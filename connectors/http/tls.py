@@ -16,9 +16,6 @@ from pydantic import BaseModel, Field, SecretStr
 from connectors.redaction import RedactedBlock, secret
 from policies.units import UserError
 
-FileStamps = tuple[tuple[str, int, int, int], ...]
-"""Name, time of change in nanoseconds, inode and size of each file; zeros for a file that cannot be read."""
-
 
 class Tls(RedactedBlock):
     """Encryption, with a client certificate if the cluster requires one. An empty block is enough."""
@@ -79,19 +76,6 @@ def ssl_context_for(url: str, tls: Tls | None) -> ssl.SSLContext:
 @cache
 def _system_context() -> ssl.SSLContext:
     return Tls().ssl_context()
-
-
-def read_stamps(files: Mapping[str, Path]) -> FileStamps:
-    """Return the state of files by name."""
-    return tuple(_read_stamp(name, file) for name, file in files.items())
-
-
-def _read_stamp(name: str, file: Path) -> tuple[str, int, int, int]:
-    try:
-        found = file.stat()
-    except OSError:
-        return name, 0, 0, 0
-    return name, found.st_mtime_ns, found.st_ino, found.st_size
 
 
 # The days until certificates expire, as a metric: those that the settings name, in the files as they are now.

@@ -12,13 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.component import Component
-from connectors.http.tls import find_files, read_stamps
+from connectors.http.tls import find_files
 from deploy.processes.running import set_in_handler
 from deploy.settings.application import Settings
 from policies.units import UserError
@@ -57,8 +59,8 @@ class Renewal:
         self._restore = restore
         self._clock = clock
         self._asked = threading.Event()
-        self._files = dict(find_files(settings, _READ_ONCE))
-        self._stamps = self._seen = read_stamps(self._files)
+        self._files = [file for _, file in find_files(settings, _READ_ONCE)]
+        self._stamps = self._seen = list(map(_read_stamp, self._files))
         self._look_at = 0.0
         self._fresh: Settings | None = None
         self._is_successful = True
@@ -96,7 +98,7 @@ class Renewal:
         if self._clock() < self._look_at:
             return False
         self._look_at = self._clock() + _LOOK_SECONDS
-        before, self._seen = self._seen, read_stamps(self._files)
+        before, self._seen = self._seen, list(map(_read_stamp, self._files))
         return self._stamps != self._seen == before
 
     def _accept(self, successful: Gauge) -> bool:
@@ -135,6 +137,14 @@ class Renewal:
             )
             return False
         return True
+
+
+def _read_stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return what shows a change of a file: time, inode and size; None if it cannot be read."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_ino, found.st_size
+    return None
 
 
 def _compare(before: Settings, fresh: Settings) -> tuple[list[str], list[str]]:
