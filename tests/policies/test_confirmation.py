@@ -44,12 +44,6 @@ def test_missing_members_stay_whatever_number_of_strangers_came(strangers: int) 
     assert find_missing(doubts) == dict.fromkeys(TEN, 100)
 
 
-def test_two_readings_that_agree_confirm_it() -> None:
-    first = read(START, 100, STRANGERS)
-    assert read(first, 109, STRANGERS)[0] == TEN
-    assert read(first, 110, STRANGERS) == (STRANGERS, ())
-
-
 def test_two_readings_that_agree_only_on_what_is_missing_confirm_no_stranger() -> None:
     believed, doubts = read(read(START, 100, STRANGERS), 110, {"other": ""})
     assert believed == {}

@@ -73,11 +73,6 @@ def test_the_first_override_that_matches_wins(cluster: str, validity: str) -> No
     assert settings.for_cluster(cluster).model_dump(mode="json")["validity"] == validity
 
 
-def test_without_an_override_the_defaults_hold() -> None:
-    settings = read({"validity": "7m", "clusters": {"dev-*": {"validity": "1m"}}})
-    assert settings.for_cluster("payments") is settings
-
-
 def test_an_override_changes_what_it_names_and_keeps_the_rest() -> None:
     settings = read(
         {
@@ -163,11 +158,6 @@ def test_a_mistake_is_named_at_its_path_in_the_defaults_and_in_an_override(
         assert message in found[path]
 
 
-def test_limits_of_different_kinds_may_be_mixed() -> None:
-    settings = read({"soft": {"available_bytes_below": 1}, "hard": {"available_ratio_below": 1.0}})
-    assert settings.limited
-
-
 def test_an_override_must_fit_the_defaults_it_is_laid_over() -> None:
     found = mistakes(
         {"soft": {"available_bytes_below": 5}, "clusters": {"dev": {"hard": {"available_bytes_below": 6}}}}
@@ -224,13 +214,6 @@ def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     settings = read({"min_hold": "10s", "preset": "strimzi"})
     assert settings.model_dump(mode="json")["min_hold"] == "10s"
     assert settings.recovery_margin == 0.0
-
-
-def test_an_override_may_be_a_preset() -> None:
-    settings = read({"min_hold": "10s", "clusters": {"old": {"preset": "strimzi", "min_change": 0.2}}})
-    old = settings.for_cluster("old")
-    assert (old.preset, old.min_hold.total_seconds(), old.min_change) == (Preset.STRIMZI, 0.0, 0.2)
-    assert settings.for_cluster("new").min_hold.total_seconds() == 10
 
 
 @for_each("pattern", ["old", "*"])

@@ -1,12 +1,9 @@
 """Durations, sizes and instants as people write and read them."""
 
 import contextlib
-import pickle
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -64,12 +61,6 @@ def test_what_is_no_duration_is_refused_with_how_one_is_written(text: str) -> No
 def test_a_duration_beyond_a_century_is_refused_not_an_overflow(text: str) -> None:
     with pytest.raises(ValueError, match="too long"):
         parse_duration(text)
-
-
-@given(st.text(max_size=20))
-def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
-    with suppress(ValueError):
-        assert parse_duration(text) >= timedelta(0)
 
 
 @given(st.integers(0, 36_500 * 86_400_000))
@@ -226,18 +217,6 @@ def test_an_instant_can_be_written_in_utc(text: str, is_accepted: bool) -> None:
         TypeAdapter(Instant).validate_json(f'"{text}"', strict=True)
 
 
-@given(st.from_regex(r"[ ]{0,2}[0-9]{0,3}\.?[0-9]{1,3}[ ]{0,2}(?:[kKMG]i?B|B)?", fullmatch=True))
-def test_every_number_with_a_unit_is_a_size(text: str) -> None:
-    TypeAdapter(Size).validate_python(text)
-
-
-def test_a_hundred_hostile_sizes_are_refused_at_once() -> None:
-    """An expression that may split the digits in two places needs 4 s for each."""
-    for _ in range(100):
-        with pytest.raises(ValidationError, match="is not a size"):
-            TypeAdapter(Size).validate_python("9" * 999 + "!")
-
-
 @pytest.mark.parametrize("kind", [Size, Duration])
 def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
     with pytest.raises(ValidationError, match="it has 200001 characters") as refused:
@@ -287,15 +266,6 @@ def test_a_member_is_its_word_and_says_what_it_means() -> None:
     assert f"{Weather.RAIN}" == "rain"
     assert Weather.RAIN.meaning == "Take an umbrella."
     assert Weather("sun") is Weather.SUN
-
-
-def test_a_member_goes_over_the_wire_as_its_word() -> None:
-    adapter = TypeAdapter(Weather)
-    assert adapter.dump_json(Weather.SUN) == b'"sun"'
-    assert adapter.validate_json(b'"sun"', strict=True) is Weather.SUN
-    assert adapter.json_schema()["enum"] == ["rain", "sun"]
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Weather.SUN), type=Weather) is Weather.SUN
-    assert pickle.loads(pickle.dumps(Weather.SUN)) is Weather.SUN
 
 
 def test_a_member_that_explains_nothing_is_refused() -> None:

@@ -23,7 +23,7 @@ from streaming.key_state import decode, encode
 from streaming.transition import step_apart
 from streaming.worker_memory import STATE_CACHE
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, members, throttle
-from tests.streaming.transitions import Transitions, counted, letters, reasons, told
+from tests.streaming.transitions import Transitions, letters, reasons, told
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))
 KEY = ("throttle", CLUSTER)
@@ -164,12 +164,3 @@ def test_a_state_or_an_output_beyond_its_bytes_refuses_the_reading_that_makes_it
         assert reasons(operator) == ["policy-failed"], bound
         assert sum(len(output.value) for output in operator.outputs) < 100_000
         assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"], bound
-
-
-def test_a_flood_is_told_as_one_alert(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transition, "MOST_RECORDS", 10)
-    transitions = Transitions(HOST)
-    operator = transitions.take(2, *(transitions.record(log_dirs(1, 3, GB), appended=1) for _ in range(100)))
-    (alert,) = (each for each in told(operator, "decided.alerts") if each["alert"] == "readings-refused")
-    assert alert["summary"].endswith("in the dead letters: 90 readings too many came at once")
-    assert len(letters(operator)) + sum(each["count"] for each in counted(transitions.take(62))) == 90

@@ -91,11 +91,6 @@ def toy(remembered: KeyState | None, seconds: float = 1, *, observations: int = 
 # What is kept
 
 
-def test_what_is_remembered_is_recalled() -> None:
-    remembered, _, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    assert decode(encode(remembered)) == remembered
-
-
 def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
     first, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
     second, following, _, _ = HOST.step("throttle", CLUSTER, decode(encode(first)), [log_dirs(9, 3, 2 * GB)], at(9))
@@ -161,12 +156,6 @@ def test_a_policy_is_built_once_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_the_state_of_an_earlier_version_is_upgraded_step_by_step(version: int, state: Any, upgraded: CountV3) -> None:
     assert toy(kept(version, state)) == msgspec.structs.replace(upgraded, at_ms=to_millis(at(1)))
-
-
-def test_an_upgraded_state_is_kept_as_the_present_version() -> None:
-    remembered, _, _, _ = PolicyHost().step("toy", CLUSTER, kept(1, [4]), [], at(1))
-    assert remembered.state_version == 3
-    assert toy(remembered).pairs == 2.0
 
 
 def test_the_state_of_a_newer_version_is_refused() -> None:

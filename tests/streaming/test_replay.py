@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.decisions import Alert, Decision
+from policies.decisions import Decision
 from policies.observations import Observation
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.units import format_instant
@@ -146,14 +146,6 @@ def test_a_stricter_limit_differs_from_where_it_bites_to_where_both_agree() -> N
     assert (of_factor[0]["settings"]["factor"], of_factor[0]["against"]["factor"]) == (1.0, pytest.approx(19 / 24))
     assert {line["cluster"] for line in found} == {CLUSTER}
     assert [line["same"] for line in found if line["time"] == format_instant(at(120)) and line in of_factor] == [True]
-
-
-def test_an_alert_that_only_one_side_has_is_a_difference() -> None:
-    found = different(SETTINGS, throttle(SOFT_AND_HARD, soft={"available_bytes_below": "25GB"}))
-    (alert, *_) = [line for line in found if line["type"] == Alert.event_type]
-    assert alert["subject"] == f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a"
-    assert alert["settings"] is None
-    assert alert["against"]["status"] == "firing"
 
 
 def test_a_difference_tells_both_explanations() -> None:

@@ -224,11 +224,6 @@ def test_an_assigned_bookie_that_is_not_registered_is_missed_after_a_minute() ->
     assert run.said("group-member-missing")[-1] == (90, "c1/bk1", "resolved", "warning")
 
 
-def test_a_read_only_member_is_not_missed() -> None:
-    run = joined().see(bookies(20, "bk2 bk3 bk6 bk7 bk8", "bk1")).until(600)
-    assert run.said("group-member-missing") == []
-
-
 # quarantine-overdue
 
 
@@ -257,10 +252,6 @@ def test_in_shadow_mode_nothing_is_overdue_whenever_it_was_ordered() -> None:
         .twice(90, lambda second: bookies(second, scenario.BASE, "bk11"))
     )
     assert [s[0::2] for s in run.said("quarantine-overdue")] == [(70, "firing"), (90, "resolved")]
-
-
-def test_what_is_withheld_is_not_overdue() -> None:
-    assert scenario.joined("bk11", max_quarantined=0).until(600).said("quarantine-overdue") == []
 
 
 # Namespaces
@@ -338,11 +329,6 @@ def test_absence_of_data_neither_raises_nor_resolves() -> None:
     assert run.firing() == {**before, ("bookies-unread", "c1"): "warning"}
     run.see(*everything(20_001, ALL, GROUPS, {"acme/a": "default"})).see(bookies(20_011, ALL))
     assert {alert for alert, _ in run.firing()} == {"bookie-joined-in-place"}
-
-
-def test_what_was_said_is_repeated_while_unread() -> None:
-    run = Run().see(*everything(0, "bk1 bk6 bk11", GROUPS, {"acme/a": "default"})).until(4 * 3600 + 1)
-    assert [s[0] for s in run.said("isolation-leak")] == [0, 4 * 3600]
 
 
 def test_a_bookie_stays_critical_while_only_the_affinity_is_unread() -> None:

@@ -126,17 +126,6 @@ def test_a_state_of_other_settings_is_taken_over(
     run.until(3000)
 
 
-@given(courses, settings_blocks)
-def test_what_is_published_of_a_placement_agrees_with_itself(course: list[Batch], block: dict[str, Any]) -> None:
-    for placement in run_of(course, block).placements():
-        assert set(placement.leak) == set(placement.candidates) - set(placement.promised_candidates)
-        assert placement.feasible == (len(placement.candidates) >= placement.ensemble_size) or not placement.feasible
-        assert (placement.verdict == "leaks") <= bool(placement.leak)
-        assert (placement.headroom > 0) == placement.feasible
-        for listed in (placement.candidates, placement.promised_candidates, placement.leak):
-            assert list(listed) == sorted(set(listed))
-
-
 def facts_of(run: Run, second: float) -> IsolationFacts:
     known = run.state.cluster if run.state else BookieClusterState()
     return join_facts(at(second), CLUSTER, known, run.settings)
