@@ -304,7 +304,7 @@ fleet_blocks: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @dataclass
-class Read:
+class Readings:
     """The readings so far, as they were taken in."""
 
     everything: list[Observation] = field(default_factory=list)
@@ -328,9 +328,9 @@ class OneAfterTheOther(World):
     first_second: ClassVar = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
 
 
-def played(course: list[tuple[int, Event]], block: dict[str, Any]) -> tuple[World, Read]:
+def played(course: list[tuple[int, Event]], block: dict[str, Any]) -> tuple[World, Readings]:
     """A world after a course; all that was read in it."""
-    world, read = OneAfterTheOther(*NAMES, **block), Read()
+    world, read = OneAfterTheOther(*NAMES, **block), Readings()
     see = world.run.together
 
     def note(*seen: Observation) -> Any:
