@@ -3,7 +3,7 @@
 Pure. Invariants, asserted on each plan:
 - no rate that is set is below the floor, nor above the original quota: throttling never loosens;
 - at factor 1.0 exactly the original quota is restored;
-- a rate is set together with the record of it and of the original quota (`quota_originals`).
+- a rate is set together with the record of it and of the original quota (`quota_state.Original`).
 
 A found value is one that Headgate has set since all brokers last showed its quota, or the original, or else an
 operator's own change, which then becomes the value to restore. A value of which nothing is known and that Headgate may
@@ -172,7 +172,7 @@ class QuotaSituation:
     obstacle: QuotaReason | None = None
     """Why no throttling may begin here; throttling that has begun goes on."""
     least: int | None = None
-    """The lowest rate to set now: below it, Kafka would make producers wait too long (`quota_steps`)."""
+    """The lowest rate to set now: below it, Kafka would make producers wait too long (`RatesInForce.step`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,22 +197,28 @@ def plan(it: QuotaSituation) -> QuotaPlan:
     """Return the next operation on one entity's quota."""
     if it.is_unknown and it.record is None:
         return QuotaPlan(LimitVerdict.REFUSE, QuotaReason.UNKNOWN_ORIGINAL, it.found, it.found, None)
-    baseline, by_hand = _find_baseline(it)
+    held = it.record if it.record is not None and it.record.held else None
+    baseline, by_hand = it.found, False
+    if held is not None:
+        # Strimzi's User Operator deletes each user's quota that no KafkaUser names. It is no change by hand.
+        is_deleted = it.found is None and not it.is_original_new
+        by_hand = not is_deleted and it.found != held.baseline and it.found not in held.rates
+        baseline = it.found if by_hand else held.baseline
     # The base of the settings, or else the original quota, or else the recorded base of a held entity.
     base = it.base if it.base is not None else baseline
-    if base is None and it.record is not None and it.record.held:
-        base = it.record.base
+    if base is None and held is not None:
+        base = held.base
     asked = _slow_down(it, base, baseline)
     stepped = _step_down(it, asked, baseline)
     target = stepped if it.wanted.applies else baseline
-    refusal = _find_refusal(it, base, throttles=asked != baseline or base is None)
-    if refusal is not None:
+    if (refusal := _find_refusal(it, held, base, throttles=asked != baseline or base is None)) is not None:
         return QuotaPlan(LimitVerdict.REFUSE, refusal, asked, it.found, it.record)
     if target == stepped != asked:
         it = replace(it, wanted=replace(it.wanted, reason=QuotaReason.STEPPING))
     before = it.record.rates if it.record is not None else ()
     rates = tuple(dict.fromkeys(rate for rate in (target, *before) if rate is not None and rate != baseline))
-    planned = _plan_operation(it, target, QuotaRecord(target != baseline, baseline, base, rates), by_hand)
+    record = QuotaRecord(target != baseline, baseline, base, rates)
+    planned = _plan_operation(it, held, target, record, by_hand=by_hand)
     if planned.verdict is LimitVerdict.KEEP and it.wanted.reason is QuotaReason.SHADOW:
         planned = QuotaPlan(LimitVerdict.KEEP, QuotaReason.SHADOW, asked, it.found, planned.record)
     _check(it, planned, baseline)
@@ -225,16 +231,6 @@ def may_be_ours(found: Rate, base: int | None, floor: int, factors: Iterable[flo
     return found is not None and (
         found == floor or (base is not None and any(found == max(int(base * factor), floor) for factor in throttling))
     )
-
-
-def _find_baseline(it: QuotaSituation) -> tuple[Rate, bool]:
-    """Return the quota to put back in the end, and whether somebody else has just changed it."""
-    if it.record is None or not it.record.held:
-        return it.found, False
-    # Strimzi's User Operator deletes each user's quota that no KafkaUser names. It is no change by hand.
-    is_deleted = it.found is None and not it.is_original_new
-    is_ours = is_deleted or it.found == it.record.baseline or it.found in it.record.rates
-    return (it.record.baseline, False) if is_ours else (it.found, True)
 
 
 def _slow_down(it: QuotaSituation, base: int | None, baseline: Rate) -> Rate:
@@ -253,35 +249,33 @@ def _step_down(it: QuotaSituation, asked: Rate, baseline: Rate) -> Rate:
     return max(asked, min([it.least, *bounds]))
 
 
-def _find_refusal(it: QuotaSituation, base: int | None, *, throttles: bool) -> QuotaReason | None:
+def _find_refusal(
+    it: QuotaSituation, held: QuotaRecord | None, base: int | None, *, throttles: bool
+) -> QuotaReason | None:
     if it.wanted.factor >= 1.0 or it.wanted.reason is QuotaReason.RELEASED:
         return None
-    held = it.record is not None and it.record.held
-    if held and it.wanted.reason is QuotaReason.SHADOW:
+    if held is not None and it.wanted.reason is QuotaReason.SHADOW:
         return None  # The original quota is put back in any case.
     if base is None and it.wanted.factor > 0.0:
         return QuotaReason.NO_BASE
-    return it.obstacle if throttles and not held and it.wanted.applies else None
+    return it.obstacle if throttles and held is None and it.wanted.applies else None
 
 
-def _plan_operation(it: QuotaSituation, target: Rate, record: QuotaRecord, by_hand: bool) -> QuotaPlan:
+def _plan_operation(
+    it: QuotaSituation, held: QuotaRecord | None, target: Rate, record: QuotaRecord, *, by_hand: bool
+) -> QuotaPlan:
+    reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
     if record.held:
-        is_recorded = it.recorded is not None and (it.recorded.baseline, it.recorded.latest) == (
-            record.baseline,
-            target,
-        )
-        verdict = LimitVerdict.KEEP if it.found == target and is_recorded else LimitVerdict.SET
-        reason = it.wanted.reason
-        if by_hand:
-            reason = QuotaReason.CHANGED_BY_HAND
-        elif it.found != target and it.record is not None and it.record.held and it.record.rates[:1] == (target,):
+        recorded = None if it.recorded is None else (it.recorded.baseline, it.recorded.latest)
+        is_there = it.found == target and recorded == (record.baseline, target)
+        verdict = LimitVerdict.KEEP if is_there else LimitVerdict.SET
+        if not by_hand and it.found != target and held is not None and held.rates[:1] == (target,):
             reason = QuotaReason.MISSING
         return QuotaPlan(verdict, reason, target, it.found, record)
     in_place = it.found == target and (it.recorded is None or not it.recorded.is_held)
-    reason = QuotaReason.CHANGED_BY_HAND if by_hand else it.wanted.reason
     if in_place and it.wanted.applies and it.wanted.factor < 1.0:
         reason = QuotaReason.TIGHTER
-    remembered = record if it.record is not None and it.record.held else it.record
+    remembered = record if held is not None else it.record
     return QuotaPlan(LimitVerdict.KEEP if in_place else LimitVerdict.RESTORE, reason, target, it.found, remembered)
 
 

@@ -1,6 +1,6 @@
 """The quotas that one cluster's worker has set, and what a broker's answer means in their light.
 
-KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_originals`). So a
+KRaft's metadata reach each broker in order, and a quota changes together with its record (`quota_state.Original`). So a
 broker that shows the record of the last change has received that change: if it shows another rate beside it, somebody
 else has set that rate since. A broker that shows an earlier record of ours is behind, however late it is, and its
 answer is no news. So may be a broker that shows no record, unless it has shown ours before, or every broker shows none
@@ -280,7 +280,7 @@ class PlannedQuotas:
     throttle: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
     """Those of the entities that are slowed down, or put back."""
     added: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
-    """Those that make the others fit all clients (`quota_coverage.find_additions`)."""
+    """Those that make the others fit all clients (`quota_state.find_additions`)."""
     slowed: Mapping[Entity, int] = field(default_factory=dict)
     """The rates of the entities that are slowed down, by Headgate's quota or by a tighter one of their own."""
     misses_empty_ids: bool = False
