@@ -176,15 +176,13 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
         yield Condition(
             READ_ONLY, subject, Severity.WARNING, cause.value if cause else "read_only", summary, labels, evidence
         )
-    is_complete = state.thresholds is not None and None not in (state.thresholds.read_only, state.thresholds.compaction)
-    if state.read_ms != NEVER and not is_complete:
+    if state.read_ms != NEVER and None in (state.read_only_at, state.compaction_at):
         summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
 
 
 def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: VolumeVerdict) -> Iterator[Condition]:
-    thresholds, total_bytes = bookie.state.thresholds, each.state.total_bytes
-    share = None if thresholds is None else thresholds.compaction
+    share, total_bytes = bookie.state.compaction_at, each.state.total_bytes
     # Rounded, because 1 - 0.9 is a little less than 0.1.
     limit = None if share is None else Limit(available_ratio_below=round(1 - share, 9))
     if limit is not None and total_bytes > 0 and context.is_below(SUSPENDED, each, limit):

@@ -15,8 +15,6 @@ from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.state import (
     BookieDisksCluster,
     BookieDiskState,
-    BookieGroup,
-    DiskThresholds,
     PlacedNamespaces,
     Placement,
     ReadVersion,
@@ -100,11 +98,10 @@ def _update_bookie(
     after = fold_server(known, seen, reading.outcome, reading.dirs)
     if after is known or after.read_id != seen.id:
         return after
-    found = reading.thresholds
-    thresholds = known.thresholds
-    if found is not None:
+    read_only_at, compaction_at = known.read_only_at, known.compaction_at
+    if (found := reading.thresholds) is not None:
         shares = [share for share in (found.major_compaction, found.minor_compaction) if share is not None]
-        thresholds = DiskThresholds(found.read_only, min(shares, default=None))
+        read_only_at, compaction_at = found.read_only, min(shares, default=None)
     is_read_only = reading.read_only
     if registrations is not None and registrations.at_ms > seen.at_ms:
         is_read_only = known.is_read_only  # the registrations are newer
@@ -112,10 +109,10 @@ def _update_bookie(
         after,
         is_read_only=is_read_only,
         left_ms=None if known.left_ms is not None and known.left_ms <= seen.at_ms else known.left_ms,
-        thresholds=thresholds,
+        read_only_at=read_only_at,
+        compaction_at=compaction_at,
     )
-    full_at = None if thresholds is None else thresholds.read_only
-    was_full = is_read_only and (known.was_full or (full_at is not None and after.is_full(full_at)))
+    was_full = is_read_only and (known.was_full or after.is_full)
     return after if after.was_full is was_full else replace(after, was_full=was_full)
 
 
@@ -153,23 +150,21 @@ def _fold_registrations(
 def _fold_groups(before: Placement, seen: Observation, reading: BookieRacks) -> Placement:
     """Fold in the groups of bookies; a member that only this reading lacks stays in its group."""
     read = {name: frozenset(members) for name, members in (reading.groups or {}).items()}
-    doubtful = {group.name: frozenset(group.bookies) for group in before.groups_doubtful}
     kept: dict[str, frozenset[str]] = {}
-    for group in before.groups or ():
-        gone = frozenset(group.bookies).difference(read.get(group.name, ()), doubtful.get(group.name, ()))
-        if gone:
-            kept[group.name] = gone
+    for name, members in (before.groups or {}).items():
+        if gone := frozenset(members).difference(read.get(name, ()), before.groups_doubtful.get(name, ())):
+            kept[name] = gone
     groups = read | {name: read.get(name, frozenset()) | gone for name, gone in kept.items()}
     return replace(
         before,
-        groups=_list_groups(groups) or None,
+        groups=_sort_groups(groups) or None,
         groups_read=ReadVersion(seen.at_ms, seen.id),
-        groups_doubtful=_list_groups(kept),
+        groups_doubtful=_sort_groups(kept),
     )
 
 
-def _list_groups(members: Mapping[str, Iterable[str]]) -> tuple[BookieGroup, ...]:
-    return tuple(BookieGroup(name, tuple(sorted(members[name]))) for name in sorted(members))
+def _sort_groups(members: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted(members[name])) for name in sorted(members)}
 
 
 def _fold_placed(before: Placement, seen: Observation, reading: BookieAffinity) -> Placement:

@@ -35,33 +35,30 @@ def explain_cause(cause: ReadOnlyCause | None) -> str:
     return "" if cause is None else f": {cause.meaning.rstrip('.')}"
 
 
-class DiskThresholds(Struct, array_like=True, frozen=True, gc=False):
-    """The used shares at which a bookie turns read-only, and suspends a kind of compaction; None if not known."""
-
-    read_only: float | None
-    compaction: float | None
-
-
 class BookieDiskState(ServerState[str], array_like=True, frozen=True, gc=False):
     """One bookie. A second reading of the registrations that lacks it ends it."""
 
     is_read_only: bool = False
-    thresholds: DiskThresholds | None = None
+    read_only_at: float | None = None
+    compaction_at: float | None = None
+    """The used shares at which it turns read-only, and suspends a kind of compaction; None if not known."""
     was_full: bool = False
     """Whether a reading since it is read-only had a dir beyond its read-only threshold."""
 
     @property
     def read_only_cause(self) -> ReadOnlyCause | None:
         """Why it is read-only, by its last reading; None if its disks or its threshold have not been read."""
-        full_at = self.thresholds.read_only if self.thresholds is not None else None
-        if full_at is None or not self.volumes:
+        if self.read_only_at is None or not self.volumes:
             return None
-        if self.is_full(full_at):
+        if self.is_full:
             return ReadOnlyCause.FULL
         return ReadOnlyCause.KEPT if self.was_full else ReadOnlyCause.BY_HAND
 
-    def is_full(self, share: float) -> bool:
-        """Whether a dir of the last reading is used to this share or more."""
+    @property
+    def is_full(self) -> bool:
+        """Whether a dir of the last reading is beyond its read-only threshold."""
+        if (share := self.read_only_at) is None:
+            return False
         sizes = ((d.total_bytes, d.usable_bytes) for d in self.volumes if d.missing_ms is None and d.usable_bytes >= 0)
         # Rounded, because 1 - 0.05 is a little less than 0.95.
         return any(round(1 - usable_bytes / max(total_bytes, 1), 9) >= share for total_bytes, usable_bytes in sizes)
@@ -75,13 +72,6 @@ class RegisteredBookies(Struct, array_like=True, frozen=True):
     writable: tuple[str, ...]
     read_only: tuple[str, ...]
     """Without those that are writable, too."""
-
-
-class BookieGroup(Struct, array_like=True, frozen=True, order=True):
-    """A group of bookies in the znode ``/bookies``."""
-
-    name: str
-    bookies: tuple[str, ...]
 
 
 class PlacedNamespaces(Struct, array_like=True, frozen=True, order=True):
@@ -107,13 +97,13 @@ class ReadVersion(Struct, array_like=True, frozen=True, order=True):
 class Placement(Struct, array_like=True, frozen=True):
     """The groups of bookies, and the namespaces that name them."""
 
-    groups: tuple[BookieGroup, ...] | None = None
+    groups: dict[str, tuple[str, ...]] | None = None
     """None: not read yet, or there is no znode with groups."""
     groups_read: ReadVersion | None = None
     placed: tuple[PlacedNamespaces, ...] | None = None
     """None: not read yet."""
     placed_read: ReadVersion | None = None
-    groups_doubtful: tuple[BookieGroup, ...] = ()
+    groups_doubtful: dict[str, tuple[str, ...]] = {}
     """The members of `groups` that the last reading lacks."""
     placed_doubtful: tuple[PlacedNamespaces, ...] = ()
     """Those of `placed` that the last reading lacks, or shows with a smaller ensemble or fewer secondary groups."""
@@ -173,7 +163,7 @@ def keep_groups_within_bounds(
     placement = after.placement
     if placement is before.placement:
         return after, {}
-    sizes = {group.name: len(group.bookies) for group in placement.groups or ()}
+    sizes = {name: len(bookies) for name, bookies in (placement.groups or {}).items()}
     named = [each for each in placement.placed or () if each.primary] if sizes else []
     placed = sum(sizes.get(name, 0) for each in named for name in (*each.primary, *each.secondary))
     if len(named) > MOST_GROUPS:
@@ -214,7 +204,7 @@ def list_groups(placement: Placement, settings: BookieDisksSettings) -> tuple[Pl
 
     The group of all bookies is always one of them, because namespaces without affinity may be left out of a reading.
     """
-    members = {group.name: frozenset(group.bookies) for group in placement.groups or ()}
+    members = {name: frozenset(bookies) for name, bookies in (placement.groups or {}).items()}
     placed = {each.primary: each for each in placement.placed or ()} if members else {}
     everywhere = _join(placement.placed or ()) if not members else placed.pop((), None)
     named = [_make_group(each, members, settings) for each in placed.values()]

@@ -287,7 +287,6 @@ class EffectState(Struct, array_like=True, frozen=True):
     at_ms: InstantMs = NEVER
     id: str = ""
     reading: str = ""
-    """As JSON."""
 
 
 class VolumeGrowth(Struct, Generic[Key], array_like=True, frozen=True):

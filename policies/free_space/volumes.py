@@ -312,15 +312,12 @@ class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):
     is_unread: bool
     """Whether it has been a member for `validity` without a good reading."""
     volumes: tuple[VolumeVerdict, ...]
-    """All of them, sorted by path."""
     counting: tuple[VolumeVerdict, ...]
     """Those that count, the tightest first."""
     ended: tuple[ForgottenVolume[Any], ...]
-    """Departed volumes that limited the cluster until now."""
     kept: ServerT | None
     """The server's state without volumes that are forgotten; None if it left, and nothing of it counts."""
     soonest_full: VolumeVerdict | None
-    """The volume that is full first."""
     next_ms: int | None
     """When time alone changes this verdict."""
 

@@ -69,11 +69,8 @@ class BrokerVerdicts:
     brokers: Mapping[int, BrokerVerdict]
     """By number, without those that left and have no volume that counts."""
     limiting: Sequence[VolumeVerdict]
-    """The volumes that allow less than 1.0."""
     ended: Sequence[ForgottenVolume[VolumeKey]]
-    """Departed volumes that limited the cluster until now."""
     next_ms: int | None
-    """When time alone changes the verdict on a broker."""
 
     def volumes(self) -> Iterator[VolumeVerdict]:
         """Iterate over all volumes that count."""
@@ -183,7 +180,6 @@ class ClusterVerdict:
 
     brokers: BrokerVerdicts
     raw_factor: float
-    """The lowest factor of all volumes that count."""
     raw_reason: ThrottleReason
     move: GateMove[VolumeKey]
     reason: ThrottleReason

@@ -161,10 +161,8 @@ class QuotaSituation:
     record: QuotaRecord | None
     found: Rate
     base: int | None
-    """The base of the settings."""
     floor: int
     recorded: Original | None = None
-    """The record that was found on the cluster, beside `found`."""
     is_unknown: bool = False
     """Whether `found` may be a rate of ours that no record explains."""
     is_original_new: bool = False
@@ -185,7 +183,6 @@ class QuotaPlan:
     """The rate that the entity should have; for `shadow` and refusals, the rate that it would have."""
     found: Rate
     record: QuotaRecord | None
-    """The known state of the entity once this is done."""
 
     @property
     def holds(self) -> bool:

@@ -84,12 +84,10 @@ class ThrottleState(Struct, array_like=True, frozen=True, weakref=True):
 
     started_ms: InstantMs
     gate: Gate[VolumeKey] | None = None
-    """None before the first decision."""
     cluster: KafkaClusterState = KafkaClusterState()
     limiting: VolumeKey | None = None
     """The volume that decided, among others with the same factor."""
     held: tuple[HeldAlert[VolumeKey], ...] = ()
-    """The alerts about volumes whose condition holds, in order."""
     forgotten: tuple[ForgottenVolume[VolumeKey], ...] = ()
     effect: EffectState = EffectState()
     growths: tuple[VolumeGrowth[VolumeKey], ...] = ()
