@@ -3,22 +3,31 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from pydantic import ValidationError
 
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
+from connectors.http.client import MAX_CONNECTIONS
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.metadata import AffinityReader, read_broker_groups
+from connectors.pulsar.metadata import read_broker_groups
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
-from connectors.zookeeper.affinity import AffinityTree
+from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.zookeeper.affinity import AffinityDocument, AffinityTree, broker_isolations, namespace_affinity
 from connectors.zookeeper.json_znodes import LEDGERS_ELSEWHERE, read_bookies, read_racks
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession
-from policies.bookie_readings import BookieAffinity, BookieRacks, BookieRegistration, Bookies
+from policies.bookie_readings import (
+    BookieAffinity,
+    BookieRacks,
+    BookieRegistration,
+    Bookies,
+    BrokerIsolation,
+    NamespaceAffinity,
+)
 from policies.observations import Outcome, Reading
 from policies.units import UserError
 
@@ -29,6 +38,8 @@ LeftSeconds = Callable[[], float]
 """Returns the time left for a reading; 0 once the collector must stop."""
 Reads = Mapping[type[Reading], Callable[[LeftSeconds], Reading]]
 Hint = Callable[..., None]
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 
 class BookieSource(ABC):
@@ -256,5 +267,56 @@ class PulsarBookies(BookieSource):
         return BookieRacks(cluster=self.cluster, outcome=Outcome.OK, groups=self._admin.racks())
 
     def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
-        """Read the affinity with one or two requests for each namespace."""
-        return AffinityReader(self._admin, self.affinity_seconds, left_seconds).read(self.cluster)
+        """Read all namespaces: two requests for one with affinity, one for one without.
+
+        Those without are omitted, unless brokers have groups for them.
+
+        Raises:
+            AdminError: the time is over, or a request failed; then no namespace can be reported.
+        """
+        admin = self._admin
+
+        def ask(name: str) -> NamespaceAffinity | None:
+            affinity = admin.affinity(name) or (AffinityDocument() if groups else None)
+            return None if affinity is None else namespace_affinity(affinity, admin.persistence(name))
+
+        with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {self.cluster}") as threads:
+            try:
+                by_tenant = self._ask_all(threads, left_seconds, admin.namespaces, admin.tenants())
+                names = [name for names in by_tenant for name in names]
+                groups = read_broker_groups(admin)
+                affinities = self._ask_all(threads, left_seconds, ask, names)
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)  # running requests end by their timeouts
+                raise
+        found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
+        return BookieAffinity(
+            cluster=self.cluster,
+            outcome=Outcome.OK,
+            namespaces=dict(sorted(found.items())),
+            broker_groups=groups,
+            broker_policies=self._read_broker_policies() if left_seconds() > 0 else None,
+        )
+
+    def _read_broker_policies(self) -> tuple[BrokerIsolation, ...] | None:
+        """Return None if they cannot be read, for example without superuser rights; the affinity needs them not."""
+        try:
+            policies = self._admin.isolation_policies()
+        except PULSAR_READ_ERRORS.expected:
+            return None
+        return tuple(each for name, documents in policies.items() for each in broker_isolations(name, documents))
+
+    def _ask_all(
+        self,
+        threads: ThreadPoolExecutor,
+        left_seconds: LeftSeconds,
+        ask: Callable[[Asked], Answer],
+        about: Iterable[Asked],
+    ) -> list[Answer]:
+        def in_time(one: Asked) -> Answer:
+            if left_seconds() <= 0:
+                message = f"not all namespaces answered within the affinity_interval, {self.affinity_seconds:g} s"
+                raise AdminError(Outcome.TIMEOUT, message)
+            return ask(one)
+
+        return [future.result() for future in [threads.submit(in_time, one) for one in about]]

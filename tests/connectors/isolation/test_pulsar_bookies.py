@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from connectors.collection import PollMetrics
 from connectors.http.client import MAX_CONNECTIONS
+from connectors.isolation import collector as isolation_collector
 from connectors.isolation.collector import BookieCollector, PulsarBookies
 from connectors.isolation.registration import WatchedPulsarBookies
-from connectors.pulsar import metadata
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BrokerIsolation, NamespaceAffinity
@@ -137,7 +137,7 @@ def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
         if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
             given_up.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(metadata, "ThreadPoolExecutor", Threads)
+    monkeypatch.setattr(isolation_collector, "ThreadPoolExecutor", Threads)
     pulsar = Pulsar(of_namespaces(500) | {f"/namespaces/t/n3{AFFINITY}": answer}, before=await_the_end)
     reading = affinity_of(pulsar)
     assert (reading.outcome.value, reading.namespaces) == (outcome, {})
