@@ -15,11 +15,11 @@ from prometheus_client.exposition import generate_latest
 
 from connectors.exporter.loop_view import LoopView
 from connectors.foreign_json import UnreadableJsonError, read_json
+from connectors.http.rest import AdminError
 from connectors.isolation.groups import parse_racks
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import AdminError
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.switching.registry import AtEpoch, ClusterDocument, DirectiveDocument
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence

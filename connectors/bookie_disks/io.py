@@ -14,9 +14,9 @@ from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.pulsar.probes import superuser_probe
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import ClusterSources
 from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrottle
 from policies.bookie_disks.readings import PublishApplication, PublishState

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from pydantic import TypeAdapter
 
+from connectors.http.rest import AdminError
 from connectors.pulsar.admin import AdminApi, join_path
-from connectors.pulsar.rest import AdminError
 from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
 from policies.observations import Outcome
 from policies.units import MAX_INT64

@@ -21,7 +21,7 @@ from connectors.actuation.level_worker import (
 )
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock, PublishAudit
 from connectors.bookie_disks.limits import BROKERS, FoundRecords, PublishLimits
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.http.rest import PULSAR_READ_ERRORS, AdminError
 from policies.bookie_disks.fold import list_affinities, name_primary
 from policies.bookie_disks.publish_plan import (
     RELEASED_SHARE,

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
 from connectors.http.client import MAX_CONNECTIONS
+from connectors.http.rest import PULSAR_READ_ERRORS, AdminError
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import read_broker_groups
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError
 from connectors.zookeeper.affinity import AffinityDocument, AffinityTree, broker_isolations, namespace_affinity
 from connectors.zookeeper.json_znodes import LEDGERS_ELSEWHERE, read_bookies, read_racks
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS, ZooKeeperSession

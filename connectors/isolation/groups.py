@@ -27,9 +27,9 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.http.rest import PULSAR_READ_ERRORS, describe_pulsar_error, was_not_done
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, describe_pulsar_error, was_not_done
 from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection

@@ -9,6 +9,7 @@ from connectors.actuation.actuator import Actuator
 from connectors.actuation.order_worker import ActionError
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.isolation.collector import BookieCollector, BookieSource, PulsarBookies, ZooKeeperBookies
 from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
@@ -18,7 +19,6 @@ from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import parse_broker_groups
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import ClusterSources
 from connectors.zookeeper.probes import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies

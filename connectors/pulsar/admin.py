@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, TypeAdapter
 
 from connectors.collection import one_line
-from connectors.pulsar.rest import AdminError, Names, RestClient
+from connectors.http.rest import AdminError, Names, RestClient
 from connectors.pulsar.settings import PulsarAdmin, ResponseHooks, address_problem, is_member
 from connectors.zookeeper.affinity import AffinityDocument, IsolationPolicyDocuments, PersistenceDocument
 from connectors.zookeeper.json_znodes import RackGroups, none_as_empty

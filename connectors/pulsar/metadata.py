@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.foreign_json import build, optional, parse, repeated, required
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.zookeeper.affinity import split_groups
 from policies.bookie_readings import BrokerGroups
 from policies.switching.ledgers import NO_LEDGER, LedgerKind, Reference, StayingKind

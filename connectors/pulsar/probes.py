@@ -5,8 +5,8 @@ from typing import Any
 
 from connectors.collection import Probe, ProbeResult
 from connectors.foreign_json import read_json
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.settings import PulsarAdmin
 from policies.observations import Outcome
 from policies.units import UserError, counted

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 from pydantic import TypeAdapter
 
+from connectors.http.rest import RestClient
 from connectors.pulsar.metadata import (
     MANAGED_LEDGERS,
     SCHEMAS,
@@ -24,7 +25,6 @@ from connectors.pulsar.metadata import (
     parse_segment,
     parse_topic,
 )
-from connectors.pulsar.rest import RestClient
 from connectors.pulsar.settings import PulsarAdmin, plain_client
 from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import ANY_CLUSTER, NO_LEDGER, Reference, StayingKind, StayingLedgers

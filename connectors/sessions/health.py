@@ -16,8 +16,8 @@ import httpx
 import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
+from connectors.http.rest import PULSAR_READ_ERRORS, AdminError, describe_pulsar_error, outcome_of
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, AdminError, describe_pulsar_error, outcome_of
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
 from connectors.sessions.registration import WatchedHealth
 from policies.observations import Outcome, Reading

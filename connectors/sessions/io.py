@@ -8,10 +8,10 @@ import connectors.sessions.ownership
 import connectors.sessions.zookeeper_sessions
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.registration import ClusterSources
 from connectors.sessions.health import MemberHealthCollector
 from connectors.sessions.ownership import OwnershipCollector

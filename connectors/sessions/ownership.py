@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.settings import is_member
 from connectors.sessions.registration import WatchedOwnership
 from connectors.zookeeper.json_znodes import digest, load_manager, owner_member

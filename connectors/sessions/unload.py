@@ -22,9 +22,9 @@ from connectors.actuation.worker import (
     CommonOutcome,
     PublishAudit,
 )
+from connectors.http.rest import AdminError, describe_pulsar_error, request_line, was_not_done
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import AdminError, describe_pulsar_error, request_line, was_not_done
 from connectors.pulsar.settings import address_problem, is_member, url_of_member
 from connectors.sessions.registration import UnloadSettings
 from policies.sessions.decisions import OwnershipDecision, OwnershipReason, OwnershipVerdict

@@ -12,8 +12,8 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import bounded_client
+from connectors.http.rest import PULSAR_READ_ERRORS, RestClient
 from connectors.http.tls import Tls, ssl_context_for
-from connectors.pulsar.rest import PULSAR_READ_ERRORS, RestClient
 from connectors.zookeeper.session import StatusError
 from policies.observations import Outcome
 

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
+from connectors.http.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import PULSAR_READ_ERRORS
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.sessions.io import check_brokers
 from connectors.sessions.ownership import OwnershipCollector

@@ -13,13 +13,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
+from connectors.http.rest import AdminError, describe_pulsar_error, outcome_of
 from connectors.isolation.collector import BookieCollector, PulsarBookies
 from connectors.isolation.groups import AdminRacks
 from connectors.isolation.io import check_rules
 from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
-from connectors.pulsar.rest import AdminError, describe_pulsar_error, outcome_of
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.isolation import IsolationSettings

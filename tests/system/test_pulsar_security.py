@@ -13,8 +13,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from connectors.http.rest import describe_pulsar_error, outcome_of
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import describe_pulsar_error, outcome_of
 from connectors.pulsar.settings import PulsarAdmin
 from deploy.doctor import Verdict
 from policies.observations import Outcome

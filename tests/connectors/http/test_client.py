@@ -23,9 +23,9 @@ from pydantic import TypeAdapter
 
 from connectors.http import client as http_client
 from connectors.http.client import ENDS_AT, OversizedAnswerError, bounded_client
+from connectors.http.rest import AdminError, Names, RestClient, outcome_of
 from connectors.http.tls import Tls, ssl_context_for
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import AdminError, Names, RestClient, outcome_of
 from connectors.pulsar.settings import PulsarAdmin
 from tests.connectors.exporter.test_http import make_certificate
 

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.http.rest import AdminError
 from connectors.pulsar.admin import AdminApi, Lookup
-from connectors.pulsar.rest import AdminError
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.zookeeper.affinity import AffinityDocument, PersistenceDocument
 from policies.bookie_readings import RackInfo

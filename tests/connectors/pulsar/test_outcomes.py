@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.http.rest import describe_pulsar_error, outcome_of
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.rest import describe_pulsar_error, outcome_of
 from connectors.pulsar.settings import PulsarAdmin
 from policies.observations import Outcome
 from policies.units import UserError
