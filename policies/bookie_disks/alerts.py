@@ -22,7 +22,7 @@ from policies.free_space.alerts import (
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import NEVER, ForgottenVolume, Freshness, VolumeVerdict, name_volume
 from policies.policy import AlertKind
-from policies.units import agreeing, counted, human_rate
+from policies.units import agreeing, counted, human_rate, millis_of
 
 # The alerts of the bookie-disks policy, each with its runbook.
 
@@ -156,8 +156,13 @@ def find_conditions(
         yield from _find_bookie_conditions(context, bookie)
     for group in groups:
         yield from _find_group_conditions(context, group)
-    if not any(bookie.freshness is Freshness.FRESH for bookie in bookies.values()):
-        yield from _find_nothing_known(context, cluster, bookies)
+    awaited_ms = (cluster.begun_ms or context.now_ms) + millis_of(context.settings.validity)
+    is_any_fresh = any(bookie.freshness is Freshness.FRESH for bookie in bookies.values())
+    if not is_any_fresh and (context.now_ms >= awaited_ms or any(bookie.is_known for bookie in bookies.values())):
+        why = f" ({cluster.failure[1]})" if cluster.failure is not None and not bookies else ""
+        summary = f"nothing is known of the disks of {context.cluster}: no valid reading of any of its bookies{why}"
+        labels = {"cluster": context.cluster}
+        yield Condition(UNREAD, context.cluster, Severity.CRITICAL, "no_data", summary, labels)
 
 
 def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -> Iterator[Condition]:
@@ -173,9 +178,8 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
     if state.is_read_only:
         cause = state.read_only_cause
         summary = f"{name} is read-only and takes no new data{explain_cause(cause)}{_REMEDIES[cause] if cause else ''}"
-        yield Condition(
-            READ_ONLY, subject, Severity.WARNING, cause.value if cause else "read_only", summary, labels, evidence
-        )
+        reason = cause.value if cause else "read_only"
+        yield Condition(READ_ONLY, subject, Severity.WARNING, reason, summary, labels, evidence)
     if state.read_ms != NEVER and None in (state.read_only_at, state.compaction_at):
         summary = f"{name} has been read, but not the used shares at which it turns read-only and suspends compaction"
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
@@ -225,20 +229,6 @@ def _count_roomy(verdict: GroupVerdict) -> int:
         return sum(bookie.has_room for bookie in verdict.known)
     unread = (bookie.state for bookie in verdict.unread if not bookie.is_unread)  # their first reading may still come
     return verdict.writable_count + sum(each.tried_ms == NEVER and not each.is_read_only for each in unread)
-
-
-def _find_nothing_known(
-    context: SpaceAlertContext, cluster: BookieDisksCluster, bookies: Mapping[str, BookieVerdict]
-) -> Iterator[Condition]:
-    """Find the condition of a cluster of which no bookie has a valid reading, although there should be one."""
-    validity_ms = round(context.settings.validity.total_seconds() * 1000)
-    is_early = cluster.begun_ms is None or context.now_ms < cluster.begun_ms + validity_ms
-    if is_early and not any(bookie.is_known for bookie in bookies.values()):
-        return
-    why = f" ({cluster.failure[1]})" if cluster.failure is not None and not bookies else ""
-    summary = f"nothing is known of the disks of {context.cluster}: no valid reading of any of its bookies{why}"
-    labels = {"cluster": context.cluster}
-    yield Condition(UNREAD, context.cluster, Severity.CRITICAL, "no_data", summary, labels)
 
 
 # Whether slowing publishing down has the expected effect: ledger dirs' growth, compared with the growth before it and
