@@ -117,11 +117,6 @@ class BookKeeperJvm:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def start(self) -> None:
-        """Start the JVM if it does not run. Raises JvmDiedError if the JVM cannot be started."""
-        with self._lock:
-            self._ensure()
-
     def new_copier(self, settings: str) -> "RemoteCopier":
         """Start the JVM if it does not run, and make a `LedgerCopier` in it.
 

@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from policies.free_space.limits import Limit
 from policies.free_space.volumes import VolumeState, fold_volumes
 from policies.observations import Outcome, Reading
 from policies.throttle.pace import BrokerPace, PaceBounds, adapt_pace, stretch_intervals
-from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, ReplicaSizes, VolumeReading, VolumeUsage
+from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, ReplicaSizes, VolumeReading
 from policies.throttle.state import VolumeContent, is_filling_up, measure_usage
 
 # Reads which topics fill the volumes that are at a limit, or full soon: at most once a minute and broker.
@@ -30,14 +29,6 @@ _AFTER_FAILURE_SECONDS = 600.0
 _OLDEST_SECONDS = 300.0
 """A content that is older is not compared with: it would give an average of the past."""
 _MOST_VOLUMES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _BrokerContent:
-    """The content of a broker's volumes, by log dir."""
-
-    at_seconds: float
-    volumes: dict[str, VolumeContent]
 
 
 class ReplicaSizesReader:
@@ -55,7 +46,8 @@ class ReplicaSizesReader:
         self._alert_seconds = alert_seconds
         self._interval_seconds = interval_seconds
         self._volumes: dict[int, tuple[VolumeState, ...]] = {}
-        self._contents: dict[int, _BrokerContent] = {}
+        self._contents: dict[int, tuple[float, dict[str, VolumeContent]]] = {}
+        """By broker, the time of its last reading, and its volumes by log dir."""
         self._not_before: dict[int, float] = {}
 
     def follow(self, reading: LogDirs, at_seconds: float) -> None:
@@ -81,17 +73,14 @@ class ReplicaSizesReader:
     def read(self, cluster: str, broker: int, answer: Any, at_seconds: float) -> ReplicaSizes:
         """Return the reading of a good answer."""
         self._not_before[broker] = at_seconds + self._interval_seconds
-        content = _BrokerContent(at_seconds, {r.log_dir: _read_content(r) for r in answer.results if not r.error_code})
-        before, self._contents[broker] = self._contents.get(broker), content
-        usages = tuple(self._measure(broker, before, content))[:_MOST_VOLUMES]
-        return ReplicaSizes(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=usages)
-
-    def _measure(self, broker: int, before: _BrokerContent | None, after: _BrokerContent) -> Iterator[VolumeUsage]:
-        seconds = after.at_seconds - before.at_seconds if before else 0.0
-        earlier = before.volumes if before and 0.0 < seconds <= _OLDEST_SECONDS else {}
-        for log_dir in self._list_filling(broker, after.at_seconds):
-            if log_dir in after.volumes:
-                yield measure_usage(log_dir, earlier.get(log_dir), after.volumes[log_dir], seconds)
+        volumes = {each.log_dir: _read_content(each) for each in answer.results if not each.error_code}
+        before_seconds, before = self._contents.get(broker, (at_seconds, {}))
+        self._contents[broker] = at_seconds, volumes
+        seconds = at_seconds - before_seconds
+        earlier = before if 0.0 < seconds <= _OLDEST_SECONDS else {}
+        filling = [log_dir for log_dir in self._list_filling(broker, at_seconds) if log_dir in volumes]
+        usages = [measure_usage(each, earlier.get(each), volumes[each], seconds) for each in filling[:_MOST_VOLUMES]]
+        return ReplicaSizes(cluster=cluster, outcome=Outcome.OK, broker=broker, volumes=tuple(usages))
 
     def _list_filling(self, broker: int, at_seconds: float) -> Iterator[str]:
         now_ms = round(1000 * at_seconds)

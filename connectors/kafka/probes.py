@@ -23,7 +23,7 @@ from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.history import find_foreign_records
 from connectors.kafka.topic_admin import check_topics, reach
 from connectors.kafka.topics import (
-    Resource,
+    GROUP,
     TopicSettings,
     acl_command,
     missing_rights,
@@ -207,7 +207,7 @@ class _Loop:
         allowed = self._allowed()
         if not allowed:
             return ProbeResult(Outcome.ERROR, "no topic is there yet", ("headgate topics create",))
-        wanted = {g for name in self._components for g in rights_of(name) if g.resource is Resource.GROUP}
+        wanted = {g for name in self._components for g in rights_of(name) if g.resource == GROUP}
         # The operations on a group for each right on groups; the group need not exist.
         names = {f"{prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
         found = Authorized(self._connection).groups(names) if names else {}

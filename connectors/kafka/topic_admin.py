@@ -46,21 +46,23 @@ class TopicReport:
     """The cluster id that this Kafka reports."""
 
     @property
-    def untimed(self) -> tuple[TopicDifference, ...]:
-        """Topics whose append time the producers set; they could make old readings look fresh."""
-        return tuple(each for each in self.differences if each.key == TIMESTAMPS)
+    def fatal(self) -> tuple[TopicDifference, ...]:
+        """Differences with which the loop does not start.
 
-    @property
-    def unshared(self) -> tuple[TopicDifference, ...]:
-        """Topics with too few work partitions: no process would get the others' clusters."""
-        shared = (each for each in self.differences if each.key == PARTITIONS and is_shared(each.topic))
-        return tuple(each for each in shared if int(each.found) < int(each.expected))
+        Where producers set the append time, old readings could look fresh; with too few work partitions, no process
+        would get the clusters of the others.
+        """
+        return tuple(
+            each
+            for each in self.differences
+            if each.key == TIMESTAMPS
+            or (each.key == PARTITIONS and is_shared(each.topic) and int(each.found) < int(each.expected))
+        )
 
     @property
     def unusable(self) -> tuple[TopicDifference, ...]:
         """The differences that lose what the loop needs: also topics that delete records by age, or keep each one."""
-        cleanup = tuple(each for each in self.differences if each.key == CLEANUP)
-        return (*self.untimed, *self.unshared, *cleanup)
+        return (*self.fatal, *(each for each in self.differences if each.key == CLEANUP))
 
     @property
     def as_planned(self) -> bool:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
@@ -219,11 +218,8 @@ RUN_PARTS = ("collect", "decide", "export", "act")
 """The parts of `headgate run`, and the workloads of the Helm chart."""
 
 
-class Resource(StrEnum):
-    """The kinds of resources, by the names of `kafka-acls.sh`."""
-
-    TOPIC = "topic"
-    GROUP = "group"
+TOPIC, GROUP = "topic", "group"
+"""The kinds of resources, by the names of `kafka-acls.sh`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +231,7 @@ class Grant:
     is_prefix: bool
     operations: tuple[str, ...]
     """As `kafka-acls.sh` names them."""
-    resource: Resource = Resource.TOPIC
+    resource: str = TOPIC
 
 
 _LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
@@ -253,7 +249,7 @@ def _member(topic: str, group: str) -> tuple[Grant, ...]:
     """Return the rights to divide work with identical processes; the topic has no records."""
     return (
         Grant(topic, is_prefix=False, operations=("Read",)),
-        Grant(group, is_prefix=True, operations=("Read",), resource=Resource.GROUP),
+        Grant(group, is_prefix=True, operations=("Read",), resource=GROUP),
     )
 
 
@@ -344,7 +340,7 @@ def missing_rights(
     """
     for grant in rights_of(component):
         name = f"{prefix}.{grant.name}"
-        if grant.resource is Resource.GROUP:
+        if grant.resource == GROUP:
             allowed = [groups.get(grant, frozenset(grant.operations))]
         else:
             allowed = [m for each, m in topics.items() if each == name or (grant.is_prefix and each.startswith(name))]

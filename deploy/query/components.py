@@ -318,8 +318,8 @@ def require_usable(report: TopicReport) -> None:
     Raises:
         UserError: some do not; one line for each, with the command that fixes it.
     """
-    if unusable := (*report.untimed, *report.unshared):
-        raise UserError("\n".join(map(str, unusable)))
+    if report.fatal:
+        raise UserError("\n".join(map(str, report.fatal)))
 
 
 def log_differences(report: TopicReport) -> None:

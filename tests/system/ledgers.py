@@ -32,7 +32,7 @@ class LedgerClient:
         self._clients: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        self._jvm.start()
+        self._jvm._ensure()
         return self
 
     def __exit__(

@@ -504,7 +504,7 @@ def grant(broker: Secured, part: str, prefix: str) -> None:
     grant_all(
         broker,
         [
-            (each.resource.value, f"{prefix}.{each.name}", each.is_prefix, operation)
+            (each.resource, f"{prefix}.{each.name}", each.is_prefix, operation)
             for each in rights_of(part)
             for operation in each.operations
         ],

@@ -26,7 +26,7 @@ def test_the_users_of_strimzi_have_the_rights_of_their_parts_and_no_others() -> 
             acls = user["spec"]["authorization"]["acls"]
             found = {(*acl["resource"].values(), each) for acl in acls for each in acl["operations"]}
             assert found == {
-                (g.resource.value, f"headgate.{g.name}", "prefix" if g.is_prefix else "literal", each)
+                (g.resource, f"headgate.{g.name}", "prefix" if g.is_prefix else "literal", each)
                 for g in rights_of(name.removeprefix("headgate-"))
                 for each in g.operations
             }

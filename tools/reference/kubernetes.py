@@ -102,7 +102,7 @@ def _acls(grants: Iterable[Grant]) -> Iterator[dict[str, Any]]:
     """One for each resource, with all operations."""
     operations: dict[tuple[str, str, str], list[str]] = {}
     for each in grants:
-        resource = (each.resource.value, f"{_PREFIX}.{each.name}", "prefix" if each.is_prefix else "literal")
+        resource = (each.resource, f"{_PREFIX}.{each.name}", "prefix" if each.is_prefix else "literal")
         operations.setdefault(resource, []).extend(each.operations)
     for resource, allowed in operations.items():
         yield {"resource": dict(zip(("type", "name", "patternType"), resource, strict=True)), "operations": allowed}

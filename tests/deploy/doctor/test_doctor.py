@@ -20,7 +20,7 @@ from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import cluster_acl, principal_of
-from connectors.kafka.topics import Resource, acl_command, missing_rights, rights
+from connectors.kafka.topics import GROUP, acl_command, missing_rights, rights
 from connectors.pulsar.probes import role_of
 from deploy.commands.root import app
 from deploy.doctor import Result, Verdict, ask_all, doctor_view, machine_probes, remedies
@@ -136,7 +136,7 @@ def test_what_a_part_lacks_is_what_its_topics_do_not_all_allow() -> None:
 
 def test_a_part_that_shares_work_needs_its_groups() -> None:
     everything = {f"h.{AUDIT}": frozenset({"Read", "Write", "Describe", "DescribeConfigs"})}
-    (group,) = [grant for grant in rights()["decide"] if grant.resource is Resource.GROUP]
+    (group,) = [grant for grant in rights()["decide"] if grant.resource == GROUP]
     assert list(missing_rights("decide", "h", everything, {group: frozenset()})) == [group]
     assert acl_command(group, "User:u", "h") == (
         "--add --allow-principal 'User:u' --operation Read --group h.decide. --resource-pattern-type prefixed"
