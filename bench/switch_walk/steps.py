@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 from bench.switch_walk.fleet import Broker, Fleet
 from policies.switching.ledgers import LedgerKind, TargetPolicy
@@ -324,7 +325,12 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
 
 def _command_about(name: str, argument: str) -> Step:
     """A command about any cluster."""
-    return lambda fleet, draw: fleet.tell(command(name, fleet.key(), **{argument: draw.choice(sorted(fleet.clusters))}))
+
+    def step(fleet: Fleet, draw: Random) -> None:
+        about: dict[str, Any] = {argument: draw.choice(sorted(fleet.clusters))}
+        fleet.tell(command(name, fleet.key(), **about))
+
+    return step
 
 
 STEPS: tuple[tuple[int, Step], ...] = (
