@@ -142,6 +142,13 @@ def test_what_a_member_has_unloaded_since_the_loss_is_claimed_no_more() -> None:
     assert claimants(done, claims=[Claim(BUNDLE, "b1", to_millis(at(13)))]) == ["b1"]
 
 
+def test_a_member_s_own_word_begins_no_claim_again() -> None:
+    ruled = Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD)
+    cluster = ClusterState(SessionsState(0, claims=(ruled,)), SessionsSettings())
+    cluster.fold((*CONNECTED, owned(5, "b2", "0xb2"), recovery(12, "b1", "re-own", path=BUNDLE)), to_millis(at(60)))
+    assert cluster.claims.by_path[BUNDLE]["b1"] == ruled
+
+
 def test_a_new_loss_begins_a_new_claim() -> None:
     cluster = ClusterState(SessionsState(0, claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), SessionsSettings())
     cluster.fold((*CONNECTED, OWNED, LOST), to_millis(at(60)))
