@@ -16,7 +16,7 @@ from bench.switch_walk.fleet import Fleet, fleet_of
 from bench.switch_walk.steps import STEPS
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchStage
-from tests.policies.switching.commands import command
+from tests.policies.switching.events import command
 from tests.policies.switching.world import HarmError, stored
 
 S = SwitchStage

@@ -26,8 +26,7 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft, Transition
 from tests.policies.switching import events as every_event
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, RegistrySeen
+from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, RegistrySeen, command
 from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply, few
 
 S = SwitchStage

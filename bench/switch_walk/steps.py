@@ -10,8 +10,7 @@ from policies.switching.ledgers import LedgerKind, TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import Event, LedgerResult, StatusResult
+from tests.policies.switching.events import Event, LedgerResult, StatusResult, command
 from tests.policies.switching.world import Held, Ref, few
 
 S = SwitchStage

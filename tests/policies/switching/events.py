@@ -10,6 +10,8 @@ from policies.observations import Observation, Outcome, Reading
 from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ClusterSnapshot, Ledger
 from policies.switching.readings import (
+    CommandArgs,
+    CommandName,
     FindingReading,
     GeneratorReading,
     LedgerOutcome,
@@ -35,7 +37,31 @@ from policies.switching.readings import (
 )
 from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
 from policies.units import from_millis
-from tests.policies.switching.commands import CLUSTER
+
+CLUSTER = "pulsar-1"
+
+
+def command(
+    which: str,
+    key: str,
+    *,
+    dry_run: bool = False,
+    expected_epoch: int | None = None,
+    digest: str | None = None,
+    **args: Any,
+) -> SwitchCommand:
+    """A command; an empty name or URI is left out, since no operator can send one."""
+    return SwitchCommand(
+        cluster=CLUSTER,
+        command=CommandName(which),
+        args=CommandArgs(**{k: None if v == "" else v for k, v in args.items()}),
+        actor="a test",
+        idempotency_key=key,
+        dry_run=dry_run,
+        expected_epoch=expected_epoch,
+        precheck_digest=digest,
+    )
+
 
 OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
 _NUMBERS = count()

@@ -12,8 +12,7 @@ from policies.switching.ledgers import ClusterSnapshot
 from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import SwitchStage
 from tests.cases import for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import MembersSeen
+from tests.policies.switching.events import MembersSeen, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from policies.switching.decisions import RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.state import LedgerStage, SwitchStage
 from policies.units import to_millis
-from tests.policies.switching.commands import command
+from tests.policies.switching.events import command
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
 DONE = WireWorld()

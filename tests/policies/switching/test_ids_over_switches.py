@@ -8,7 +8,7 @@ from policies.switching.ledgers import MAX_HOB, IdGenerator
 from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, SwitchStage
 from tests.cases import for_each
-from tests.policies.switching.commands import command
+from tests.policies.switching.events import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes
 

@@ -15,8 +15,7 @@ from policies.switching.state import Directive, LedgerStage, SwitchingState, Swi
 from policies.switching.transition import Transition
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import RegistrySeen
+from tests.policies.switching.events import RegistrySeen, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 

@@ -19,8 +19,7 @@ from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
 from policies.units import from_millis
 from tests.cases import case, for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import OK, LedgerResult, RegistrySeen
+from tests.policies.switching.events import OK, LedgerResult, RegistrySeen, command
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import World, apply, codes, few, stored, tell_of

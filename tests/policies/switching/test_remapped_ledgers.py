@@ -8,7 +8,7 @@ from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.policies.switching.commands import command
+from tests.policies.switching.events import command
 from tests.policies.switching.world import START_MS, Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage

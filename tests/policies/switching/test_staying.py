@@ -9,8 +9,7 @@ from policies.switching.ledgers import ANY_CLUSTER, StayingKind, StayingLedgers
 from policies.switching.precheck import greatest_referenced
 from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.state import SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import inventory_readings
+from tests.policies.switching.events import command, inventory_readings
 from tests.policies.switching.snapshots import GOOD
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World

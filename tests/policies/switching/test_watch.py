@@ -15,8 +15,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import MembersSeen, RegistrySeen
+from tests.policies.switching.events import MembersSeen, RegistrySeen, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 

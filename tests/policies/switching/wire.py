@@ -15,7 +15,7 @@ from policies.switching.state import SwitchingState, plan_key
 from policies.switching.transition import DecisionDraft
 from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
-from tests.policies.switching.commands import CLUSTER as CLUSTER
+from tests.policies.switching.events import CLUSTER as CLUSTER
 from tests.policies.switching.events import Event, readings_of
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted

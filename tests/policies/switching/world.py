@@ -43,8 +43,15 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft, Transition
 from policies.units import millis_of
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, MembersSeen, StatusResult, observations_of
+from tests.policies.switching.events import (
+    BrokerSeen,
+    Event,
+    LedgerResult,
+    MembersSeen,
+    StatusResult,
+    command,
+    observations_of,
+)
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS

@@ -20,8 +20,7 @@ from policies.switching.state import (
 )
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import RegistrySeen, StatusResult
+from tests.policies.switching.events import RegistrySeen, StatusResult, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Held, World, codes, few, verdicts
 

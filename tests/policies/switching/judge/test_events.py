@@ -10,8 +10,7 @@ from policies.switching.ledgers import LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import RegistrySeen
+from tests.policies.switching.events import RegistrySeen, command
 from tests.policies.switching.world import Bookies, Held, Ref, World, codes, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage

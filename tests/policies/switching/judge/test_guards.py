@@ -13,8 +13,7 @@ from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import Directive, LedgerStage, SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import LedgerResult, RegistrySeen
+from tests.policies.switching.events import LedgerResult, RegistrySeen, command
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, few, tell_of
 
 S, L = SwitchStage, LedgerStage

@@ -19,7 +19,7 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft
 from tests.cases import for_each
-from tests.policies.switching.commands import command
+from tests.policies.switching.events import command
 from tests.policies.switching.world import World
 
 S = SwitchStage

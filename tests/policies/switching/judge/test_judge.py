@@ -14,8 +14,15 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import case
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import Event, LedgerResult, RegistrySeen, StatusResult, TimePassed, observations_of
+from tests.policies.switching.events import (
+    Event,
+    LedgerResult,
+    RegistrySeen,
+    StatusResult,
+    TimePassed,
+    command,
+    observations_of,
+)
 from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
 
 IGNORED, TAKEN = "ignored", "taken"

@@ -6,8 +6,7 @@ from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import LedgerResult, StatusResult
+from tests.policies.switching.events import LedgerResult, StatusResult, command
 from tests.policies.switching.world import Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage

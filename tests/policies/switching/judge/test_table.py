@@ -20,8 +20,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.cases import for_each
 from tests.examples import combined
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import RegistrySeen, StatusResult
+from tests.policies.switching.events import RegistrySeen, StatusResult, command
 from tests.policies.switching.wire import WireWorld
 
 S = SwitchStage

@@ -15,8 +15,7 @@ from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
-from tests.policies.switching.commands import command
-from tests.policies.switching.events import Event, LedgerResult, RegistrySeen
+from tests.policies.switching.events import Event, LedgerResult, RegistrySeen, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, few, tell_of
 
