@@ -224,19 +224,6 @@ def test_what_somebody_else_wrote_stops_all_orders(
     assert codes(world.tell(command("rollback", "s"))) == [RejectCode.CONTESTED]
 
 
-@pytest.mark.parametrize(
-    ("contest", "end", "refused"),
-    [("two active clusters", "undo that in the registry", True), ("a later directive", "`resume`", False)],
-)
-def test_resume_is_named_as_the_end_only_where_it_is_one(contest: str, end: str, refused: bool) -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
-    world.tell(CONTESTS[contest](world))
-    [alert] = firing(world, CONTESTED)
-    assert alert.summary.endswith(f"; nothing is ordered; to end it: {end}")
-    assert (RejectCode.CONTESTED in codes(world.tell(command("resume", "r")))) is refused
-
-
 def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
     world = WireWorld()
     world.to(S.HOLD)

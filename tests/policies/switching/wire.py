@@ -17,12 +17,10 @@ from policies.units import from_millis
 from policies.wire import EventReader, audit_event, decision_event, observation_event
 from tests.policies.switching.events import CLUSTER as CLUSTER
 from tests.policies.switching.events import Event, readings_of
-from tests.policies.switching.world import World
+from tests.policies.switching.world import World, few
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
-SETTINGS = SwitchingSettings.model_validate(
-    {"copy_concurrency": 2, "orders_ahead": 0, "max_deletions": 2, "retries": 3, "target_policy": "shared"}
-)
+SETTINGS = few(target_policy="shared")
 READER: EventReader[Any] = EventReader(KIND.readings)
 DECIDED: EventReader[Any] = EventReader([*KIND.decisions, Alert])
 
