@@ -25,6 +25,7 @@ HARMS = {
     "an inventory of before the end, after a lost checkpoint": 9000238,
     "a reference to the old cluster after the end": 9001460,
     "a foreign directive while no cluster is active": 9101406,
+    "a way back to an active cluster that was unregistered after the end": 20694,
 }
 
 

@@ -59,7 +59,7 @@ def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str
 def refuse_cluster_in_use(facts: SwitchFacts, name: str) -> Refusal:
     """The cluster is neither active, nor part of a live switch, nor named by a reference, nor used by a broker."""
     live = facts.state.live_switch()
-    if facts.state.active() == name:
+    if name in (facts.state.active(), facts.state.committed()):
         return f"{name} is active"
     if live is not None and name in (live.source, live.target, live.home):
         return f"the switch from {live.source} to {live.target} is not over"
