@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from policies.observations import Outcome
 from policies.switching.ledgers import (
@@ -142,29 +142,16 @@ SAMPLES = 10
 """The most ids that a finding names."""
 
 
-class PrecheckFinding(Struct, array_like=True, frozen=True):
-    """One reason why a switch is not ready, with its numbers."""
-
-    reason: FindingReason
-    detail: str
-    """The finding in one sentence."""
-    count: int = 0
-    samples: tuple[int, ...] = ()
-    """The least ledger ids of the finding."""
-    hob: int | None = None
-    """The ``HOB`` to which the target's id generator must advance."""
-
-
 def findings(
     seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int], hits: Mapping[HitClass, Set[int]], now_ms: int
-) -> Iterator[PrecheckFinding]:
+) -> Iterator[FindingReading]:
     """Return every reason against a switch; an unknown value is one."""
     yield from _incomplete(seen, rules, wanted)
     yield from _stale(seen, rules, now_ms)
     one, other = seen.source, seen.target
     if one.name == other.name or are_same_cluster(one, other):
         detail = f"{one.name} and {other.name} are one cluster: {one.instance_id}{one.root}"
-        yield PrecheckFinding(FindingReason.ALIAS, detail)
+        yield _find(FindingReason.ALIAS, detail)
     yield from _attributions(seen)
     yield from _layouts(seen, wanted)
     yield from _generators(seen)
@@ -175,7 +162,7 @@ def findings(
         yield _about(FindingReason.DELETED_ID, deleted, f"were deleted from {seen.target.name} and must not come back")
 
 
-def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int]) -> Iterator[PrecheckFinding]:
+def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[int]) -> Iterator[FindingReading]:
     for cluster in (seen.source, seen.target):
         missing = [
             what
@@ -184,9 +171,9 @@ def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[in
         ] + (["id generator"] if cluster.generator is None else [])  # fmt: skip
         if missing:
             detail = f"{' and '.join(missing)} of {cluster.name} could not be read"
-            yield PrecheckFinding(FindingReason.SNAPSHOT_INCOMPLETE, detail, len(missing))
+            yield _find(FindingReason.SNAPSHOT_INCOMPLETE, detail, len(missing))
     if not seen.references_complete:
-        yield PrecheckFinding(FindingReason.SNAPSHOT_INCOMPLETE, "the list of what names ledgers is incomplete")
+        yield _find(FindingReason.SNAPSHOT_INCOMPLETE, "the list of what names ledgers is incomplete")
     if seen.bootstrap is None and (bare := [r for r in with_ledger(seen.references) if not r.attribution]):
         yield _about(
             FindingReason.SNAPSHOT_INCOMPLETE,
@@ -194,34 +181,32 @@ def _incomplete(seen: PrecheckSnapshot, rules: SwitchingSettings, wanted: Set[in
             "have no attribution and no bootstrap cluster is known",
         )
     if seen.existing is None:
-        yield PrecheckFinding(
-            FindingReason.SNAPSHOT_INCOMPLETE, f"the ledgers of {seen.target.name} could not be listed"
-        )
+        yield _find(FindingReason.SNAPSHOT_INCOMPLETE, f"the ledgers of {seen.target.name} could not be listed")
     elif rules.target_policy is TargetPolicy.DEDICATED and not seen.existing.listed:
-        yield PrecheckFinding(
+        yield _find(
             FindingReason.SNAPSHOT_INCOMPLETE, f"a dedicated target must be listed whole; {seen.target.name} was not"
         )
     elif unknown := seen.existing.find_unknown(wanted | ids_in_target(seen)):
         yield _about(FindingReason.SNAPSHOT_INCOMPLETE, unknown, f"were not looked up in {seen.target.name}")
 
 
-def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Iterator[PrecheckFinding]:
+def _stale(seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> Iterator[FindingReading]:
     ahead_ms = max(read_times_ms(seen)) - now_ms
     if ahead_ms > 0:
-        yield PrecheckFinding(
+        yield _find(
             FindingReason.FROM_THE_FUTURE,
             f"a reading is dated {format_duration(timedelta(milliseconds=ahead_ms))} later than now",
         )
     age_ms = now_ms - min(read_times_ms(seen))
     if age_ms >= millis_of(rules.precheck_validity):
-        yield PrecheckFinding(
+        yield _find(
             FindingReason.STALE,
             f"the oldest reading is {format_duration(timedelta(milliseconds=age_ms))} old; it counts for "
             f"{format_duration(timedelta(milliseconds=millis_of(rules.precheck_validity)))}",
         )
 
 
-def _attributions(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
+def _attributions(seen: PrecheckSnapshot) -> Iterator[FindingReading]:
     """Every reference must name one known cluster, which has its ledger."""
     known = {seen.source.name, seen.target.name, seen.bootstrap, None, *seen.clusters}
     if strange := [r for r in with_ledger(seen.references) if find_owner(r, seen.bootstrap) not in known]:
@@ -253,28 +238,28 @@ def _find_two_owners(seen: PrecheckSnapshot) -> Set[int]:
     }
 
 
-def _layouts(seen: PrecheckSnapshot, wanted: Set[int]) -> Iterator[PrecheckFinding]:
+def _layouts(seen: PrecheckSnapshot, wanted: Set[int]) -> Iterator[FindingReading]:
     for cluster in (seen.source, seen.target):
         if cluster.layout is None and cluster.instance_id:  # else nothing could be read there: another finding
-            yield PrecheckFinding(
+            yield _find(
                 FindingReason.LAYOUT, f"the layout of {cluster.name} is unknown or is not one of {', '.join(Layout)}"
             )
     if misplaced := seen.existing and seen.existing.misplaced:
         lie = counted_with(len(misplaced), "znode", "lies", "lie")
         detail = f"{lie} where the layout of {seen.target.name} puts no ledger: {name_some(misplaced, SAMPLES)}"
-        yield PrecheckFinding(FindingReason.LAYOUT, detail, len(misplaced))
+        yield _find(FindingReason.LAYOUT, detail, len(misplaced))
     if unfit := {i for i in wanted if not 0 <= i <= MAX_INT64}:
         yield _about(FindingReason.LAYOUT, unfit, "are no ledger ids that a layout can hold")
 
 
-def _generators(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
+def _generators(seen: PrecheckSnapshot) -> Iterator[FindingReading]:
     source, target = seen.source.generator, seen.target.generator
     if source is None or target is None:
         return
     floor = id_floor(source, (greatest_referenced(seen),))
     if target.next_id <= floor:
         hob = hob_beyond(floor)
-        yield PrecheckFinding(
+        yield _find(
             FindingReason.IDGEN_BEHIND,
             f"the next id of {seen.target.name} is {target.next_id}, but {seen.source.name} may give ids up to "
             f"{source.ceiling} and ids up to {floor} are taken",
@@ -282,10 +267,17 @@ def _generators(seen: PrecheckSnapshot) -> Iterator[PrecheckFinding]:
         )
 
 
-def _about(reason: FindingReason, ids: Set[int], what: str) -> PrecheckFinding:
+def _find(
+    reason: FindingReason, detail: str, count: int = 0, samples: tuple[int, ...] = (), *, hob: int | None = None
+) -> FindingReading:
+    remedy = find_remedy(reason, hob)
+    return FindingReading(reason=reason, detail=detail, count=count, samples=samples, hob=hob, remedy=remedy)
+
+
+def _about(reason: FindingReason, ids: Set[int], what: str) -> FindingReading:
     samples = least(ids)
     more = f" and {len(ids) - len(samples)} more" if len(ids) > len(samples) else ""
-    return PrecheckFinding(reason, f"ledgers {', '.join(map(str, samples))}{more} {what}", len(ids), samples)
+    return _find(reason, f"ledgers {', '.join(map(str, samples))}{more} {what}", len(ids), samples)
 
 
 def least(ids: Set[int]) -> tuple[int, ...]:
@@ -333,12 +325,11 @@ _REMEDIES = {
 }
 
 
-def find_remedy(finding: PrecheckFinding) -> str:
-    """Return the remedy of a finding."""
-    if finding.reason is FindingReason.IDGEN_BEHIND and finding.hob is None:
+def find_remedy(reason: FindingReason, hob: int | None) -> str:
+    """Return the remedy of a finding; the ``HOB`` to advance to, if one lies beyond, is that of ids that are behind."""
+    if reason is FindingReason.IDGEN_BEHIND and hob is None:
         return "Take another target: the ids that are taken reach into the last HOB there is, and none lies beyond."
-    hob = hob_name(finding.hob) if finding.hob is not None else "HOB-<k>"
-    return _REMEDIES[finding.reason].replace("{hob}", hob)
+    return _REMEDIES[reason].replace("{hob}", hob_name(hob) if hob is not None else "HOB-<k>")
 
 
 BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
@@ -367,7 +358,7 @@ def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest,
-        found,
+        [(f.reason, f.detail, f.count, f.samples, f.hob) for f in found],
     )
     expires_ms = min(now_ms, *read_times_ms(seen)) + millis_of(rules.precheck_validity)
     return SwitchPrecheck(
@@ -382,7 +373,7 @@ def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now
         to_import=len(wanted),
         greatest_id=min(max(greatest, NO_LEDGER), MAX_INT64),  # an impossible id is a finding
         hits={hit: HitCount(count=len(ids), samples=least(ids)) for hit, ids in hits.items()},
-        findings=tuple(FindingReading(**structs.asdict(f), remedy=find_remedy(f)) for f in found),
+        findings=found,
         valid_ms=max(0, expires_ms - now_ms),
         staying=tuple(StayingReading(**structs.asdict(each)) for each in seen.staying),
         left_out=seen.left_out,

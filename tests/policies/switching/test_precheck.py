@@ -21,7 +21,6 @@ from policies.switching.ledgers import (
     Reference,
 )
 from policies.switching.precheck import (
-    PrecheckFinding,
     PrecheckSnapshot,
     TargetLedgers,
     find_remedy,
@@ -324,11 +323,11 @@ def test_a_copy_that_was_promoted_is_complete_by_the_digest_that_proved_it(diges
 
 @for_each("reason", FindingReason)
 def test_every_reason_says_what_to_do(reason: FindingReason) -> None:
-    assert find_remedy(PrecheckFinding(reason, "found")).endswith(".")
+    assert find_remedy(reason, 1).endswith(".")
 
 
 def test_a_remedy_names_settings_that_there_are() -> None:
-    text = " ".join(find_remedy(PrecheckFinding(reason, "found")) for reason in FindingReason)
+    text = " ".join(find_remedy(reason, 1) for reason in FindingReason)
     named = re.findall(r"policies\.switching\.(\w+)", text)
     assert set(named) == {"target_policy", "strategies"}
     assert set(named) <= SwitchingSettings.model_fields.keys()
