@@ -168,10 +168,13 @@ def find_conditions(
 def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -> Iterator[Condition]:
     state = bookie.state
     name = f"bookie {state.name} of {context.cluster}"
+    # Rounded, because 1 - 0.9 is a little less than 0.1.
+    free = None if state.compaction_at is None else round(1 - state.compaction_at, 9)
+    suspension = None if free is None else Limit(available_ratio_below=free)
     for each in sorted(bookie.counting, key=lambda volume: volume.key):
         if each.freshness is not Freshness.NEVER_READ:
             yield from context.find_conditions(each)
-            yield from _find_suspended(context, bookie, each)
+            yield from _find_suspended(context, suspension, each)
     yield from context.find_unread(bookie)
     subject, labels = f"{context.cluster}/{state.name}", {"cluster": context.cluster, "bookie": state.name}
     evidence = (state.tried_id,) if state.tried_id else ()
@@ -185,10 +188,8 @@ def _find_bookie_conditions(context: SpaceAlertContext, bookie: BookieVerdict) -
         yield Condition(THRESHOLDS, subject, Severity.WARNING, "thresholds", summary, labels, evidence)
 
 
-def _find_suspended(context: SpaceAlertContext, bookie: BookieVerdict, each: VolumeVerdict) -> Iterator[Condition]:
-    share, total_bytes = bookie.state.compaction_at, each.state.total_bytes
-    # Rounded, because 1 - 0.9 is a little less than 0.1.
-    limit = None if share is None else Limit(available_ratio_below=round(1 - share, 9))
+def _find_suspended(context: SpaceAlertContext, limit: Limit | None, each: VolumeVerdict) -> Iterator[Condition]:
+    total_bytes = each.state.total_bytes
     if limit is not None and total_bytes > 0 and context.is_below(SUSPENDED, each, limit):
         used = 1 - each.state.usable_bytes / total_bytes
         summary = (

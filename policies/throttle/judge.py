@@ -6,7 +6,7 @@ from the step before.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain
 from math import inf
 
 from msgspec.structs import asdict, replace
@@ -143,7 +143,8 @@ def judge_brokers(
             continue
         kept.append(verdict.kept)
         verdicts[number] = verdict
-        limiting += takewhile(lambda volume: volume.factor < 1.0, verdict.counting)
+        if verdict.counting and verdict.counting[0].factor < 1.0:  # the tightest come first
+            limiting += [volume for volume in verdict.counting if volume.factor < 1.0]
         if verdict.next_ms is not None and (next_ms is None or verdict.next_ms < next_ms):
             next_ms = verdict.next_ms
     return BrokerVerdicts(
