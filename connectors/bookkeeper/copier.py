@@ -35,7 +35,8 @@ from policies.switching.ledgers import Layout
 from policies.units import MAX_INT64, UserError
 
 CONCURRENCY = 16
-WINDOW_BYTES = 4 * 1024 * 1024
+WINDOW_BYTES = 1024 * 1024
+"""All copies together read 16 MiB at a time, because bookies have other readers, too."""
 
 _WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
 _DELETIONS = {

@@ -2,41 +2,19 @@ package headgate;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Base64;
-import java.util.HashMap;
-import java.util.Iterator;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.Callable;
-import java.util.concurrent.CancellationException;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.Semaphore;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
+import java.util.*;
+import java.util.concurrent.*;
 import java.util.function.Consumer;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerMetadataUtils;
-import org.apache.bookkeeper.client.api.DigestType;
-import org.apache.bookkeeper.client.api.LedgerEntries;
-import org.apache.bookkeeper.client.api.LedgerEntry;
-import org.apache.bookkeeper.client.api.LedgerMetadata;
-import org.apache.bookkeeper.client.api.ReadHandle;
-import org.apache.bookkeeper.client.api.WriteAdvHandle;
+import org.apache.bookkeeper.client.api.*;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.meta.LedgerIdGenerator;
 import org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory;
@@ -73,66 +51,47 @@ public final class LedgerCopier {
     }
 
     /** One cluster and its client. */
-    private static final class Cluster {
+    private static final class Cluster implements Runnable {
         final String side;
-        private final JsonNode settings;
+        final byte[] password;
+        private final JsonNode properties;
         private BookKeeper client;
-        private String root;
+        String root;
         private boolean closed;
 
-        Cluster(String side, JsonNode settings) {
+        Cluster(String side, JsonNode settings) throws Exception {
             this.side = side;
-            this.settings = settings.get(side);
+            password = settings.get("password").binaryValue();
+            properties = settings.get("properties");
         }
 
         synchronized BookKeeper client() throws Failure {
-            if (closed) {
-                throw new Failure(side + "-connect", new IllegalStateException("the copier is closed"));
-            }
-            if (client == null) {
-                try {
-                    ClientConfiguration configuration = configuration();
+            try {
+                if (closed) {
+                    throw new IllegalStateException("the copier is closed");
+                }
+                if (client == null) {
+                    ClientConfiguration configuration = new ClientConfiguration();
+                    for (Iterator each = properties.fields(); each.hasNext();) {
+                        Map.Entry property = (Map.Entry) each.next();
+                        configuration.setProperty((String) property.getKey(), ((JsonNode) property.getValue()).asText());
+                    }
                     root = ZKMetadataDriverBase.resolveZkLedgersRootPath(configuration);
                     client = new BookKeeper(configuration);
-                } catch (Exception error) {
-                    throw new Failure(side + "-connect", error);
                 }
+                return client;
+            } catch (Exception error) {
+                throw new Failure(side + "-connect", error);
             }
-            return client;
         }
 
         /** Make the client before it is needed; its first user gets the error if that fails. */
-        void connect(Executor threads) {
-            threads.execute(new Runnable() {
-                public void run() {
-                    try {
-                        client();
-                    } catch (Failure failure) {
-                        // The first use makes it again.
-                    }
-                }
-            });
-        }
-
-        /** The znode of a ledger's metadata. */
-        String pathOf(long id) throws Failure {
-            boolean isLong = client().getLedgerManagerFactory() instanceof LongHierarchicalLedgerManagerFactory;
-            return root + (isLong ? StringUtils.getLongHierarchicalLedgerPath(id)
-                : StringUtils.getHybridHierarchicalLedgerPath(id));
-        }
-
-        private ClientConfiguration configuration() {
-            ClientConfiguration configuration = new ClientConfiguration();
-            Iterator names = settings.get("properties").fieldNames();
-            while (names.hasNext()) {
-                String name = (String) names.next();
-                configuration.setProperty(name, settings.get("properties").get(name).asText());
+        public void run() {
+            try {
+                client();
+            } catch (Failure failure) {
+                // The first use makes it again.
             }
-            return configuration;
-        }
-
-        byte[] password() {
-            return decode(settings.get("password").asText());
         }
 
         synchronized void close() throws Exception {
@@ -144,23 +103,57 @@ public final class LedgerCopier {
         }
     }
 
+    /** One request, and its answer as far as it is known. */
+    private final class Job implements Callable {
+        final JsonNode request;
+        final String kind;
+        final long ledgerId;
+        /** The id of the copy, which may differ from the source's. */
+        final long targetId;
+        final byte[] provenance;
+        final ObjectNode answer = JSON.createObjectNode();
+
+        Job(JsonNode request) {
+            this.request = request;
+            kind = request.get("kind").asText();
+            ledgerId = request.get("ledger_id").asLong();
+            targetId = request.has("target_id") ? request.get("target_id").asLong() : ledgerId;
+            String text = request.has("provenance") ? request.get("provenance").asText() : "";
+            provenance = text.getBytes(StandardCharsets.UTF_8);
+        }
+
+        public Object call() {
+            try {
+                answer.put("status", carryOut(this));
+            } catch (Failure failure) {
+                boolean isMissing = failure.code == BKException.Code.NoSuchLedgerExistsException
+                    || failure.code == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
+                answer.put("status", isMissing && !kind.equals("copy") ? "missing" : "failed");
+                answer.put("phase", failure.phase).put("code", failure.code).put("detail", failure.getMessage());
+            } catch (InterruptedException interrupted) {
+                answer.put("status", "cancelled");
+            } catch (Throwable error) {
+                answer.put("status", "failed").put("phase", "copier").put("detail", error.toString());
+            }
+            return answer.toString();
+        }
+
+        /** Whether a ledger of the target is this job's copy. */
+        boolean owns(LedgerMetadata metadata) {
+            return Arrays.equals(provenance, (byte[]) metadata.getCustomMetadata().get(provenanceName));
+        }
+    }
+
     /** Pulsar's digest type, for ledgers without one in their metadata; the client reads that one by itself. */
     private static final DigestType DIGEST_TYPE = DigestType.CRC32C;
-    private static final int BUSY_TRIES = 6;
-    private static final long FIRST_PAUSE_MILLIS = 50;
-    /** Limit of a ledger's entries in one read. */
+    /** Limit of a ledger's entries in one read: bookies limit requests (`maxPendingReadRequestsPerThread`). */
     private static final int WINDOW_ENTRIES = 64;
-    /** Limit of the bytes of all reads in flight, because bookies have other readers, too. */
-    private static final int BYTES_IN_FLIGHT = 16 * 1024 * 1024;
-    /** The least size that an entry counts for; bookies limit requests, too (`maxPendingReadRequestsPerThread`). */
-    private static final long ENTRY_BYTES = 16 * 1024;
     private static final ObjectMapper JSON = new ObjectMapper();
     private final Cluster source;
     private final Cluster target;
     private final String provenanceName;
     private final long timeoutMillis;
     private final long windowBytes;
-    private final Semaphore reads = new Semaphore(BYTES_IN_FLIGHT, true);
     private final ExecutorService workers;
     private final Map jobs = new ConcurrentHashMap();
     private volatile long bytesPerSecond;
@@ -168,15 +161,15 @@ public final class LedgerCopier {
 
     public LedgerCopier(String text) throws Exception {
         JsonNode settings = JSON.readTree(text);
-        source = new Cluster("source", settings);
-        target = new Cluster("target", settings);
+        source = new Cluster("source", settings.get("source"));
+        target = new Cluster("target", settings.get("target"));
         provenanceName = settings.get("provenance_name").asText();
         timeoutMillis = settings.get("timeout_ms").asLong();
         windowBytes = settings.get("window_bytes").asLong();
         workers = Executors.newFixedThreadPool(settings.get("concurrency").asInt());
         bytesPerSecond = settings.get("bytes_per_second").asLong();
-        source.connect(workers);
-        target.connect(workers);
+        workers.execute(source);
+        workers.execute(target);
     }
 
     /** Limit the bytes that all copies together write in a second from now on; 0 is no limit. */
@@ -203,12 +196,7 @@ public final class LedgerCopier {
     public String run(String name, String text, long millis) throws Exception {
         Future job = (Future) jobs.get(name);
         if (job == null) {
-            final JsonNode request = JSON.readTree(text);
-            job = workers.submit(new Callable() {
-                public Object call() {
-                    return work(request).toString();
-                }
-            });
+            job = workers.submit(new Job(JSON.readTree(text)));
             jobs.put(name, job);
         }
         try {
@@ -233,36 +221,18 @@ public final class LedgerCopier {
         target.close();
     }
 
-    private ObjectNode work(JsonNode request) {
-        ObjectNode answer = JSON.createObjectNode();
-        try {
-            answer.put("status", done(request, answer));
-        } catch (Failure failure) {
-            answer.put("status", "failed").put("phase", failure.phase).put("code", failure.code);
-            answer.put("detail", failure.getMessage());
-        } catch (InterruptedException interrupted) {
-            answer.put("status", "cancelled");
-        } catch (Throwable error) {
-            answer.put("status", "failed").put("phase", "copier").put("detail", error.toString());
+    private String carryOut(Job job) throws Exception {
+        if (job.kind.equals("copy")) {
+            return copy(job);
         }
-        return answer;
-    }
-
-    private String done(JsonNode request, ObjectNode answer) throws Exception {
-        String kind = request.get("kind").asText();
-        if (kind.equals("copy")) {
-            return copy(request, answer);
-        }
-        if (kind.equals("new_id")) {
-            answer.put("new_id", newId());
+        if (job.kind.equals("new_id")) {
+            job.answer.put("new_id", newId());
             return "new_id";
         }
-        return kind.equals("look") ? look(request) : delete(request, answer);
-    }
-
-    /** The id of the copy, which may differ from the source's. */
-    private static long targetIdOf(JsonNode request) {
-        return request.get("target_id").asLong();
+        if (job.kind.equals("look")) {
+            return job.owns(metadata(target, job.targetId, "target-inspect")) ? "own" : "foreign";
+        }
+        return delete(job, job.kind.equals("delete_own"));
     }
 
     // --- copying
@@ -290,71 +260,45 @@ public final class LedgerCopier {
         }
     }
 
-    /** Whether our copy exists in the target. */
-    private String look(JsonNode request) throws Exception {
-        try {
-            return isOwn(request, metadata(target, targetIdOf(request), "target-inspect")) ? "own" : "foreign";
-        } catch (Failure failure) {
-            if (isMissing(failure.code)) {
-                return "missing";
-            }
-            throw failure;
-        }
-    }
-
-    private String copy(JsonNode request, ObjectNode answer) throws Exception {
-        long id = request.get("ledger_id").asLong();
-        long targetId = targetIdOf(request);
-        byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
-        ReadHandle from = openSource(id, answer);
-        if (from == null) {
+    private String copy(Job job) throws Exception {
+        LedgerMetadata metadata = metadata(source, job.ledgerId, "source-metadata");
+        ObjectNode facts = facts(source, metadata);
+        job.answer.set("source", facts);
+        if (metadata.getState() != LedgerMetadata.State.CLOSED) {  // also if its last entries cannot be read
             return "source_open";
         }
-        Pouring pouring = new Pouring(from, "source-read");
+        ReadHandle from = open(source, job.ledgerId, "source-read");
+        Pouring pouring = new Pouring(from, "source-read");  // it is read while the target makes the ledger
         try {
-            pouring.begin();  // it is read while the target makes the ledger
-            WriteAdvHandle to = create(request, from.getLedgerMetadata(), provenance);
-            if (to == null) {
-                pouring.abandon();
-                return existing(from, targetId, provenance, answer);
+            WriteAdvHandle to = create(job, metadata);
+            String status = to == null ? existing(job, metadata) : "copied";
+            if (status.equals("copied") || status.equals("own_closed")) {
+                facts.put("entries_digest", pouring.into(to));
+                if (to != null) {
+                    get(to.closeAsync(), "target-close");
+                }
+                readBack(job, to == null ? "target-inspect" : "target-verify");
             }
-            String digest = pouring.into(to);
-            get(to.closeAsync(), "target-close");
-            ((ObjectNode) answer.get("source")).put("entries_digest", digest);
+            return status;
         } finally {
             pouring.abandon();
             from.closeAsync();
         }
-        ReadHandle back = open(target, targetId, "target-verify");
-        try {
-            ObjectNode copied = facts(target, back.getLedgerMetadata());
-            answer.set("target", copied.put("entries_digest", digestOf(back, "target-verify")));
-        } finally {
-            back.closeAsync();
-        }
-        return "copied";
-    }
-
-    /** The source's ledger and its facts; null if it is not closed, even if its last entries cannot be read. */
-    private ReadHandle openSource(long id, ObjectNode answer) throws Exception {
-        LedgerMetadata metadata = metadata(source, id, "source-metadata");
-        answer.set("source", facts(source, metadata));
-        return metadata.getState() == LedgerMetadata.State.CLOSED ? open(source, id, "source-read") : null;
     }
 
     /** Create a ledger with the given id; null if it exists already. */
-    private WriteAdvHandle create(JsonNode request, LedgerMetadata metadata, byte[] provenance) throws Exception {
+    private WriteAdvHandle create(Job job, LedgerMetadata metadata) throws Exception {
         Map custom = new HashMap(metadata.getCustomMetadata());
-        custom.put(provenanceName, provenance);
+        custom.put(provenanceName, job.provenance);
         CompletableFuture created = target.client().newCreateLedgerOp()
-            .withEnsembleSize(sizeOf(request, "ensemble_size", metadata.getEnsembleSize()))
-            .withWriteQuorumSize(sizeOf(request, "write_quorum", metadata.getWriteQuorumSize()))
-            .withAckQuorumSize(sizeOf(request, "ack_quorum", metadata.getAckQuorumSize()))
+            .withEnsembleSize(sizeOf(job.request, "ensemble_size", metadata.getEnsembleSize()))
+            .withWriteQuorumSize(sizeOf(job.request, "write_quorum", metadata.getWriteQuorumSize()))
+            .withAckQuorumSize(sizeOf(job.request, "ack_quorum", metadata.getAckQuorumSize()))
             .withDigestType(metadata.hasPassword() ? metadata.getDigestType() : DIGEST_TYPE)
-            .withPassword(target.password())
+            .withPassword(target.password)
             .withCustomMetadata(custom)
             .makeAdv()
-            .withLedgerId(targetIdOf(request))
+            .withLedgerId(job.targetId)
             .execute();
         try {
             return (WriteAdvHandle) get(created, "target-create");
@@ -368,40 +312,30 @@ public final class LedgerCopier {
     }
 
     private static int sizeOf(JsonNode request, String name, int otherwise) {
-        return request.hasNonNull(name) ? request.get(name).asInt() : otherwise;
+        return request.has(name) ? request.get(name).asInt() : otherwise;
     }
 
-    /** The existing ledger with the id. Only our own is read; a foreign one may have a writer and another password. */
-    private String existing(ReadHandle from, long id, byte[] provenance, ObjectNode answer) throws Exception {
-        LedgerMetadata wanted = from.getLedgerMetadata();
-        LedgerMetadata there = metadata(target, id, "target-inspect");
-        ObjectNode facts = facts(target, there);
-        answer.set("target", facts);
-        if (!Arrays.equals(provenance, (byte[]) there.getCustomMetadata().get(provenanceName))) {
+    /** Whose the existing ledger is. A foreign one is not read: it may have a writer and another password. */
+    private String existing(Job job, LedgerMetadata wanted) throws Exception {
+        LedgerMetadata there = metadata(target, job.targetId, "target-inspect");
+        job.answer.set("target", facts(target, there));
+        if (!job.owns(there)) {
             return "foreign";
         }
-        if (there.getState() != LedgerMetadata.State.CLOSED || there.getLength() != wanted.getLength()
-                || there.getLastEntryId() != wanted.getLastEntryId()) {
-            return "own_partial";
-        }
-        ReadHandle handle = open(target, id, "target-inspect");
-        try {
-            facts.put("entries_digest", digestOf(handle, "target-inspect"));
-        } finally {
-            handle.closeAsync();
-        }
-        ((ObjectNode) answer.get("source")).put("entries_digest", digestOf(from, "source-read"));
-        return "own_closed";
+        return there.getState() == LedgerMetadata.State.CLOSED && there.getLength() == wanted.getLength()
+            && there.getLastEntryId() == wanted.getLastEntryId() ? "own_closed" : "own_partial";
     }
 
-    /** Read all entries in order, only for their digest. */
-    private String digestOf(ReadHandle handle, String phase) throws Exception {
-        Pouring pouring = new Pouring(handle, phase);
+    /** Add the facts of our closed copy, with the digest of its entries as they are there. */
+    private void readBack(Job job, String phase) throws Exception {
+        ReadHandle back = open(target, job.targetId, phase);
+        Pouring pouring = new Pouring(back, phase);
         try {
-            pouring.begin();
-            return pouring.into(null);
+            ObjectNode facts = facts(target, back.getLedgerMetadata());
+            job.answer.set("target", facts.put("entries_digest", pouring.into(null)));
         } finally {
             pouring.abandon();
+            back.closeAsync();
         }
     }
 
@@ -410,58 +344,25 @@ public final class LedgerCopier {
         private final ReadHandle from;
         private final String phase;
         private final long last;
-        private final MessageDigest digest;
         private final ByteBuffer header = ByteBuffer.allocate(16);
         private long largest;
+        private long next;
         private CompletableFuture reading;
-        private long first;
-        private long end;
-        private int cost;
 
-        Pouring(ReadHandle from, String phase) throws Exception {
+        Pouring(ReadHandle from, String phase) {
             this.from = from;
             this.phase = phase;
             last = from.getLastAddConfirmed();
             largest = last < 0 ? 1 : Math.max(1, from.getLength() / (last + 1));
-            digest = MessageDigest.getInstance("SHA-256");
+            read();
         }
 
-        void begin() throws InterruptedException {
-            read(0);
-        }
-
-        /** Begin to read some entries. All reads together are limited, to protect the bookies. */
-        private void read(long begin) throws InterruptedException {
-            if (begin <= last) {
-                first = begin;
-                end = Math.min(last, first + Math.max(1, Math.min(WINDOW_ENTRIES, windowBytes / largest)) - 1);
-                cost = (int) Math.min(BYTES_IN_FLIGHT, (end - first + 1) * Math.max(ENTRY_BYTES, largest));
-                reads.acquire(cost);
-                reading = from.readAsync(first, end);
-            }
-        }
-
-        /** Wait for the entries; a bookie with too many requests gets some time. */
-        private LedgerEntries entries() throws Failure, InterruptedException {
-            try {
-                for (int attempt = 0;; attempt++) {
-                    try {
-                        return (LedgerEntries) get(reading, phase);
-                    } catch (Failure failure) {
-                        if (failure.code != BKException.Code.TooManyRequestsException || attempt == BUSY_TRIES) {
-                            throw failure;
-                        }
-                        Thread.sleep(FIRST_PAUSE_MILLIS << attempt);
-                        reading = from.readAsync(first, end);
-                    }
-                }
-            } finally {
-                if (reading.isDone()) {
-                    reads.release(cost);
-                    reading = null;
-                } else {
-                    abandon();
-                }
+        /** Begin to read the next entries, as many as the largest one so far makes fit a window. */
+        private void read() {
+            if (next <= last) {
+                long end = Math.min(last, next + Math.max(1, Math.min(WINDOW_ENTRIES, windowBytes / largest)) - 1);
+                reading = from.readAsync(next, end);
+                next = end + 1;
             }
         }
 
@@ -470,27 +371,25 @@ public final class LedgerCopier {
          * bytes each, big endian) and its payload.
          */
         String into(WriteAdvHandle to) throws Exception {
-            CompletableFuture writing = null;
+            MessageDigest digest = MessageDigest.getInstance("SHA-256");
+            CompletableFuture writing = CompletableFuture.completedFuture(null);
             while (reading != null) {
-                LedgerEntries entries = entries();
+                LedgerEntries entries = (LedgerEntries) get(reading, phase);
+                reading = null;
                 try {
-                    if (writing != null) {  // the last window must be written before the next but one is read
-                        get(writing, "target-write");
-                    }
+                    get(writing, "target-write");  // the last window is written before the next but one is read
                     long bytes = sizeOf(entries);  // also sets the size of the next window
                     if (to != null) {
                         pace(bytes);
                     }
-                    read(end + 1);
-                    writing = forward(entries, to);
+                    read();
+                    writing = forward(entries, to, digest);
                 } finally {
                     entries.close();
                 }
             }
-            if (writing != null) {
-                get(writing, "target-write");
-            }
-            return "sha256:" + hex(digest.digest());
+            get(writing, "target-write");
+            return "sha256:" + ByteBufUtil.hexDump(digest.digest());
         }
 
         private long sizeOf(LedgerEntries window) {
@@ -503,7 +402,7 @@ public final class LedgerCopier {
             return bytes;
         }
 
-        private CompletableFuture forward(LedgerEntries window, WriteAdvHandle to) {
+        private CompletableFuture forward(LedgerEntries window, WriteAdvHandle to, MessageDigest digest) {
             List written = new ArrayList();
             for (Iterator entries = window.iterator(); entries.hasNext();) {
                 LedgerEntry entry = (LedgerEntry) entries.next();
@@ -518,16 +417,14 @@ public final class LedgerCopier {
             return CompletableFuture.allOf((CompletableFuture[]) written.toArray(new CompletableFuture[0]));
         }
 
-        /** Release the read in flight, and the buffers of its entries; harmless if there is none. */
+        /** Release the buffers of the read in flight; harmless if there is none. */
         void abandon() {
             if (reading != null) {
-                reads.release(cost);
                 reading.thenAccept(new Consumer() {
                     public void accept(Object entries) {
                         ((LedgerEntries) entries).close();
                     }
                 });
-                reading = null;
             }
         }
     }
@@ -535,32 +432,19 @@ public final class LedgerCopier {
     // --- deleting
 
     /** Delete a ledger's metadata if they are unchanged, by their version; bookies then delete the entries. */
-    private String delete(JsonNode request, ObjectNode answer) throws Exception {
-        boolean own = request.get("kind").asText().equals("delete_own");
+    private String delete(Job job, boolean own) throws Exception {
         Cluster cluster = own ? target : source;
         String phase = cluster.side + "-delete";
-        long id = own ? targetIdOf(request) : request.get("ledger_id").asLong();
-        try {
-            Versioned found = (Versioned) get(cluster.client().getLedgerManager().readLedgerMetadata(id), phase);
-            LedgerMetadata metadata = (LedgerMetadata) found.getValue();
-            ObjectNode facts = facts(cluster, metadata);
-            answer.set(cluster.side, facts);
-            if (own ? !isOwn(request, metadata) : !isOld(request, facts)) {
-                return "refused";
-            }
-            get(cluster.client().getLedgerManager().removeLedgerMetadata(id, found.getVersion()), phase);
-            return "deleted";
-        } catch (Failure failure) {
-            if (isMissing(failure.code)) {
-                return "missing";
-            }
-            throw failure;
+        long id = own ? job.targetId : job.ledgerId;
+        Versioned found = (Versioned) get(cluster.client().getLedgerManager().readLedgerMetadata(id), phase);
+        LedgerMetadata metadata = (LedgerMetadata) found.getValue();
+        ObjectNode facts = facts(cluster, metadata);
+        job.answer.set(cluster.side, facts);
+        if (own ? !job.owns(metadata) : !isOld(job.request, facts)) {
+            return "refused";
         }
-    }
-
-    private boolean isOwn(JsonNode request, LedgerMetadata metadata) {
-        byte[] provenance = request.get("provenance").asText().getBytes(StandardCharsets.UTF_8);
-        return Arrays.equals(provenance, (byte[]) metadata.getCustomMetadata().get(provenanceName));
+        get(cluster.client().getLedgerManager().removeLedgerMetadata(id, found.getVersion()), phase);
+        return "deleted";
     }
 
     private static boolean isOld(JsonNode request, ObjectNode facts) {
@@ -568,11 +452,6 @@ public final class LedgerCopier {
             && facts.get("created_ms").asLong() == request.get("created_ms").asLong()
             && facts.get("length_bytes").asLong() == request.get("length_bytes").asLong()
             && facts.get("last_entry_id").asLong() == request.get("last_entry_id").asLong();
-    }
-
-    private static boolean isMissing(int code) {
-        return code == BKException.Code.NoSuchLedgerExistsException
-            || code == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
     }
 
     // --- looking
@@ -590,7 +469,7 @@ public final class LedgerCopier {
             .withLedgerId(id)
             .withRecovery(true)
             .withDigestType(DIGEST_TYPE)
-            .withPassword(cluster.password())
+            .withPassword(cluster.password)
             .execute();
         return (ReadHandle) get(opened, phase);
     }
@@ -602,11 +481,7 @@ public final class LedgerCopier {
         facts.put("ensemble_size", metadata.getEnsembleSize()).put("write_quorum", metadata.getWriteQuorumSize());
         facts.put("ack_quorum", metadata.getAckQuorumSize());
         facts.put("created_ms", created(cluster, metadata));
-        ObjectNode custom = facts.putObject("custom_metadata");
-        for (Iterator each = metadata.getCustomMetadata().entrySet().iterator(); each.hasNext();) {
-            Map.Entry property = (Map.Entry) each.next();
-            custom.put((String) property.getKey(), Base64.getEncoder().encodeToString((byte[]) property.getValue()));
-        }
+        facts.set("custom_metadata", JSON.valueToTree(metadata.getCustomMetadata()));  // its values in base64
         return facts;
     }
 
@@ -617,8 +492,11 @@ public final class LedgerCopier {
             return Long.valueOf(metadata.getCtime());
         }
         final CompletableFuture asked = new CompletableFuture();
-        String path = cluster.pathOf(metadata.getLedgerId());
-        ((ZKMetadataDriverBase) cluster.client().getMetadataClientDriver()).getZk().exists(path, false,
+        BookKeeper client = cluster.client();
+        boolean isLong = client.getLedgerManagerFactory() instanceof LongHierarchicalLedgerManagerFactory;
+        String path = isLong ? StringUtils.getLongHierarchicalLedgerPath(metadata.getLedgerId())
+            : StringUtils.getHybridHierarchicalLedgerPath(metadata.getLedgerId());
+        ((ZKMetadataDriverBase) client.getMetadataClientDriver()).getZk().exists(cluster.root + path, false,
             new AsyncCallback.StatCallback() {
                 public void processResult(int code, String at, Object context, Stat stat) {
                     asked.complete(stat == null ? null : Long.valueOf(stat.getCtime()));
@@ -635,17 +513,5 @@ public final class LedgerCopier {
         } catch (TimeoutException late) {
             throw new Failure(phase, late);
         }
-    }
-
-    private static byte[] decode(String base64) {
-        return Base64.getDecoder().decode(base64);
-    }
-
-    private static String hex(byte[] bytes) {
-        StringBuilder text = new StringBuilder();
-        for (int i = 0; i < bytes.length; i++) {
-            text.append(Character.forDigit((bytes[i] >> 4) & 15, 16)).append(Character.forDigit(bytes[i] & 15, 16));
-        }
-        return text.toString();
     }
 }
