@@ -350,9 +350,6 @@ LOGGER = logging.getLogger("headgate.librdkafka")
 LOGGER.addFilter(RepeatFilter())
 
 
-_NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
-
-
 def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Client:
     """Make a confluent-kafka client that logs to our log.
 
@@ -368,14 +365,6 @@ def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Cli
         raise UserError(f"kafka.sasl: {error.args[0]}.") from None
     except KafkaException as error:
         raise UserError(f"kafka: {error.args[0].str()}.") from None
-
-
-def root_error(error: KafkaError, last: KafkaError | None) -> KafkaError:
-    """Return the error that names the cause of a failed request.
-
-    A request that nobody answers fails without a cause; the client's `error_cb` received it before (`last`).
-    """
-    return last if error.code() in _NO_ANSWER and last is not None else error
 
 
 def no_answer(servers: Sequence[str], why: KafkaError) -> str:

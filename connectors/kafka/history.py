@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.collection import Kind
-from connectors.kafka.connection import KafkaConnection, build_client, no_answer, root_error
+from connectors.kafka.connection import KafkaConnection, build_client, no_answer
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
 from connectors.kafka.topics import TopicSettings, encoded
@@ -105,20 +105,15 @@ def describe_foreign(topic: str, count: int) -> str:
 
 @contextmanager
 def _consumer(connection: KafkaConnection) -> Iterator[Consumer]:
-    errors: list[KafkaError] = []
     options = {**connection.for_confluent(), "group.id": "headgate-replay", "enable.auto.commit": False}
     # The last offsets of a partition may be a transaction's, and have no record.
-    options |= {"enable.partition.eof": True, "error_cb": errors.append}
-    consumer = build_client(Consumer, options)
+    consumer = build_client(Consumer, {**options, "enable.partition.eof": True})
     try:
         yield consumer
     except KafkaException as error:
         # If Kafka does not answer at all, this raises an error that names the remedy.
         reach(connection, timeout_seconds=_CAUSE_SECONDS)
-        consumer.poll(0)  # runs the error callback
-        reasons = [each for each in errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
-        why = root_error(error.args[0], reasons[-1] if reasons else None)
-        raise UserError(f"kafka: {no_answer(connection.servers(), why)}") from None
+        raise UserError(f"kafka: {no_answer(connection.servers(), error.args[0])}") from None
     finally:
         consumer.close()
 

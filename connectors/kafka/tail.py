@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.connection import KafkaConnection, build_client, no_answer, root_error
+from connectors.kafka.connection import KafkaConnection, build_client, no_answer
 from connectors.kafka.topics import encoded
 from policies.units import millis_of
 
@@ -39,23 +39,6 @@ class Record(NamedTuple):
     value: bytes | None
     appended_ms: int
     """Its Kafka timestamp, in milliseconds since the epoch."""
-
-
-@dataclass(frozen=True)
-class _Clients:
-    """The two clients of one connection.
-
-    A broker answers the requests of a connection in order, and the consumer's fetches wait for records. So a second
-    consumer requests topics and offsets. An admin client would not do: it needs the controller where any broker would
-    suffice, and it may create the topics that it asks for.
-    """
-
-    consumer: Consumer
-    metadata_client: Consumer
-
-    def close(self) -> None:
-        self.consumer.close()
-        self.metadata_client.close()
 
 
 @dataclass
@@ -86,6 +69,7 @@ class Progress:
         self.behind.pop(place, None)
 
 
+_NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
 _ELECTIONS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 """Errors that pass within seconds, as of a topic that was created a moment ago."""
 
@@ -119,14 +103,15 @@ class Tail(AbstractContextManager["Tail"]):
         self._last_error: KafkaError | None = None
         self._must_renew: str | None = None
         """Why the clients must be replaced."""
-        self._clients = self._connect()
+        self._consumer, self._metadata_client = self._connect()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connections."""
-        self._clients.close()
+        self._consumer.close()
+        self._metadata_client.close()
 
     @property
     def caught_up(self) -> bool:
@@ -152,10 +137,10 @@ class Tail(AbstractContextManager["Tail"]):
         """Return the next records as soon as there is one; an empty list after the timeout."""
         if time.monotonic() >= self._refresh_at:
             self._maintain()
-        first = self._clients.consumer.poll(timeout_seconds)
+        first = self._consumer.poll(timeout_seconds)
         if first is None:
             return []
-        messages = [first, *self._clients.consumer.consume(_BATCH - 1, timeout=0)]
+        messages = [first, *self._consumer.consume(_BATCH - 1, timeout=0)]
         return [record for message in messages if (record := self._accept(message)) is not None]
 
     def _accept(self, message: Message) -> Record | None:
@@ -187,7 +172,7 @@ class Tail(AbstractContextManager["Tail"]):
         """Find topics and partitions that are new or gone; connect again first where that is necessary."""
         self._renew()
         # Runs its callbacks, which receive the causes of failures, and tokens.
-        self._clients.metadata_client.poll(0)
+        self._metadata_client.poll(0)
         try:
             # Topic by topic, because the cluster may have thousands of others.
             found = [place for name in self._histories for place in self._partitions(name)]
@@ -195,8 +180,10 @@ class Tail(AbstractContextManager["Tail"]):
             self._leave_stuck()
             self._add(found)
         except KafkaException as error:
-            self._clients.metadata_client.poll(0)
-            why = root_error(error.args[0], self._last_error)
+            self._metadata_client.poll(0)
+            why: KafkaError = error.args[0]
+            # A request that nobody answers fails without a cause; the client's callback received it before.
+            why = self._last_error if why.code() in _NO_ANSWER and self._last_error is not None else why
             if not self._is_outage and why.code() not in _ELECTIONS:  # a new topic's election is no outage
                 _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
                 self._is_outage = True
@@ -211,7 +198,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
 
     def _partitions(self, name: str) -> list[Partition]:
-        topic = self._clients.metadata_client.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
+        topic = self._metadata_client.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
         if topic.error is None:
             return [(name, number) for number in topic.partitions]
         if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -238,7 +225,7 @@ class Tail(AbstractContextManager["Tail"]):
             return
         self._look_at = time.monotonic() + _STUCK_SECONDS
         asked = [TopicPartition(*place, OFFSET_END) for place in self._progress.next_offsets]
-        found = self._clients.metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
+        found = self._metadata_client.offsets_for_times(asked, timeout=_REQUEST_SECONDS) if asked else []
         ends = {(each.topic, each.partition): each.offset for each in found if each.error is None}
         if not (stuck := self._progress.find_stuck(ends)):
             return
@@ -248,7 +235,7 @@ class Tail(AbstractContextManager["Tail"]):
         self._renew()
 
     def _leave(self, places: Collection[Partition]) -> None:
-        self._clients.consumer.incremental_unassign([TopicPartition(*place) for place in places])
+        self._consumer.incremental_unassign([TopicPartition(*place) for place in places])
         for place in places:
             self._progress.forget(place)
             self._refusals.pop(place, None)
@@ -259,7 +246,7 @@ class Tail(AbstractContextManager["Tail"]):
         spans = {place: self._span(place) for place in new}
         if not spans:
             return
-        self._clients.consumer.incremental_assign([TopicPartition(*place, span[0]) for place, span in spans.items()])
+        self._consumer.incremental_assign([TopicPartition(*place, span[0]) for place, span in spans.items()])
         for place, (start, end) in spans.items():
             self._progress.next_offsets[place] = start
             if not self._discovered and start < end:
@@ -267,7 +254,7 @@ class Tail(AbstractContextManager["Tail"]):
 
     def _span(self, place: Partition) -> tuple[int, int]:
         """Return the start offset and the present end."""
-        client = self._clients.metadata_client
+        client = self._metadata_client
         oldest, end = client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
         # A partition that appears after the start is read from its beginning.
         history = None if self._discovered else self._histories[place[0]]
@@ -285,14 +272,18 @@ class Tail(AbstractContextManager["Tail"]):
             return
         clients = self._connect()
         _log.info("connecting again", reason=self._must_renew)
-        clients.consumer.assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
-        self._clients.close()
-        self._clients, self._must_renew = clients, None
+        clients[0].assign([TopicPartition(*place, at) for place, at in self._progress.next_offsets.items()])
+        self.close()
+        (self._consumer, self._metadata_client), self._must_renew = clients, None
 
-    def _connect(self) -> _Clients:
+    def _connect(self) -> tuple[Consumer, Consumer]:
+        """Make the consumer of records, and the client that requests topics and offsets.
+
+        A broker answers the requests of a connection in order, and fetches wait for records: so there are two. An admin
+        client would need the controller where any broker suffices, and may create the topics that it asks for.
+        """
         options = {**self._connection.for_confluent(), **_options(self._client_id), "error_cb": self._note}
-        consumer, metadata_client = (build_client(Consumer, options) for _ in range(2))
-        return _Clients(consumer, metadata_client)
+        return build_client(Consumer, options), build_client(Consumer, options)
 
     def _note(self, error: KafkaError) -> None:
         if error.fatal():

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,8 +52,8 @@ def following(quiet: None) -> Iterator[Tail]:
 
 def survey(following: Tail, **errors: int) -> None:
     metadata_client: Any = StubMetadataClient(**errors)
-    following._clients.metadata_client.close()
-    following._clients = replace(following._clients, metadata_client=metadata_client)
+    following._metadata_client.close()
+    following._metadata_client = metadata_client
     following._refresh_at = 0.0
     following.poll(0)
 
