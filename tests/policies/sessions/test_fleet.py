@@ -10,7 +10,7 @@ from policies.sessions.fleet import Budget, Certainty, RoleFacts, fewest_fleet_w
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.sessions.course import at, health, registered, session, unregistered
+from tests.policies.sessions.course import at, health, owned, registered, session, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 SETTINGS = SessionsSettings()
@@ -249,3 +249,12 @@ def test_not_ready_may_be_who_is_back_and_registered_and_not_listed(
     readings = [*expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), registered(21, "b1", "0xnew")]
     absence = b1(*readings, health(asked_at, "b1", listed=listed), until=until).liveness.unlisted
     assert (absence and absence.gone_ms) == (None if since is None else to_millis(at(since)))
+
+
+@for_each(("until", "is_dead"), [(302, True), (302.001, False)])
+def test_a_member_that_no_session_protects_is_dead_for_the_validity_of_its_last_refusal(
+    until: float, is_dead: bool
+) -> None:
+    lasting = owned(0, "b1", None, "/loadbalance/brokers/b1", ephemeral=False)
+    facts = joined(lasting, health(1, "b1", REFUSED), health(2, "b1", REFUSED), until=until)
+    assert facts.members["b1"].liveness.is_dead is is_dead
