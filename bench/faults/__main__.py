@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.faults.clocks import why_no_leaps
 from bench.faults.matrix import Matrix, Result, plan
 from bench.faults.stream import Stream
 from bench.faults.world import World
@@ -44,9 +43,7 @@ def run(folder: Path, count: int, seed: int, seconds: float, told: Callable[[str
     with World(folder, ensure_jars("kafka", default_cache_dir())) as world:
         if not world.has_small_disk:
             told("left out, as not to be had here: a full disk (mounting one takes root)")
-        if world.clocks is None:
-            told(f"left out, as not to be had here: clocks that leap ({why_no_leaps()})")
-        kinds = plan(count, seed, has_small_disk=world.has_small_disk, has_clocks=world.clocks is not None, only=only)
+        kinds = plan(count, seed, has_small_disk=world.has_small_disk, only=only)
         with Stream(world.kafka.bootstrap_servers, seed) as stream:
             return Matrix(world, stream, seed, seconds, told).run(kinds)
 

@@ -1,21 +1,18 @@
 """The faults: each one harms the world, and has undone the harm when it returns."""
 
 import os
-import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import product
 from random import Random
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from bench.faults.world import BROKERS, PREFIX, World, clock_of, frozen, kill_all
+from bench.faults.world import BROKERS, PREFIX, World, frozen, kill_all
 from policies.registry import observed_topics
 
-DAY_SECONDS = 86_400
 _SLOW_SECONDS = 0.3
 
 
@@ -44,11 +41,6 @@ class Kind(NamedTuple):
     loses_offsets: bool = False
     """Whether a topic's offsets start at 0 again."""
     needs_disk: bool = False
-    lift: Callable[[Harm], None] | None = None
-    """Ends the harm once the loop has reported it; None if `inject` ends the harm itself."""
-    is_said: Callable[[World], bool] | None = None
-    """Whether the loop reports the fault; None if it has nothing to report."""
-    needs_clocks: bool = False
 
 
 def _killed_alone(what: str, harm: Harm) -> None:
@@ -124,30 +116,6 @@ def _state_damaged(harm: Harm) -> None:
         harm.random.choice([lambda: os.truncate(newest, 0), newest.unlink])()
 
 
-def _jump_clock(parts: Sequence[str], seconds: int, harm: Harm) -> None:
-    assert harm.world.clocks is not None
-    for part in parts:
-        harm.world.clocks.jump(part, seconds)
-
-
-def _says(part: str, ahead_seconds: int, world: World) -> bool:
-    """Whether a process reports by how much its clock and Kafka's differ."""
-    said = re.search(r"^headgate_clock_ahead_seconds (\S+)", world.page(part), re.MULTILINE)
-    return said is not None and abs(float(said[1]) - ahead_seconds) < DAY_SECONDS / 24
-
-
-def _leaps() -> Iterator[Kind]:
-    """Faults that set each clock a day ahead and a day back."""
-    clocks = (("query's clock", ["decide"], "decide", 1), ("brokers' clocks", [*map(clock_of, BROKERS)], "decide", -1),
-              ("collector's clock", ["collect"], "collect", 1))  # fmt: skip
-    for (by, seconds), (name, parts, said_by, sign) in product(
-        (("a day ahead", DAY_SECONDS), ("a day back", -DAY_SECONDS)), clocks
-    ):
-        inject, set_right = (partial(_jump_clock, parts, to) for to in (seconds, 0))
-        is_said = partial(_says, said_by, sign * seconds)
-        yield Kind(f"{name} {by}", inject, lift=set_right, is_said=is_said, needs_clocks=True)
-
-
 KINDS = (
     Kind("kill -9 collector", lambda harm: harm.world.kill("collect"), 6),
     Kind("kill -9 exporter", lambda harm: harm.world.kill("export"), 6),
@@ -176,5 +144,4 @@ KINDS = (
     Kind("newest commit of length 0", partial(_emptied, "commits"), loses_checkpoint=True),
     Kind("newest plan of length 0", partial(_emptied, "offsets"), loses_checkpoint=True),
     Kind("state file damaged or gone", _state_damaged, loses_checkpoint=True),
-    *_leaps(),
 )

@@ -58,15 +58,13 @@ def _cells(faults: Sequence[Fault]) -> Iterator[str]:
     yield from (str(sum(fault.lost for fault in faults)), str(sum(fault.wrong for fault in faults)))
 
 
-def plan(count: int, seed: int, *, has_small_disk: bool, has_clocks: bool = True, only: str = "") -> list[Kind]:
+def plan(count: int, seed: int, *, has_small_disk: bool, only: str = "") -> list[Kind]:
     """`count` faults: each kind once where possible, then more of those that end soon."""
     random = Random(seed)
     possible = [
         kind
         for kind in KINDS
-        if (has_small_disk or not kind.needs_disk)
-        and (has_clocks or not kind.needs_clocks)
-        and any(word in kind.name for word in only.split(","))
+        if (has_small_disk or not kind.needs_disk) and any(word in kind.name for word in only.split(","))
     ]
     once = random.sample(possible, len(possible)) if count >= len(possible) else []
     more = random.choices(possible, [kind.weight for kind in possible], k=count - len(once))
@@ -114,21 +112,13 @@ class Matrix:
     def _injected(self, kind: Kind) -> tuple[float, Faulty]:
         """Inject a fault; returns the seconds until the loop had recovered, and the faults found then."""
         kind.inject(self._harm)
-        is_said = kind.is_said
-        if is_said is not None:
-            eventually(f"{kind.name} is said", lambda: is_said(self._world))
-        if kind.lift is not None:
-            kind.lift(self._harm)
         over = time.monotonic()
         if kind.loses_checkpoint:
             self._begin_anew()
         if kind.loses_checkpoint or kind.loses_offsets:
             self._judge.look_away()
         # Spark leaves out records that a re-created topic got before Spark saw that it was re-created.
-        is_repeated = kind.lift is not None or kind.loses_offsets
-        seconds, faulty = self._settle(kind.name, over, is_repeated=is_repeated)
-        if is_said is not None:
-            eventually(f"{kind.name} is not said any more", lambda: not is_said(self._world))
+        seconds, faulty = self._settle(kind.name, over, is_repeated=kind.loses_offsets)
         if self._judge.is_blind:
             faulty = _join(faulty, self._reset(kind))
         return seconds, faulty
@@ -141,8 +131,6 @@ class Matrix:
     def _is_repaired(self, kind: Kind) -> bool:
         """End a fault from which the loop did not recover, and let the query begin a new run."""
         try:
-            if kind.lift is not None:
-                kind.lift(self._harm)
             self._judge.look_away()
             self._judge.forgive(self._reset(kind))
         except AssertionError as error:

@@ -13,12 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
-from unittest.mock import patch
 
-from bench.faults.clocks import Clocks, why_no_leaps
 from bench.faults.records import Reader
 from deploy.embedded.kafka import EmbeddedKafka
-from deploy.java.jvm import JvmProcess
 from deploy.settings.file import load_settings
 from policies.registry import AUDIT, DEAD_LETTERS, POLICIES, decided_topics, observed_topics
 from streaming.host import PolicyHost
@@ -48,32 +45,16 @@ _THROTTLE = {
     "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},
     "min_hold": "0s", "min_change": 0.0, "recovery_margin": 0.0, "validity": "1h", "anticipate": False,
 }  # fmt: skip
-"""The heartbeat is the default one. After a clock jump, decisions by a clock a day ahead have a `valid_until` that
-consumers do not believe; the next heartbeat repeats them."""
 
 
 class ProxiedKafka(EmbeddedKafka):
     """Each broker has a second listener, which it advertises by the address of a proxy."""
 
-    def __init__(
-        self,
-        data_dir: Path,
-        jars: Sequence[Path],
-        behind: dict[int, int],
-        proxies: dict[int, str],
-        clocks: Clocks | None,
-    ) -> None:
+    def __init__(self, data_dir: Path, jars: Sequence[Path], behind: dict[int, int], proxies: dict[int, str]) -> None:
         limits = {"min.insync.replicas": 2}
         super().__init__(data_dir, jars, brokers=len(proxies), heap_mebibytes=128, server_properties=limits)
         self._behind = behind
         self._proxies = proxies
-        self._clocks = clocks
-
-    def _launch(self, broker: int) -> JvmProcess:
-        if self._clocks is None:
-            return super()._launch(broker)
-        with patch.dict(os.environ, self._clocks.environment(clock_of(broker))):
-            return super()._launch(broker)
 
     def _properties(self, broker: int) -> dict[str, str | int]:
         properties = super()._properties(broker)
@@ -85,11 +66,6 @@ class ProxiedKafka(EmbeddedKafka):
             "listener.security.protocol.map": protocols,
             "inter.broker.listener.name": "PLAINTEXT",
         }
-
-
-def clock_of(broker: int) -> str:
-    """The name of a broker's clock."""
-    return f"broker-{broker}"
 
 
 class World:
@@ -105,7 +81,6 @@ class World:
         self._held: set[str] = set()
         self.remedies: list[str] = []
         """Commands that a part named when it gave up, and that were carried out; with "failed", in vain."""
-        self.clocks = Clocks(folder / "clocks") if why_no_leaps() is None else None
         self.has_small_disk = why_not_mountable() is None
 
     def __enter__(self) -> Self:
@@ -113,7 +88,7 @@ class World:
             ports = {broker: free_port() for broker in BROKERS}
             self.proxies = {b: self._stack.enter_context(TcpProxy(f"{LOOPBACK}:{port}")) for b, port in ports.items()}
             addresses = {broker: proxy.address for broker, proxy in self.proxies.items()}
-            self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses, self.clocks)
+            self.kafka = ProxiedKafka(self.folder / "kafka", self._jars, ports, addresses)
             self._stack.enter_context(self.kafka)
             disk = self.folder / "disk"
             if self.has_small_disk:
@@ -151,9 +126,9 @@ class World:
         """The settings file of a process."""
         return self.folder / f"{part}.yaml"
 
-    def page(self, part: str = "export") -> str:
-        """A process's metrics; empty while it is away."""
-        return (http_get(self._ports[part], "/metrics") or (0, ""))[1]
+    def page(self) -> str:
+        """The exporter's metrics; empty while it is away."""
+        return (http_get(self._ports["export"], "/metrics") or (0, ""))[1]
 
     # --- processes
 
@@ -195,9 +170,7 @@ class World:
             eventually("the checkpoint is reset", lambda: self._headgate(*command).returncode == 0)
 
     def _start(self, part: str) -> None:
-        log = self.folder / f"{part}.log"
-        environment = None if self.clocks is None else self.clocks.environment(part)
-        self.parts[part] = Headgate([part, "-s", str(self.file(part))], log, environment)
+        self.parts[part] = Headgate([part, "-s", str(self.file(part))], self.folder / f"{part}.log")
         watched.discard(self.parts[part])  # one that gives up is no failure: it is started again
 
     def _tend(self) -> None:

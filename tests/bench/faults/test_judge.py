@@ -146,4 +146,3 @@ def test_a_plan_is_the_same_by_its_seed_and_a_long_one_has_every_kind() -> None:
     assert set(plan(60, 1, has_small_disk=True)) == set(KINDS)
     without = plan(200, 1, has_small_disk=False)
     assert not any(kind.needs_disk for kind in without)
-    assert not any(kind.needs_clocks for kind in plan(200, 1, has_small_disk=True, has_clocks=False))
