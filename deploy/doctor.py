@@ -142,7 +142,7 @@ def machine_probes(settings: Settings) -> Iterator[Probe]:
     """Yield the checks of this machine."""
     yield Probe(MACHINE, "data folder", lambda: _check_data_dir(settings))
     yield Probe(MACHINE, "checkpoint", lambda: _check_checkpoint(settings))
-    yield Probe(MACHINE, "Java", _check_java)
+    yield Probe(MACHINE, "Java", lambda: ProbeResult(Outcome.OK, str(find_java())))
     for group in _jar_groups(settings):
         yield Probe(MACHINE, f"jars: {group}", partial(_check_jars, group, settings.jars_dir))
     yield Probe(MACHINE, f"port {settings.http.port}", lambda: _check_port(settings))
@@ -170,20 +170,9 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
         return ProbeResult(Outcome.OK, "none yet: the query starts with the oldest records")
     if damages := found.damages:
         path, what = damages[0]
-        said = f"{path.name}: {what}"
-        return ProbeResult(Outcome.ERROR, said, ("headgate checkpoint reset",))
-    try:
-        require_fitting(found.plan, settings)
-    except UserError as error:
-        return ProbeResult(Outcome.ERROR, whole_line(str(error)))
+        return ProbeResult(Outcome.ERROR, f"{path.name}: {what}", ("headgate checkpoint reset",))
+    require_fitting(found.plan, settings)
     return ProbeResult(Outcome.OK, str(found.folder))
-
-
-def _check_java() -> ProbeResult:
-    try:
-        return ProbeResult(Outcome.OK, str(find_java()))
-    except UserError as error:
-        return ProbeResult(Outcome.ERROR, str(error))
 
 
 def _check_jars(group: str, folder: Path) -> ProbeResult:

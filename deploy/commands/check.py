@@ -40,17 +40,12 @@ def effective_settings(settings: Settings) -> str:
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.
     """
+    policies = {name: _dump_policy(settings, block) for name, block in settings.policy_settings().items()}
     text = StringIO()
     yaml = YAML()
     yaml.width = 120
-    yaml.dump(_blocks(settings), text)
+    yaml.dump({**_dump_block(settings), "policies": policies}, text)
     return text.getvalue()
-
-
-def _blocks(settings: Settings) -> dict[str, Any]:
-    blocks = {name: value for name, value in _dump_block(settings).items() if name != "policies"}
-    blocks["policies"] = {name: _dump_policy(settings, block) for name, block in settings.policy_settings().items()}
-    return blocks
 
 
 def _dump_policy(settings: Settings, block: Any) -> dict[str, Any]:

@@ -251,7 +251,11 @@ def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> No
             for now in reader.changes():
                 _print(now, view, decisions, console, as_json=as_json)
         else:
-            _live(reader, view, console)
+            # a parent process may ignore SIGINT, and nothing else ends this command
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with Live(console=console, auto_refresh=False) as live:
+                for frame in frames(reader, view):
+                    live.update(frame, refresh=True)
 
 
 def _print(now: DecisionsInForce, view: View, decisions: AsJson, console: Console, *, as_json: bool) -> None:
@@ -259,14 +263,6 @@ def _print(now: DecisionsInForce, view: View, decisions: AsJson, console: Consol
         typer.echo(json.dumps(decisions(now), ensure_ascii=False))
     else:
         console.print(view(now, datetime.now(UTC)))
-
-
-def _live(reader: InForceReader, view: View, console: Console) -> None:
-    # a parent process may ignore SIGINT, and nothing else ends this command
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with Live(console=console, auto_refresh=False) as live:
-        for frame in frames(reader, view):
-            live.update(frame, refresh=True)
 
 
 def frames(reader: InForceReader, view: View) -> Iterator[RenderableType]:

@@ -113,16 +113,14 @@ def policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[Br
     """Return the namespace isolation policies that brokers follow: the first match in each of Pulsar's clusters."""
     found: dict[str, BrokerIsolation] = {}
     for policy in policies:
-        if any(_matches(pattern, namespace) for pattern in policy.namespaces):
-            found.setdefault(policy.pulsar_cluster, policy)
+        for pattern in policy.namespaces:
+            try:
+                matches = re.fullmatch(pattern, namespace) is not None
+            except re.error:  # Python does not understand every regular expression of Java
+                matches = pattern == namespace
+            if matches:
+                found.setdefault(policy.pulsar_cluster, policy)
     return list(found.values())
-
-
-def _matches(pattern: str, namespace: str) -> bool:
-    try:
-        return re.fullmatch(pattern, namespace) is not None
-    except re.error:  # Python does not understand every regular expression of Java
-        return pattern == namespace
 
 
 def broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:

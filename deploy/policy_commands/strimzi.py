@@ -294,7 +294,7 @@ def import_properties(content: bytes, place: str) -> Imported:
     if not plugin:
         where = f"no key begins with {_PLUGIN}" if resource is None else "it has neither quotas nor the plugin's keys"
         raise UserError(f"{place}: {where}: the quotas plugin is not configured there")
-    mistakes = [*_refuse_unknown(plugin), *_refuse_values(plugin), *find_connection_mistakes(admin)]
+    mistakes = [*_refuse_keys(plugin), *find_connection_mistakes(admin)]
     throttle = {} if mistakes else _throttle(plugin)
     mistakes += [*_refuse_source(plugin), *_refuse_settings(ThrottleSettings, throttle)]
     cluster: dict[str, Any] = {"kafka": {**import_connection(admin), "poll_interval": _read_interval(plugin)}}
@@ -387,18 +387,19 @@ def _refuse_source(plugin: Mapping[str, str]) -> Iterator[str]:
             yield f"{_PLUGIN}{key} is refused with {_SOURCE}=cluster: use a per-volume limit"
 
 
-def _refuse_values(plugin: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values that the plugin refuses, in both generations."""
+def _refuse_keys(plugin: Mapping[str, str]) -> Iterator[str]:
+    """Yield unknown keys that look like a limit, without which nothing would ever be stopped, and wrong values."""
+    for key in sorted(plugin.keys() - _KNOWN):
+        if key.startswith(_LIMITING):
+            yield f"{_PLUGIN}{key}: no key of the plugin{suggest(key, _KNOWN)}; mend it, or take it out"
     for limit in ("hard", "soft"):
         given = [key for key, (which, _) in _LIMITS.items() if which == limit and key in plugin]
         if len(given) > 1:
             yield f"more than one {limit} limit: {_PLUGIN}{f' and {_PLUGIN}'.join(given)}; keep one"
-    for key, (_, kind) in _LIMITS.items():
+    most = {key: None if kind == "available_bytes_below" else 1.0 for key, (_, kind) in _LIMITS.items()}
+    for key, highest in {**most, **dict.fromkeys(_FALLBACK, 1.0)}.items():
         if key in plugin:
-            yield from _refuse_number(key, plugin[key], None if kind == "available_bytes_below" else 1.0)
-    for key in _FALLBACK:
-        if key in plugin:
-            yield from _refuse_number(key, plugin[key], 1.0)
+            yield from _refuse_number(key, plugin[key], highest)
     if not plugin.get(_INTERVAL, "60").isdecimal():
         unit = "milliseconds" if _is_draft(plugin) else "seconds"
         yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of {unit}"
@@ -406,13 +407,6 @@ def _refuse_values(plugin: Mapping[str, str]) -> Iterator[str]:
         if _VALIDITY not in plugin or _ISO_DURATION.validate_python(plugin[_VALIDITY]) > timedelta(0):
             return
     yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
-
-
-def _refuse_unknown(plugin: Mapping[str, str]) -> Iterator[str]:
-    """Yield unknown keys that look like a limit: without it, nothing would ever be stopped."""
-    for key in sorted(plugin.keys() - _KNOWN):
-        if key.startswith(_LIMITING):
-            yield f"{_PLUGIN}{key}: no key of the plugin{suggest(key, _KNOWN)}; mend it, or take it out"
 
 
 def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:

@@ -130,9 +130,13 @@ class Collectors:
                 "or a Pulsar cluster by its pulsar.admin_url, with `bookie_disks: {}` or `pulsar_bookies: {}`"
             )
         topic = self._settings.topics.topic
+        # Processes with other collectors have a group of their own. While new settings are rolled out, both groups
+        # read, which does no harm; and no process is assigned a cluster that it cannot read.
+        all_names = "\n".join(sorted(name for each in names.values() for name in each))
+        suffix = hashlib.sha256(all_names.encode()).hexdigest()[:12]
         return Work(
             name="collectors",
-            group=Group(topic(f"collect.{_group_suffix(names.values())}"), topic(SHARES_TOPIC)),
+            group=Group(topic(f"collect.{suffix}"), topic(SHARES_TOPIC)),
             of_shares=partial(clusters_in, clusters=tuple(names)),
             units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
             open=self._open,
@@ -169,15 +173,6 @@ def require_watched(settings: Settings) -> None:
     """Raise UserError if the settings name nothing to watch. It opens no connection."""
     with Connections(settings) as connections:
         Collectors(settings, CollectorRegistry(), _publish_nothing, connections).work()
-
-
-def _group_suffix(names: Collection[Sequence[str]]) -> str:
-    """Make a group name that is equal for processes with the same collectors; others get a group of their own.
-
-    While new settings are rolled out, both groups read, which does no harm; and no process is assigned a cluster that
-    it cannot read.
-    """
-    return hashlib.sha256("\n".join(sorted(name for each in names for name in each)).encode()).hexdigest()[:12]
 
 
 # The actuators, which carry decisions out: run as a part of the loop or as a process of their own.

@@ -230,8 +230,6 @@ class EmbeddedSettings(SettingsBlock):
 
 _OUR_NAMES = {"spark.log", "spark-tmp", "checkpoint", "kafka"}
 """A data folder that was used before contains at least one of these."""
-
-
 EMBEDDED_CLUSTER = "embedded"
 """The cluster that `headgate up` starts and watches."""
 

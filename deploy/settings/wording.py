@@ -1,7 +1,7 @@
 """Turns validation errors into sentences that name the place and the remedy, and never quote the given value."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -54,7 +54,9 @@ class Wording:
         """Return a line for each of the first hundred mistakes."""
         # Do not show the input, because it may contain a secret.
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        found = [each for each in found if not _is_caused_by_others(each, found)]
+        # A list may be too short only because of mistakes in its entries.
+        blamed = {each["loc"][:length] for each in found for length in range(len(each["loc"]))}
+        found = [each for each in found if each["type"] != "too_short" or each["loc"] not in blamed]
         found.sort(key=lambda each: line_of(self.tree, each["loc"]) or 0)
         for each in found[:MAX_MISTAKES]:
             yield f"{self.locate(each['loc'])}: {self._message(each)}"
@@ -175,11 +177,3 @@ class Wording:
             return None
         written = _PERCENT.fullmatch(node.value)
         return None if written is None else f"{float(written[1]) / 100:.6g}"
-
-
-def _is_caused_by_others(mistake: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
-    """Return whether a list is too short only because of mistakes in its entries."""
-    place = mistake["loc"]
-    return mistake["type"] == "too_short" and any(
-        each["loc"][: len(place)] == place and len(each["loc"]) > len(place) for each in found
-    )
