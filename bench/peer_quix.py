@@ -10,11 +10,16 @@ same ids. It has no timers: a due timer waits for the cluster's next record.
 import sys
 from typing import Any
 
+import msgspec
 from quixstreams import Application, State, message_context
 from quixstreams.models import SerializationContext, Serializer
 
-from bench.peer_loop import HostedPolicy
+from policies.throttle import ThrottleSettings
 from policies.wire import ObservedRecord, Output
+from streaming.host import PolicyHost
+from streaming.key_state import decode
+from streaming.transition import reconcile
+from tests.eager import EAGER
 
 KEY = "state"
 OUTPUTS = ("decided.throttle", "decided.standing", "decided.alerts", "audit", "dead-letters")
@@ -35,21 +40,23 @@ def application(servers: str, prefix: str, folder: str) -> Application:
         consumer_group=f"{prefix}.peer-quix",
         auto_offset_reset="earliest",
         state_dir=folder,
-        # Static membership; otherwise a killed member keeps the partition for its session's 45 seconds.
-        consumer_extra_config={"fetch.wait.max.ms": 10, "group.instance.id": "1"},
+        consumer_extra_config={"fetch.wait.max.ms": 10},
         producer_extra_config={"linger.ms": 0},
         auto_create_topics=True,  # its changelog
     )
-    policy = HostedPolicy(prefix)
+    host = PolicyHost({"throttle": ThrottleSettings.model_validate(EAGER)})
     topics: dict[str, Any] = {}
 
     def step(value: bytes, cluster: str, timestamp_ms: int, _headers: object, state: State) -> list[Output]:
-        at = message_context()
+        """Step the key; the query's own operator calls `reconcile`, too, so that both decide equally."""
+        at, kept = message_context(), state.get_bytes(KEY)
         record = ObservedRecord(at.topic, at.partition, at.offset, timestamp_ms, value)
-        hosted = policy.step(cluster, state.get_bytes(KEY), [record], timestamp_ms)
-        if hosted.kept is not None:
-            state.set_bytes(KEY, hosted.kept)
-        return list(hosted.outputs)
+        before = None if kept is None else decode(kept)
+        transition = reconcile(host, prefix, ("throttle", cluster), before, [record], timestamp_ms)
+        if transition.key_state is not None:
+            # Not packed as Spark's state is, because it is sent to no JVM.
+            state.set_bytes(KEY, msgspec.msgpack.encode(transition.key_state))
+        return list(transition.outputs)
 
     def topic(output: Output, *_: object) -> Any:
         return topics[output.topic]
