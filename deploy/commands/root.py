@@ -331,13 +331,14 @@ def pause(
     """
     from policies.units import parse_duration
 
+    loaded = load_asked(settings)
     try:
         wanted = parse_duration(length)
     except ValueError as error:
         raise UserError(f"--for: {error}") from None
     if not wanted:
         raise UserError("--for: must be longer than 0s; `headgate resume` ends a pause")
-    _command_pause(settings, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
+    _command_pause(loaded, policy, cluster, wanted, reason, timeout, keep=keep, yes=yes)
 
 
 @app.command(epilog=show_examples("resume"))
@@ -349,11 +350,11 @@ def resume(
     settings: SettingsFile = None,
 ) -> None:
     """End a pause. The policy's decisions are carried out again, and its alerts fire."""
-    _command_pause(settings, policy, cluster, None, reason, timeout)
+    _command_pause(load_asked(settings), policy, cluster, None, reason, timeout)
 
 
 def _command_pause(
-    file: Path | None,
+    settings: "Settings",
     policy: str,
     cluster: str | None,
     length: "timedelta | None",
@@ -366,7 +367,7 @@ def _command_pause(
     from deploy.inspection.pausing import PauseRequest, command_pause
 
     request = PauseRequest(policy, cluster, length, reason, timeout, keep, partial(_confirm_release, is_agreed=yes))
-    for said in command_pause(load_asked(file), request):
+    for said in command_pause(settings, request):
         print_sentence(said.explanation)
 
 

@@ -18,6 +18,7 @@ import pytest
 from connectors.kafka import history
 from connectors.kafka.topic_admin import reach
 from deploy.cli import main
+from deploy.console import shell
 from deploy.inspection import commands
 
 WATCHED = "clusters: {payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
@@ -162,6 +163,7 @@ def headgate(
 
     def run(mistake: Mistake) -> tuple[int, str]:
         (folder / "s.yaml").write_text(mistake.settings)
+        shell.note_settings_file(None)  # as in a process of its own
         with monkeypatch.context() as patch:
             for name, text in mistake.environment.items():
                 patch.setenv(name, text)
