@@ -122,7 +122,7 @@ mutate: $(VENV)/.dev ## Whether tests notice changed conditions of policies and 
 
 TARGET = codec
 SECONDS = 300
-fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TARGET=codec|settings|znodes|rest|exporter SECONDS=300
+fuzz: $(VENV)/.dev ## Fuzz the parsers of foreign input, guided by coverage: TARGET=codec|settings|znodes|rest|exporter|steps SECONDS=300
 	@$(PIP) install --require-hashes -r requirements-fuzz.txt
 	$(BIN)/python -m bench.fuzz $(TARGET) --seconds $(SECONDS)
 
