@@ -18,9 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.processes import cpu_seconds
 from bench.turns import Figures, table
@@ -50,81 +49,52 @@ FULL = 0.9
 """Share of the load above which the producers count as released."""
 HOLD_SECONDS, CROSS_SECONDS, THROTTLE_SECONDS, RECOVER_SECONDS = 5.0, 30.0, 70.0, 75.0
 CALLBACK = "io.strimzi.kafka.quotas.StaticQuotaCallback"
-_NAMES = ("plugin", "headgate", "headgate+none", "headgate+quota", "neither")
-FATAL_SIGNS = ("No space left on device", "Shutdown broker because", "Exiting Kafka", "Halting")
+ALL = (
+    "neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "headgate+none:5", "headgate+quota:5", "plugin:60",
+    "headgate:60",
+)  # fmt: skip
+"""What watches the disks, and its interval in seconds.
 
-
-@dataclass(frozen=True)
-class Contender:
-    """What watches the disks, and its interval."""
-
-    name: str
-    interval_seconds: int
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.interval_seconds}" if self.interval_seconds else self.name
-
-    @classmethod
-    def parse(cls, text: str) -> "Contender":
-        """Read ``plugin:5``, ``headgate:1``, ``headgate+none:5``, ``headgate+quota:5`` or ``neither``.
-
-        With ``+none`` a stop is at once (`max_told_wait: none`); with ``+quota`` the producers already have a quota.
-        """
-        name, _, interval = text.partition(":")
-        if name not in _NAMES:
-            raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(_NAMES)}")
-        return cls(name, int(interval or 0))
-
-
-class Field(NamedTuple):
-    """The servers of a round."""
-
-    cluster: FillCluster
-    headgate: Headgate | None = None
-
-    def cpu_seconds(self) -> float:
-        """Return the processor time of Headgate so far; 0 where the brokers watch themselves."""
-        return cpu_seconds(self.headgate.process.pid) if self.headgate is not None else 0.0
+With `+none` a stop is at once (`max_told_wait: none`); with `+quota` the producers already have a quota.
+"""
 
 
 def main() -> None:
     """Run all contenders and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    everything = ["neither", "plugin:1", "headgate:1", "plugin:5", "headgate:5", "headgate+none:5", "headgate+quota:5"]
-    everything += ["plugin:60", "headgate:60"]
-    parser.add_argument("--only", type=Contender.parse, nargs="+", default=[Contender.parse(c) for c in everything])
+    parser.add_argument("--only", choices=ALL, nargs="+", default=ALL)
     parser.add_argument("--rounds", type=int, default=3, help="of each; one at 60 s, on a quota, with neither")
     given = parser.parse_args()
     if why := why_not_mountable():
         raise SystemExit(why)
     columns: dict[str, Figures] = {}
     for contender in given.only:
-        many = contender.name in ("plugin", "headgate", "headgate+none") and contender.interval_seconds < 60
-        rounds = list(_contend(contender, given.rounds if many else 1))
-        columns[str(contender)] = {what: statistics.median(each[what] for each in rounds) for what in rounds[0]}
+        is_once = contender.endswith(("neither", "+quota:5", ":60"))
+        rounds = list(_contend(contender, 1 if is_once else given.rounds))
+        columns[contender] = {what: statistics.median(each[what] for each in rounds) for what in rounds[0]}
     print(table(columns))
 
 
-def _contend(contender: Contender, rounds: int) -> Iterator[Figures]:
+def _contend(contender: str, rounds: int) -> Iterator[Figures]:
     """Run and print all rounds on the same brokers; on new ones after a broker has died."""
     done = 0
     while done < rounds:
-        with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder, _field(contender, Path(folder)) as field:
-            with FillLoad(field.cluster.servers, TOPIC, LOAD) as load:
-                while done < rounds and not field.cluster.dead():
-                    done += 1
-                    found = _round(field, load)
-                    print(contender, done, json.dumps(found), flush=True)
-                    yield found
-            for line in _last_words(field.cluster):
-                print(line)
+        with (
+            tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder,
+            _field(contender, Path(folder)) as (cluster, pid),
+            FillLoad(cluster.servers, TOPIC, LOAD) as load,
+        ):
+            while done < rounds and not cluster.dead():
+                done += 1
+                found = _round(cluster, pid, load)
+                print(contender, done, json.dumps(found), flush=True)
+                yield found
 
 
-def _round(field: Field, load: FillLoad) -> Figures:
-    """Measure one fill; NaN for an event that did not happen."""
-    cluster = field.cluster
+def _round(cluster: FillCluster, pid: int | None, load: FillLoad) -> Figures:
+    """Measure one fill; NaN for an event that did not happen. The pid is Headgate's, if it watches the disks."""
     cluster.retain(-1)
-    before, throttles, cpu = time.monotonic(), len(load.throttled), field.cpu_seconds()
+    before, throttles, cpu = time.monotonic(), len(load.throttled), cpu_seconds(pid) if pid else 0.0
     recovery_seconds = math.nan
     with Recorder(cluster, load, quotas=False) as recorder:
 
@@ -149,7 +119,7 @@ def _round(field: Field, load: FillLoad) -> Figures:
         "longest throttle told, s": max((seconds for _, seconds in load.throttled[throttles:]), default=0.0),
         "dead brokers": len(cluster.dead()),
         "space back to full rate, s": recovery_seconds,
-        "CPU s a minute": (field.cpu_seconds() - cpu) / minutes,
+        "CPU s a minute": (cpu_seconds(pid) - cpu) / minutes if pid else 0.0,
     }
 
 
@@ -172,37 +142,39 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float:
 
 
 @contextmanager
-def _field(contender: Contender, folder: Path) -> Iterator[Field]:
-    jars = ensure_jars("kafka", default_cache_dir(), progress=print)
+def _field(contender: str, folder: Path) -> Iterator[tuple[FillCluster, int | None]]:
+    """Start the brokers and what watches them; return them with the pid of Headgate."""
+    jars, name = ensure_jars("kafka", default_cache_dir(), progress=print), contender.partition(":")[0]
     with ExitStack() as stack:
         more: dict[str, Any] = {}
-        if contender.name == "plugin":
+        if name == "plugin":
             jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), progress=print))
             first = 21_000 + secrets.randbelow(2_900) * 3
             ports = [first + n for n in range(len(BROKERS))]
             more = {"ports": ports, "properties": _plugin_properties(contender, ports)}
         cluster = stack.enter_context(fill_cluster(folder, jars, disk_bytes=DISK, **more))
-        if contender.name in ("plugin", "neither"):
-            yield Field(cluster)
+        if name in ("plugin", "neither"):
+            yield cluster, None
             return
         loop = stack.enter_context(EmbeddedKafka(folder / "loop", jars, heap_mebibytes=192))
-        yield Field(cluster, stack.enter_context(_headgate(contender, folder, cluster, loop)))
+        yield cluster, stack.enter_context(_headgate(contender, folder, cluster, loop)).process.pid
 
 
-def _plugin_properties(contender: Contender, ports: Sequence[int]) -> dict[str, str | int]:
+def _plugin_properties(contender: str, ports: Sequence[int]) -> dict[str, str | int]:
     prefix = "client.quota.callback.static"
     return {
         "client.quota.callback.class": CALLBACK,
         f"{prefix}.kafka.admin.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in ports),
-        f"{prefix}.storage.check-interval": contender.interval_seconds,
+        f"{prefix}.storage.check-interval": int(contender.partition(":")[2]),
         f"{prefix}.storage.per.volume.limit.min.available.bytes": LIMIT,
         f"{prefix}.excluded.principal.name.list": "User:ignored",
     }
 
 
 @contextmanager
-def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: EmbeddedKafka) -> Iterator[Headgate]:
-    port, had_quota = 30_000 + secrets.randbelow(2_000), contender.name == "headgate+quota"
+def _headgate(contender: str, folder: Path, cluster: FillCluster, loop: EmbeddedKafka) -> Iterator[Headgate]:
+    name, _, interval = contender.partition(":")
+    port, had_quota = 30_000 + secrets.randbelow(2_000), name == "headgate+quota"
     if had_quota:
         set_quota(cluster.servers, LOAD)
     settings = headgate_settings(
@@ -212,24 +184,14 @@ def _headgate(contender: Contender, folder: Path, cluster: FillCluster, loop: Em
         port=port,
         limits={"hard": {"available_bytes_below": LIMIT}, "recovery_margin": MARGIN, "min_hold": "5s"},
         base=None if had_quota else LOAD,
-        poll=f"{contender.interval_seconds}s",
-        max_told_wait="none" if contender.name == "headgate+none" else "30s",
+        poll=f"{interval}s",
+        max_told_wait="none" if name == "headgate+none" else "30s",
     )
     file = write_settings(folder / "headgate.yaml", **settings)
     with Headgate(["run", "-s", str(file)], folder / "run.log") as headgate:
         await_ready(headgate, port)
         yield headgate
         headgate.stop()
-
-
-def _last_words(cluster: FillCluster) -> list[str]:
-    """Return the log lines of dead brokers about the cause, the first line of each kind."""
-    words = []
-    for broker in sorted(cluster.dead()):
-        lines = cluster.kafka.log_file(broker).read_text(errors="replace").splitlines()
-        telling = (next((line for line in lines if sign in line), None) for sign in FATAL_SIGNS)
-        words += [f"broker {broker}: {line}" for line in dict.fromkeys(telling) if line]
-    return words
 
 
 if __name__ == "__main__":
