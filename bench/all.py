@@ -28,13 +28,6 @@ SCRIPTS: Mapping[str, Sequence[str]] = {
 """Each script with the arguments that shorten it."""
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--only", nargs="+", choices=SCRIPTS, default=[*SCRIPTS], help="some of them")
-    run(__doc__ or "", measure, arguments)
-
-
 def measure(given: argparse.Namespace) -> Figures:
     """Run each script in turn, with the code on this process's path."""
     figures: Figures = {}
@@ -50,4 +43,4 @@ def measure(given: argparse.Namespace) -> Figures:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, only=([*SCRIPTS], "some of them"))

@@ -7,7 +7,6 @@ carry show as lag.
 
     python bench/fleet.py                                      1,000 clusters of 30 brokers with 4 volumes
     python bench/fleet.py --clusters 1 --brokers 1000 --volumes 12
-    python bench/fleet.py --workers 2 --partitions 2 --clusters 100                  on a Spark cluster of its own
     python bench/fleet.py --speed 0.25 0.5 1                   where it breaks
     python bench/fleet.py --against HEAD~20
 """
@@ -17,7 +16,7 @@ import itertools
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,6 @@ from bench.processes import cpu_seconds, own_cpu_seconds, resident_bytes
 from bench.turns import Figures, run
 from streaming.query import BatchProgress, RawProgressListener
 from streaming.session import stop_session
-from tests.system.spark_cluster import SparkCluster
 
 WARM_POLLS = 12
 """Number of readings until a volume's trend is full."""
@@ -44,35 +42,16 @@ _LONGEST_DRAIN_SECONDS = 120
 _LIMITS = {"soft": {"available_ratio_below": 0.05}, "hard": {"available_ratio_below": 0.01}}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--clusters", type=int, default=1000)
-    parser.add_argument("--brokers", type=int, default=30, help="of each cluster")
-    parser.add_argument("--volumes", type=int, default=4, help="of each broker")
-    parser.add_argument("--seconds", type=int, default=60, help="measured time")
-    parser.add_argument("--speed", type=float, nargs="+", default=[1.0], help="times as often as every 10 s, in turn")
-    parser.add_argument("--partitions", type=int, default=1, help="of topics and state")
-    parser.add_argument("--most", type=int, default=20_000, help="records a batch: stream.max_records_per_batch")
-    parser.add_argument("--workers", type=int, default=0, help="start a Spark cluster of so many, with one core each")
-    run(__doc__ or "", measure, parser)
-
-
 def measure(given: argparse.Namespace) -> Figures:
     """One fleet at each rate."""
     fleet = Fleet(given.clusters, given.brokers, given.volumes)
     stream: dict[str, Any] = {"shuffle_partitions": given.partitions, "max_records_per_batch": given.most}
     with ExitStack() as stack:
         folder, servers = stack.enter_context(loop_kafka(PREFIX, partitions=given.partitions))
-        executors: Callable[[], list[int]] = list
-        if given.workers:
-            cluster = stack.enter_context(SparkCluster(folder / "spark-cluster", given.workers))
-            spark_settings = {"spark.executor.memory": "1g", "spark.executor.cores": 1}
-            stream, executors = stream | {"master": cluster.master, "spark": spark_settings}, cluster.executors
         names = frozenset(f"c{number}" for number in range(fleet.clusters))
         spark = start_throttle(folder, servers, stream, _LIMITS, names)
         stack.callback(stop_session, spark)
-        query = _Query(fleet, servers, spark.sparkContext._gateway.proc.pid, executors)
+        query = _Query(fleet, servers, spark.sparkContext._gateway.proc.pid)
         spark.streams.addListener(RawProgressListener(query.batches.append))
         for _ in range(WARM_POLLS):
             query.write_poll()
@@ -121,19 +100,11 @@ class Fleet:
 
 @dataclass
 class _Query:
-    """The query, its progress, its processes, and the fleet's readings for it, each one new.
-
-    Args:
-        fleet: that it watches.
-        servers: of the loop.
-        driver: pid of its JVM.
-        executors: returns the pids of the running executors, if there are any.
-    """
+    """The query, with the pid of its JVM, its progress, and the fleet's readings for it, each one new."""
 
     fleet: Fleet
     servers: str
-    driver: int
-    executors: Callable[[], list[int]]
+    pid: int
     batches: list[BatchProgress] = field(default_factory=list)
     polls: int = 0
 
@@ -162,9 +133,8 @@ class _Query:
 
     def cpu_seconds(self) -> tuple[float, float]:
         """Return the seconds of processor time so far: of all processes, and of those of Python."""
-        jvms = [self.driver, *self.executors()]
-        whole = sum(map(cpu_seconds, jvms))
-        return whole, whole - sum(map(own_cpu_seconds, jvms))
+        whole = cpu_seconds(self.pid)
+        return whole, whole - own_cpu_seconds(self.pid)
 
 
 def _publish(fleet: Fleet, servers: str, seconds: int, speed: float, first_poll: int) -> None:
@@ -204,7 +174,7 @@ def _at_pace(query: _Query, speed: float, seconds: int) -> Figures:
         "CPU seconds a million observations": spent / max(1, observed) * 1e6,
         "of it in Python": in_python / max(1, observed) * 1e6,
         "cores": spent / took,
-        "resident, MiB": sum(map(resident_bytes, [query.driver, *query.executors()])) / 2**20,
+        "resident, MiB": resident_bytes(query.pid) / 2**20,
     }
     while query.observed() - before < 0.99 * offered and time.monotonic() - began < took + _LONGEST_DRAIN_SECONDS:
         time.sleep(0.1)
@@ -223,4 +193,13 @@ def _bytes_in(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        measure,
+        clusters=(1000, "of the fleet"),
+        brokers=(30, "of each cluster"),
+        volumes=(4, "of each broker"),
+        seconds=(60, "measured time"),
+        speed=([1.0], "times as often as every 10 s, in turn"),
+        partitions=(1, "of topics and state"),
+        most=(20_000, "records a batch: stream.max_records_per_batch"),
+    )

@@ -15,14 +15,6 @@ from tests.system.loop import Headgate, await_ready, write_settings
 PORT = 19_464
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=int, default=60, help="measured time")
-    parser.add_argument("--settle", type=int, default=30, help="seconds after it is ready that do not count")
-    run(__doc__ or "", measure, parser)
-
-
 def measure(given: argparse.Namespace) -> Figures:
     """Measure the share of one core of the process and all its children: query, collector, exporter."""
     with loop_kafka() as (folder, loop):
@@ -47,4 +39,4 @@ def measure(given: argparse.Namespace) -> Figures:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, seconds=(60, "measured time"), settle=(30, "seconds after it is ready that do not count"))

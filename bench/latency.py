@@ -14,22 +14,12 @@ from tests.eager import EAGER
 from tests.system.waiting import eventually
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
-    parser.add_argument("--seconds", type=int, default=60, help="measured time for each rate")
-    parser.add_argument("--warmup", type=int, default=60, help="seconds of the first rate that do not count")
-    parser.add_argument("--trigger", help="trigger_interval; by default what the commit has")
-    run(__doc__ or "", measure, parser)
-
-
 def measure(given: argparse.Namespace) -> Figures:
     """Measure each rate in turn."""
     figures: Figures = {}
     with loop_kafka(PREFIX) as (folder, servers):
         throttled = Throttled(servers)
-        start_throttle(folder, servers, {"trigger_interval": given.trigger} if given.trigger else {}, EAGER)
+        start_throttle(folder, servers, {}, EAGER)
         throttled.produce(given.rates[0], 1)
         eventually("the first decision", lambda: sum(throttled.marks()[1].values()))
         throttled.produce(given.rates[0], given.warmup)
@@ -44,4 +34,9 @@ def measure(given: argparse.Namespace) -> Figures:
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        measure,
+        rates=([1, 100, 1000], "observations a second"),
+        seconds=(60, "measured time for each rate"),
+        warmup=(60, "seconds of the first rate that do not count"),
+    )

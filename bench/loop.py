@@ -12,9 +12,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,13 +90,13 @@ class Topics:
 
     def ends(self, topic: str) -> dict[int, int]:
         """Return the next offset of each partition, as soon as all have a leader."""
-        return eventually(f"{topic} has leaders", partial(self._ends, topic))
+        return eventually(f"{topic} has leaders", lambda: self._ends(topic))
 
     def records(self, topic: str, since: Mapping[int, int]) -> list[Appended]:
         """Return the records between these offsets and the ends."""
         left = sum(self.ends(topic).values()) - sum(since.values())
         found: list[Appended] = []
-        with self._consumer() as consumer:
+        with closing(self._consumer()) as consumer:
             consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in since.items()])
             while len(found) < left:
                 messages = consumer.consume(min(_AT_ONCE, left - len(found)), timeout=1)
@@ -105,20 +104,15 @@ class Topics:
         return found
 
     def _ends(self, topic: str) -> dict[int, int] | None:
-        with self._consumer() as consumer:
+        with closing(self._consumer()) as consumer:
             try:
                 found = consumer.list_topics(topic, timeout=30).topics[topic].partitions
                 return {each: consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in found}
             except KafkaException:
                 return None
 
-    @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "bench", "enable.auto.commit": False})
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+    def _consumer(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self.servers, "group.id": "bench", "enable.auto.commit": False})
 
 
 class Throttled(Topics):

@@ -9,7 +9,6 @@ About five minutes:
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from bench.loop import Throttled, loop_kafka, quantile
 from bench.processes import cpu_seconds, kill_tree, resident_bytes
-from bench.turns import ROOT, Figures, table
+from bench.turns import ROOT, Figures, run
 from deploy.settings.folders import default_cache_dir
 from tests.eager import EAGER
 from tests.system.loop import write_settings
@@ -30,19 +29,11 @@ QUIX = "quixstreams==3.28.1"
 HOSTS = ("quix", "headgate")
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=HOSTS, default=list(HOSTS))
-    parser.add_argument("--rates", type=int, nargs="+", default=[1, 100, 1000], help="observations a second")
-    parser.add_argument("--seconds", type=int, default=30, help="measured time for each rate")
-    parser.add_argument("--warmup", type=int, default=20, help="seconds that do not count")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    given = parser.parse_args()
+def measure(given: argparse.Namespace) -> Figures:
+    """Measure each host."""
     with loop_kafka(*given.only) as (folder, servers):
-        columns = {host: _measure(host, folder / host, servers, given) for host in given.only}
-    named = {f"{name}: {what}": value for name, figures in columns.items() for what, value in figures.items()}
-    print(json.dumps(named) if given.json else table(columns))
+        of = {host: _measure(host, folder / host, servers, given) for host in given.only}
+    return {f"{host}: {what}": value for host, figures in of.items() for what, value in figures.items()}
 
 
 def _measure(host: str, folder: Path, servers: str, given: argparse.Namespace) -> Figures:
@@ -112,4 +103,10 @@ def _quix_python() -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    run(
+        measure,
+        only=([*HOSTS], "one of them"),
+        rates=([1, 100, 1000], "observations a second"),
+        seconds=(30, "measured time for each rate"),
+        warmup=(20, "seconds that do not count"),
+    )

@@ -18,11 +18,6 @@ PORT, KAFKA_PORT = 19_464, 19_465
 TOPIC = TopicSettings().topic("decided.throttle")
 
 
-def main() -> None:
-    """Measure and print."""
-    run(__doc__ or "", measure, argparse.ArgumentParser())
-
-
 def measure(_: argparse.Namespace) -> Figures:
     """Measure until the first decision, which is an overdue heartbeat of the first micro-batch."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
@@ -58,4 +53,4 @@ def _now_ms() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

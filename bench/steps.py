@@ -231,12 +231,5 @@ def measure(given: argparse.Namespace) -> Figures:
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--only", nargs="+", choices=MEASURED, default=[*MEASURED], help="some of them")
-    run(__doc__ or "", measure, arguments)
-
-
 if __name__ == "__main__":
-    main()
+    run(measure, only=([*MEASURED], "some of them"))

@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import policies
 from bench.processes import kill_tree
@@ -24,17 +26,35 @@ Figures = dict[str, float]
 """The measurements of a benchmark, by name with its unit."""
 
 
-def run(description: str, measure: Callable[[argparse.Namespace], Figures], arguments: argparse.ArgumentParser) -> None:
-    """Measure and print a table, with `--against REF` next to another commit's; `--json` prints only the figures."""
-    arguments.description, arguments.formatter_class = description, argparse.RawDescriptionHelpFormatter
-    arguments.add_argument("--against", metavar="REF", help="measure this commit too, in turn, in a tree of its own")
-    arguments.add_argument("--turns", type=int, default=2, help="with --against: how often each is measured")
-    arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
-    given = arguments.parse_args()
+def run(measure: Callable[[argparse.Namespace], Figures], **options: tuple[Any, str]) -> None:
+    """Measure and print a table, with `--against REF` next to another commit's; `--json` prints only the figures.
+
+    Args:
+        measure: takes what the command line gives.
+        options: of the script, each with its default and help. A list takes several values; of words, only its own.
+    """
+    turns = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    turns.add_argument("--against", metavar="REF", help="measure this commit too, in turn, in a tree of its own")
+    turns.add_argument("--turns", type=int, default=2, help="with --against: how often each is measured")
+    parser = argparse.ArgumentParser(
+        description=sys.modules["__main__"].__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[turns],
+        allow_abbrev=False,
+    )
+    for name, (default, says) in options.items():
+        if isinstance(default, list):
+            words = default if isinstance(default[0], str) else None
+            parser.add_argument(
+                f"--{name}", type=type(default[0]), nargs="+", choices=words, default=default, help=says
+            )
+        else:
+            parser.add_argument(f"--{name}", type=type(default), default=default, help=says)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    given = parser.parse_args()
     if given.against:
-        passed = _without(sys.argv[1:], "--against", "--turns")
         try:
-            print(table(in_turn(Path(sys.argv[0]), passed, given.against, given.turns)))
+            print(table(in_turn(Path(sys.argv[0]), turns.parse_known_args()[1], given.against, given.turns)))
         except BenchmarkError as error:
             raise SystemExit(str(error)) from None
         return
@@ -60,14 +80,14 @@ class BenchmarkError(Exception):
 def figures_of(
     script: Path, arguments: Sequence[str], tree: Path | None = None, longest_seconds: float | None = None
 ) -> Figures:
-    """Run this tree's script on the code in `tree`; by default on the code of this process.
+    """Run a script on the code in `tree`, whose own script of that name goes first; by default on this process's code.
 
     Raises:
         BenchmarkError: it failed or took too long.
     """
     tree = tree or Path(policies.__file__).parents[1]
-    command = [sys.executable, str(script.absolute()), *arguments, "--json"]
-    # The measured code is the tree's; the measuring script is this one's, if that commit does not have it yet.
+    own = tree / "bench" / script.name  # as another commit's `bench` may have other functions
+    command = [sys.executable, str(own if own.exists() else script.absolute()), *arguments, "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tree, ROOT)))}
     with subprocess.Popen(
         command, env=environment, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -100,18 +120,9 @@ def machine() -> str:
         commit = _git("rev-parse", "--short", "HEAD") + ("" if not _git("status", "--porcelain") else " with changes")
     except subprocess.CalledProcessError:  # a source archive
         commit = "unknown"
-    cpu = next(
-        (line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")), platform.machine()
-    )
-    load = os.getloadavg()[0]
+    model = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cpu, load = model[1] if model else platform.machine(), os.getloadavg()[0]
     return f"commit {commit}; {os.cpu_count()} cores, {cpu}; load {load:.1f}; Python {platform.python_version()}"
-
-
-def _cpu_info() -> list[str]:
-    try:
-        return Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return []
 
 
 @contextmanager
@@ -127,13 +138,3 @@ def _tree(ref: str) -> Iterator[Path]:
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-def _without(arguments: Sequence[str], *options: str) -> list[str]:
-    """Return the arguments without these options and their values."""
-    kept, skip = [], False
-    for argument in arguments:
-        if not skip and argument not in options:
-            kept.append(argument)
-        skip = argument in options
-    return kept
