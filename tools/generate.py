@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools.monitoring import dashboards
+from tools import dashboards
 from tools.reference import kubernetes
 from tools.reference.alerts_page import alertmanager_page, alerts_page
 from tools.reference.asyncapi import asyncapi

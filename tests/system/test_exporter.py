@@ -43,8 +43,8 @@ from tests.golden import read_reference
 from tests.system.brokers import kill_broker
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
+from tools.dashboards import ROWS, Panel
 from tools.generate import GRAFANA, ROOT
-from tools.monitoring.panels import BOARDS, Panel
 from tools.reference.metrics_page import other_parts
 
 Samples = dict[tuple[str, ...], float]
@@ -311,7 +311,8 @@ def have_filled(running: Running, topics: Topics) -> bool:
 
 def asked(panel: Panel) -> str:
     """A panel's query as Grafana sends it."""
-    return panel.query.replace("$cluster", ".*").replace("$__rate_interval", "30s")
+    query: str = panel["targets"][0]["expr"]
+    return query.replace("$cluster", ".*").replace("$__rate_interval", "30s")
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
@@ -328,7 +329,8 @@ def test_every_panel_and_every_recording_rule_finds_data_in_a_real_prometheus(to
             rule["name"] for g in prometheus_rules(prometheus) for rule in g["rules"] if rule["type"] == "recording"
         ]
         assert len(recorded) == 3
-        queries = {f"{b.name}: {p.title}": asked(p) for b in BOARDS for p in b.panels} | {r: r for r in recorded}
+        panels = {f"{board}: {p['title']}": asked(p) for (board, _), row in ROWS.items() for p in row}
+        queries = panels | {rule: rule for rule in recorded}
 
         def without_data() -> list[str]:
             # What has found some is not asked again: on a busy machine readings are old before the rules have theirs.

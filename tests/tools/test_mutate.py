@@ -5,8 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from tools.mutate.__main__ import main
-from tools.mutate.mutants import Mutant, find_mutants, pick
+from tools.mutate import Mutant, find_mutants, main, pick
 
 SOURCE = dedent(
     '''\

@@ -1,1 +1,0 @@
-"""Dashboards for Grafana, which the package ships as files."""
