@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.faults.__main__ import plan
 from bench.faults.judge import Judge, out_of_order
 from bench.faults.kinds import KINDS
-from bench.faults.matrix import plan
 from bench.faults.records import StoredRecord
 from policies.units import to_millis
 from policies.wire import ObservedRecord
