@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
@@ -57,9 +56,9 @@ def measure(given: argparse.Namespace) -> Figures:
             query.write_poll()
         figures: Figures = {}
         for speed in given.speed:
-            found = _at_pace(query, speed, given.seconds) | {
-                "checkpoint, MiB": _bytes_in(folder / "checkpoint") / 2**20
-            }
+            found = _at_pace(query, speed, given.seconds)
+            files = (folder / "checkpoint").rglob("*")
+            found["checkpoint, MiB"] = sum(each.stat().st_size for each in files if each.is_file()) / 2**20
             mark = "" if len(given.speed) == 1 else f"at {fleet.per_second * speed:.0f}/s: "
             figures |= {f"{mark}{what}": value for what, value in found.items()}
         return figures
@@ -186,10 +185,6 @@ def _at_pace(query: _Query, speed: float, seconds: int) -> Figures:
 
 def _mean(values: list[float]) -> float:
     return statistics.fmean(values) if values else float("nan")
-
-
-def _bytes_in(folder: Path) -> int:
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
 if __name__ == "__main__":

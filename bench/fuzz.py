@@ -6,15 +6,16 @@ random, as `make unit` does a little.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import httpx
@@ -49,14 +50,12 @@ _NOW_MS = 1_795_248_000_000
 _TESTS = Path(__file__).parents[1] / "tests"
 _OURS = ("policies.", "streaming.", "connectors.", "deploy.")
 
-Run = Callable[[bytes], object]
-
 
 @dataclass(frozen=True)
 class Target:
     """One parser, or several that read the same documents."""
 
-    run: Run
+    run: Callable[[bytes], object]
     expected: tuple[type[Exception], ...]
     """The errors it may raise."""
     seeds: Sequence[bytes]
@@ -67,18 +66,12 @@ class Target:
             self.run(document)
 
 
-@cache
-def _events() -> tuple[bytes, ...]:
-    return tuple(json.dumps(example).encode() for example in examples().values())
-
-
-@cache
-def _readers() -> tuple[EventReader[Any], EventReader[Any]]:
-    return EventReader(reading_types()), EventReader(decision_types())
+_EVENTS = tuple(json.dumps(example).encode() for example in examples().values())
+_READERS: tuple[EventReader[Any], ...] = (EventReader(reading_types()), EventReader(decision_types()))
 
 
 def _read(document: bytes) -> None:
-    for reader in _readers():
+    for reader in _READERS:
         with suppress(BadRecordError):
             reader.read(document)
 
@@ -124,35 +117,25 @@ def _step(document: bytes) -> None:
             before, records = result.key_state, []
 
 
-_ANEW_EACH = 50
-_views: list[LoopView] = []
+_documents = itertools.count()
 
 
-def _view() -> LoopView:
-    """A view that has read up to 50 documents before, because making one takes long."""
-    if len(_views) % _ANEW_EACH == 0:
-        _views[:] = [LoopView("h", {})]
-    _views.append(_views[0])
-    return _views[0]
+@lru_cache(maxsize=1)
+def _view(_number: int) -> LoopView:
+    """One view for many documents, because making one takes long."""
+    return LoopView("h", {})
 
 
 def _export(document: bytes) -> None:
     """Export a document twice on each topic, as its own successor, and then scrape."""
-    view = _view()
+    view = _view(next(_documents) // 50)
     for topic in (*observed_topics(), *decided_topics(), "dead-letters"):
         record = Record(f"h.{topic}", b"k", document, _NOW_MS)
         view.fold([record, record], live=True)
         view.fold([record._replace(value=None)], live=True) if topic in decided_topics() else None
         view.fold([record], live=False)
-    generate_latest(_Scrape(view))
-
-
-@dataclass(frozen=True)
-class _Scrape:
-    view: LoopView
-
-    def collect(self) -> Any:
-        return self.view.metrics(_NOW_MS + 10_000)
+    scrape: Any = SimpleNamespace(collect=lambda: view.metrics(_NOW_MS + 10_000))
+    generate_latest(scrape)
 
 
 def _settings(document: bytes) -> None:
@@ -229,9 +212,9 @@ def _settings_seeds() -> list[bytes]:
 
 
 TARGETS: Mapping[str, Target] = {
-    "codec": Target(_read, (), _events()),
-    "steps": Target(_step, (), _events()),
-    "exporter": Target(_export, (), _events()),
+    "codec": Target(_read, (), _EVENTS),
+    "steps": Target(_step, (), _EVENTS),
+    "exporter": Target(_export, (), _EVENTS),
     "settings": Target(_settings, (UserError,), _settings_seeds()),
     "znodes": Target(_znode, (), _ANSWERS),
     "rest": Target(_rest, (), _ANSWERS),

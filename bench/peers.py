@@ -13,8 +13,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench.loop import Throttled, loop_kafka, quantile
@@ -40,7 +39,15 @@ def _measure(host: str, folder: Path, servers: str, given: argparse.Namespace) -
     """Measure one host, with its own topics and folder, at each rate."""
     folder.mkdir()
     topics, figures = Throttled(servers, host), Figures()
-    with _running(_command(host, folder, servers), folder) as process:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        (folder / "log").open("ab") as log,
+        subprocess.Popen(
+            _command(host, folder, servers), stdout=log, stderr=log, env=environment, cwd=folder
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(kill_tree, process.pid)
 
         def has_decided() -> bool:
             if process.poll() is not None:
@@ -58,19 +65,6 @@ def _measure(host: str, folder: Path, servers: str, given: argparse.Namespace) -
             figures[f"{rate}/s, CPU seconds a million observations"] = 1e6 * cpu / (rate * given.seconds)
         figures["resident, MiB"] = resident_bytes(process.pid) / 2**20
     return figures
-
-
-@contextmanager
-def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (
-        (folder / "log").open("ab") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder) as process,
-    ):
-        try:
-            yield process
-        finally:
-            kill_tree(process.pid)
 
 
 def _command(host: str, folder: Path, servers: str) -> list[str]:

@@ -16,7 +16,7 @@ import secrets
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -144,31 +144,29 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float:
 @contextmanager
 def _field(contender: str, folder: Path) -> Iterator[tuple[FillCluster, int | None]]:
     """Start the brokers and what watches them; return them with the pid of Headgate."""
-    jars, name = ensure_jars("kafka", default_cache_dir(), progress=print), contender.partition(":")[0]
+    jars = ensure_jars("kafka", default_cache_dir(), progress=print)
+    name, _, interval = contender.partition(":")
     with ExitStack() as stack:
         more: dict[str, Any] = {}
         if name == "plugin":
             jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), progress=print))
             first = 21_000 + secrets.randbelow(2_900) * 3
             ports = [first + n for n in range(len(BROKERS))]
-            more = {"ports": ports, "properties": _plugin_properties(contender, ports)}
+            prefix = "client.quota.callback.static"
+            properties = {
+                "client.quota.callback.class": CALLBACK,
+                f"{prefix}.kafka.admin.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in ports),
+                f"{prefix}.storage.check-interval": int(interval),
+                f"{prefix}.storage.per.volume.limit.min.available.bytes": LIMIT,
+                f"{prefix}.excluded.principal.name.list": "User:ignored",
+            }
+            more = {"ports": ports, "properties": properties}
         cluster = stack.enter_context(fill_cluster(folder, jars, disk_bytes=DISK, **more))
         if name in ("plugin", "neither"):
             yield cluster, None
             return
         loop = stack.enter_context(EmbeddedKafka(folder / "loop", jars, heap_mebibytes=192))
         yield cluster, stack.enter_context(_headgate(contender, folder, cluster, loop)).process.pid
-
-
-def _plugin_properties(contender: str, ports: Sequence[int]) -> dict[str, str | int]:
-    prefix = "client.quota.callback.static"
-    return {
-        "client.quota.callback.class": CALLBACK,
-        f"{prefix}.kafka.admin.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in ports),
-        f"{prefix}.storage.check-interval": int(contender.partition(":")[2]),
-        f"{prefix}.storage.per.volume.limit.min.available.bytes": LIMIT,
-        f"{prefix}.excluded.principal.name.list": "User:ignored",
-    }
 
 
 @contextmanager

@@ -39,13 +39,11 @@ def _start(folder: Path, settings: Path) -> Figures:
         await_ready(headgate, PORT)
         ready_ms = _now_ms()
         with Topic(f"127.0.0.1:{KAFKA_PORT}", TOPIC) as decided:
-            first_ms = eventually("a decision", lambda: _first_since(decided, began_ms))
+            first_ms = eventually(
+                "a decision", lambda: next((e.appended_ms for e in decided.entries() if e.appended_ms > began_ms), None)
+            )
         headgate.stop()
     return {"to the first decision, s": (first_ms - began_ms) / 1000, "to ready, s": (ready_ms - began_ms) / 1000}
-
-
-def _first_since(decided: Topic, since_ms: int) -> int | None:
-    return next((entry.appended_ms for entry in decided.entries() if entry.appended_ms > since_ms), None)
 
 
 def _now_ms() -> int:

@@ -131,7 +131,8 @@ class Matrix:
         # Spark leaves out records that a re-created topic got before Spark saw that it was re-created.
         seconds, faulty = self._settle(kind.name, over, is_repeated=kind.loses_offsets)
         if self._judge.is_blind:
-            faulty = _join(faulty, self._reset(kind))
+            later = self._reset(kind)
+            faulty = Faulty((*faulty.lost, *later.lost), (*faulty.wrong, *later.wrong))
         return seconds, faulty
 
     def _reset(self, kind: Kind) -> Faulty:
@@ -243,10 +244,6 @@ class Matrix:
             # A reading of the actuator may come before the first level; the gate then begins open.
             if wrong := out_of_order([levels[n] for n in sorted(levels)], [1.0, *self._stream.fed[cluster]]):
                 yield f"{cluster}: {wrong}"
-
-
-def _join(one: Faulty, other: Faulty) -> Faulty:
-    return Faulty((*one.lost, *other.lost), (*one.wrong, *other.wrong))
 
 
 def _is_close(one: float | None, other: float) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from bench.faults.world import BROKERS, PREFIX, World, frozen, kill_all
+from bench.faults.world import BROKERS, PREFIX, World, frozen, signal_all
 from policies.registry import observed_topics
 
 _SLOW_SECONDS = 0.3
@@ -44,7 +45,7 @@ class Kind(NamedTuple):
 
 
 def _killed_alone(what: str, harm: Harm) -> None:
-    kill_all(harm.world.pids("decide", what))
+    signal_all(harm.world.pids("decide", what), signal.SIGKILL)
 
 
 def _frozen(part: str, what: str, harm: Harm) -> None:

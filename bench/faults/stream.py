@@ -5,7 +5,6 @@ import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException, Producer
@@ -48,9 +47,7 @@ class Stream:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
         self._producer.purge()

@@ -4,13 +4,13 @@ A part that ends is started again, as systemd would do it.
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +39,6 @@ PARTS = ("decide", "collect", "export", "act")
 BROKERS = (1, 2, 3)
 
 _DISK_MEBIBYTES = 64
-_REMEDY = re.compile(r"headgate checkpoint (reset)")
 _PAUSE_SECONDS = 0.5
 _THROTTLE = {
     "soft": {"available_bytes_below": 999_999}, "hard": {"available_bytes_below": 1},
@@ -96,9 +95,9 @@ class World:
             self.checkpoint = disk / "checkpoint"
             self._write_settings(",".join(addresses.values()))
             self.make_topics()
-            self.reader = self._stack.enter_context(
-                Reader(self.kafka.bootstrap_servers, PREFIX, _topics(), self.checkpoint)
-            )
+            topics = (*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS)
+            self.reader = Reader(self.kafka.bootstrap_servers, PREFIX, topics, self.checkpoint)
+            self._stack.callback(self.reader.close)
             self._stack.callback(self._end_parts)
             for part in PARTS:
                 self._start(part)
@@ -106,16 +105,13 @@ class World:
             tender.start()
             self._stack.callback(tender.join)
             self._stack.callback(self._over.set)
-            eventually("every part is ready", self.is_ready)
+            pages = [partial(http_get, port, "/-/ready") for port in self._ports.values()]
+            eventually("every part is ready", lambda: all((page() or (0, ""))[0] == 200 for page in pages))
             self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-    def is_ready(self) -> bool:
-        """Whether all processes are ready."""
-        return all((http_get(self._ports[part], "/-/ready") or (0, ""))[0] == 200 for part in PARTS)
 
     @property
     def host(self) -> PolicyHost:
@@ -185,10 +181,9 @@ class World:
 
     def _remedy(self, part: str) -> None:
         last = "\n".join(self.parts[part].output().splitlines()[-3:])
-        if part == "decide" and (named := _REMEDY.search(last)):
-            command = ["checkpoint", named[1], "--yes", "-s", str(self.file(part))]
-            done = self._headgate(*command)
-            self.remedies.append(named[1] if done.returncode == 0 else f"{named[1]} failed")
+        if part == "decide" and "headgate checkpoint reset" in last:
+            done = self._headgate("checkpoint", "reset", "--yes", "-s", str(self.file(part)))
+            self.remedies.append("reset" if done.returncode == 0 else "reset failed")
             with self.parts[part].log.open("a") as log:
                 log.write(done.stdout + done.stderr)
 
@@ -255,23 +250,15 @@ class World:
 @contextmanager
 def frozen(pids: Sequence[int]) -> Iterator[None]:
     """Stop processes (SIGSTOP) during a block."""
-    _signal(pids, signal.SIGSTOP)
+    signal_all(pids, signal.SIGSTOP)
     try:
         yield
     finally:
-        _signal(pids, signal.SIGCONT)
+        signal_all(pids, signal.SIGCONT)
 
 
-def kill_all(pids: Sequence[int]) -> None:
-    """SIGKILL all processes."""
-    _signal(pids, signal.SIGKILL)
-
-
-def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    """Send a signal to those processes that have not ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _topics() -> list[str]:
-    return [*observed_topics(), *decided_topics(), AUDIT, DEAD_LETTERS]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.switch_walk.__main__ import walks
+from bench.switch_walk import walks
 from policies.switching.judge import guards
 from tests.examples import seeds
 

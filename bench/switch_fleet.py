@@ -25,8 +25,7 @@ from policies.switching.state import (
     SwitchStage,
 )
 from policies.switching.transition import DecisionDraft, Transition
-from tests.policies.switching import events as every_event
-from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, RegistrySeen, command
+from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, MembersSeen, RegistrySeen, command
 from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply, few
 
 S = SwitchStage
@@ -135,18 +134,14 @@ class Fleet(World):
 
     # --- brokers
 
-    def in_force(self) -> Directive | None:
+    def directive_shown(self) -> Directive | None:
         """Return the newest directive in the registry, ours or a foreign one."""
         ours = self.kept.directive if self.kept else self.state.directive
         return self.foreign if self.foreign and self.foreign.epoch >= (ours.epoch if ours else 0) else ours
 
-    def directive_shown(self) -> Directive | None:
-        """Return the newest directive in the registry."""
-        return self.in_force()
-
     def where(self) -> str:
         """The cluster to which a broker writes that follows the directive."""
-        directive, known = self.in_force(), self.kept or self.state
+        directive, known = self.directive_shown(), self.kept or self.state
         if directive is not None and directive.epoch > known.committed_epoch:
             return directive.target
         return next((e.name for e in known.entries if e.status is ClusterStatus.ACTIVE), "old")
@@ -158,7 +153,7 @@ class Fleet(World):
             name: of the broker.
             opens_client: as an agent must. Else it goes on with the client that it has, which remembers its HOB.
         """
-        directive, where = self.in_force(), self.where()
+        directive, where = self.directive_shown(), self.where()
         epoch, clients = directive.epoch if directive else 0, dict(self.fleet[name].clients)
         if opens_client or where not in clients:
             clients[where] = (self.clusters[where].hob or 0, epoch)
@@ -167,7 +162,7 @@ class Fleet(World):
     def write_anywhere(self, topic: str, name: str) -> None:
         """Create a ledger of a topic. Only brokers that follow the directive must never get a lower id."""
         one = self.fleet[name]
-        epoch = self.in_force().epoch if self.in_force() else 0  # type: ignore[union-attr]
+        epoch = self.directive_shown().epoch if self.directive_shown() else 0  # type: ignore[union-attr]
         follows = (one.writes_to, one.epoch, one.client_epoch) == (self.where(), epoch, epoch)
         ledger_id = self.clusters[one.writes_to].allocate(topic, self.now_ms, one.hob)
         if not follows or self.foreign is not None or one.epoch == self.taken_over > 0:
@@ -199,9 +194,9 @@ class Fleet(World):
         said: dict[str, Any] = {"writes": (one.writes_to,), "client_epoch": one.client_epoch, **more}
         return self.broker_event(name, epoch=one.epoch, **said)
 
-    def members_event(self) -> Any:
+    def members_event(self) -> MembersSeen:
         """Return a reading of the live brokers."""
-        return every_event.MembersSeen(tuple(self.fleet), self.now_ms)
+        return MembersSeen(tuple(self.fleet), self.now_ms)
 
     # --- readings
 
@@ -231,7 +226,7 @@ class Fleet(World):
             for e in self.state.entries
         )
         committed = self.state.committed_epoch
-        return RegistrySeen(entries, self.state.bootstrap, self.in_force(), committed, self.now_ms)
+        return RegistrySeen(entries, self.state.bootstrap, self.directive_shown(), committed, self.now_ms)
 
     # --- events
 
@@ -239,7 +234,10 @@ class Fleet(World):
         """Let events arrive, and raise HarmError when a decision breaks a rule; returns the decisions."""
         said: list[DecisionDraft] = []
         for event in events:
-            self._hear(event)
+            if isinstance(event, BrokerSeen):
+                self.known_writes.update(event.writes)
+            if isinstance(event, InventorySeen) and (self.listed is None or event.at_ms >= self.listed.at_ms):
+                self.listed = event
             stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
             now = super().tell(event)
             said += now
@@ -251,21 +249,11 @@ class Fleet(World):
                 self.foreign, self.contested_heard = None, False
             is_read = isinstance(event, RegistrySeen) and bool(event.entries) and self.state.registry_ms >= 0
             if self.kept is not None and is_read:
-                self._take_over(self.kept.directive)
+                kept, self.kept = self.kept.directive, None
+                if kept is not None and kept != self.state.directive:  # then somebody else wrote it
+                    self.foreign, self.contested_heard = kept, True
             self._judge(stage, now, event)
         return said
-
-    def _take_over(self, kept: Directive | None) -> None:
-        """The registry is read again. A directive other than ours is then a foreign one."""
-        self.kept = None
-        if kept is not None and kept != self.state.directive:
-            self.foreign, self.contested_heard = kept, True
-
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, BrokerSeen):
-            self.known_writes.update(event.writes)
-        if isinstance(event, InventorySeen) and (self.listed is None or event.at_ms >= self.listed.at_ms):
-            self.listed = event
 
     def _judge(self, before: SwitchStage, said: list[DecisionDraft], event: Any) -> None:
         is_still = before is (self.state.switch.stage if self.state.switch else S.NONE)

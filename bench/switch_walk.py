@@ -1,17 +1,25 @@
-"""The steps of a walk: everything that may happen to a fleet at any time, each with its weight."""
+"""Seeded random walks over switches of a fleet in which events come late, twice or never: no history may do harm.
 
+The fleet has two to five clusters. Operators give any command at any time and follow every remedy that a refusal names.
+A foreign process writes directives too. At the end of a walk all parts behave again, and an operator must find a way to
+end the switch.
+
+    python -m bench.switch_walk 300 80      # 300 walks of 80 steps each
+"""
+
+import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any
 
-from bench.switch_walk.fleet import Broker, Fleet
+from bench.switch_fleet import Broker, Fleet, fleet_of
 from policies.switching.ledgers import LedgerKind, TargetPolicy
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
-from policies.switching.state import ClusterStatus, Directive, SwitchStage
+from policies.switching.state import ENDED, ClusterStatus, Directive, SwitchStage
 from tests.policies.switching.events import Event, LedgerResult, StatusResult, command
-from tests.policies.switching.world import Held, Ref, few
+from tests.policies.switching.world import HarmError, Held, Ref, few, stored
 
 S = SwitchStage
 Step = Callable[[Fleet, Random], object]
@@ -63,7 +71,7 @@ def _is_silent(fleet: Fleet, draw: Random) -> None:
     name = _any_broker(fleet, draw)
     fleet.later(fleet.limits.ack_timeout_ms)
     if draw.random() < 0.3:
-        fleet.fleet[name] = fleet.fleet[name].moved(draw.choice(sorted(fleet.clusters)))
+        fleet.fleet[name] = fleet.fleet[name].moved(_any_cluster(fleet, draw))
     for other in sorted(fleet.fleet):
         if other != name:
             fleet.later(10).report(other)
@@ -94,6 +102,10 @@ def _any_broker(fleet: Fleet, draw: Random) -> str:
     return draw.choice(sorted(fleet.fleet))
 
 
+def _any_cluster(fleet: Fleet, draw: Random) -> str:
+    return draw.choice(sorted(fleet.clusters))
+
+
 def _follows(fleet: Fleet, draw: Random, *, opens_client: bool = True) -> None:
     """Let a broker follow; without a new client, one that is open remembers its HOB."""
     name = _any_broker(fleet, draw)
@@ -104,7 +116,7 @@ def _follows(fleet: Fleet, draw: Random, *, opens_client: bool = True) -> None:
 def _goes_back(fleet: Fleet, draw: Random) -> None:
     name = _any_broker(fleet, draw)
     before = fleet.fleet[name]
-    fleet.fleet[name] = before.moved(draw.choice(sorted(fleet.clusters)), max(0, before.epoch - 1))
+    fleet.fleet[name] = before.moved(_any_cluster(fleet, draw), max(0, before.epoch - 1))
     if draw.random() < 0.7:
         fleet.later().report(name)
 
@@ -174,7 +186,7 @@ def _repeats(fleet: Fleet, draw: Random) -> None:
 
 def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
     if draw.random() < 0.1 and fleet.kept is None:
-        fleet.foreign = Directive(fleet.state.epoch + draw.randrange(1, 3), draw.choice(sorted(fleet.clusters)))
+        fleet.foreign = Directive(fleet.state.epoch + draw.randrange(1, 3), _any_cluster(fleet, draw))
         fleet.contested_heard = True
         fleet.orders.clear()
         fleet.later().tell(fleet.registry_event())
@@ -243,14 +255,14 @@ def _rolls_over(fleet: Fleet, draw: Random) -> None:
 
 def _plants(fleet: Fleet, draw: Random) -> None:
     """Put a foreign ledger at an id that the switch wants to import."""
-    one, ref = fleet.clusters[draw.choice(sorted(fleet.clusters))], draw.choice(sorted(fleet.refs.values(), key=str))
+    one, ref = fleet.clusters[_any_cluster(fleet, draw)], draw.choice(sorted(fleet.refs.values(), key=str))
     is_free = ref.ledger_id >= 0 and ref.ledger_id not in one.ledgers and ref.ledger_id not in one.deleted
     if draw.random() < 0.1 and is_free and ref.ledger_id < one.generator.next_id:
         one.ledgers[ref.ledger_id] = Held("foreign", fleet.now_ms)
 
 
 def _registers(fleet: Fleet, draw: Random) -> None:
-    one = fleet.clusters[draw.choice(sorted(fleet.clusters))]
+    one = fleet.clusters[_any_cluster(fleet, draw)]
     status = draw.choice((None, None, *ClusterStatus))
     uri, key = f"zk://{one.name}", fleet.key()
     fleet.tell(
@@ -261,7 +273,7 @@ def _registers(fleet: Fleet, draw: Random) -> None:
 def _unregisters(fleet: Fleet, draw: Random) -> None:
     if draw.random() < 0.5:
         fleet.list_references()
-    fleet.tell(command("unregister", fleet.key(), name=draw.choice(sorted(fleet.clusters))))
+    fleet.tell(command("unregister", fleet.key(), name=_any_cluster(fleet, draw)))
 
 
 # --- lost checkpoints, changed settings, clocks and forged reports
@@ -287,13 +299,13 @@ def _settings_change(fleet: Fleet, draw: Random) -> None:
 def _two_command(fleet: Fleet, draw: Random) -> None:
     """Let two operators command at once, without knowledge of each other."""
     said: list[Callable[[], Event]] = [
-        lambda: fleet.start_event(draw.choice(sorted(fleet.clusters))),
+        lambda: fleet.start_event(_any_cluster(fleet, draw)),
         lambda: command("rollback", fleet.key(), attribution_only=draw.random() < 0.5),
         lambda: command("cleanup", fleet.key()),
         lambda: command("abort", fleet.key()),
         lambda: command("pause", fleet.key()),
         lambda: command("resume", fleet.key()),
-        lambda: command("unregister", fleet.key(), name=draw.choice(sorted(fleet.clusters))),
+        lambda: command("unregister", fleet.key(), name=_any_cluster(fleet, draw)),
     ]
     fleet.read()
     fleet.tell(*[each() for each in draw.sample(said, 2)])
@@ -314,22 +326,12 @@ def _is_forged(fleet: Fleet, draw: Random) -> None:
     """Forge a report of a broker that exists or does not."""
     if draw.random() < 0.3:
         name, epoch = draw.choice((*sorted(fleet.fleet), "ghost")), fleet.state.epoch + draw.choice((-1, 0, 0, 1))
-        writes = (draw.choice(sorted(fleet.clusters)),) if draw.random() < 0.5 else ()
+        writes = (_any_cluster(fleet, draw),) if draw.random() < 0.5 else ()
         fleet.brokers.setdefault(name, "old")
         seen = fleet.broker_event(name, epoch=max(0, epoch), failed=draw.random() < 0.2, writes=writes)
         if name == "ghost":
             fleet.brokers.pop(name)
         fleet.later().tell(seen)
-
-
-def _command_about(name: str, argument: str) -> Step:
-    """A command about any cluster."""
-
-    def step(fleet: Fleet, draw: Random) -> None:
-        about: dict[str, Any] = {argument: draw.choice(sorted(fleet.clusters))}
-        fleet.tell(command(name, fleet.key(), **about))
-
-    return step
 
 
 STEPS: tuple[tuple[int, Step], ...] = (
@@ -345,10 +347,101 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (8, lambda fleet, _: fleet.read()), (2, lambda fleet, _: fleet.list_references()),
     (4, _is_said), (4, _comes), (1, _is_lost), (3, _answers_late),
     (1, _rolls_over), (1, _plants), (1, _registers), (1, _unregisters),
-    (1, _command_about("close-client", "name")), (1, _command_about("precheck", "target")),
+    (1, lambda fleet, draw: fleet.tell(command("close-client", fleet.key(), name=_any_cluster(fleet, draw)))),
+    (1, lambda fleet, draw: fleet.tell(command("precheck", fleet.key(), target=_any_cluster(fleet, draw)))),
     (1, _loses_checkpoint), (1, _settings_change), (1, _two_command), (1, _leaps), (2, _stands_still), (1, _is_forged),
     (1, _somebody_else_directs), (1, _two_are_active),
 )  # fmt: skip
 """The steps with their weights."""
 WAYS_OUT: tuple[Step, ...] = (_command("resume"), _drives_on, _abort, _roll_back, _command("end"))
 """Commands with which an operator tries to end a switch."""
+
+
+def _settle(fleet: Fleet) -> None:
+    """Let all brokers follow and report, all readings arrive, executors answer, and the registry take the orders."""
+    coming, fleet.under_way = fleet.under_way, []
+    fleet.later().tell(*coming)
+    for _ in range(3):
+        for name in fleet.fleet:
+            fleet.later().adopt(name)
+            fleet.report(name)
+        fleet.read()
+        lease = fleet.state.lease
+        if lease is None or fleet.now_ms >= lease.valid_until_ms:
+            fleet.tell(fleet.lease_event((lease.token if lease else 0) + 1))
+        fleet.work(limit=200)
+
+
+def _is_over(fleet: Fleet) -> bool:
+    switch = fleet.state.switch
+    return switch is None or switch.stage in ENDED or (switch.stage is S.DONE_WITH_FAILURES)
+
+
+def way_out(fleet: Fleet) -> str:
+    """Try to end the switch as an operator would; returns an empty text, or the stage in which it stays for good."""
+    draw = Random(1)
+    _settle(fleet)
+    for _ in range(6):
+        if _is_over(fleet) and fleet.foreign is None:
+            return ""
+        for step in WAYS_OUT:
+            if _is_over(fleet) and fleet.foreign is None:
+                return ""
+            step(fleet, draw)
+            _settle(fleet)
+            follow_remedy(fleet, draw)
+            _settle(fleet)
+        if fleet.state.switch is not None and fleet.stage is S.HOLD:
+            fleet.later(16 * DAY_MS)
+            _settle(fleet)
+            fleet.tell(command("cleanup", fleet.key()))
+            _settle(fleet)
+    if fleet.state.switch is None:
+        return f"NO WAY OUT of the directive of epoch {fleet.foreign.epoch if fleet.foreign else 0}"
+    switch = fleet.switch
+    return f"NO WAY OUT of {switch.stage.value}: halted {switch.halted!r}, blocked {switch.blocked!r}"
+
+
+def walk(seed: int, steps: int) -> str:
+    """Make one walk; return its harm, or an empty text."""
+    draw = Random(seed)
+    fleet, weights = fleet_of(draw), [weight for weight, _ in STEPS]
+    try:
+        for _ in range(steps):
+            draw.choices(STEPS, weights)[0][1](fleet, draw)
+            _references_lead_somewhere(fleet)
+            fleet.must_end_each_wait()
+        assert stored(fleet.state) == fleet.state
+        return way_out(fleet)
+    except HarmError as harm:
+        return str(harm)
+
+
+def _references_lead_somewhere(fleet: Fleet) -> None:
+    for path, ref in fleet.refs.items():
+        held = fleet.clusters[ref.attribution or "old"].ledgers.get(ref.ledger_id)
+        if ref.ledger_id >= 0 and (held is None or held.content != ref.content):
+            raise HarmError(f"LOST: {path} leads nowhere")
+    switch = fleet.state.switch
+    is_held = switch is not None and switch.stage in (S.HOLD, S.CLEANUP, S.DONE) and not fleet.state.contested
+    if switch is not None and is_held and fleet.foreign is None and fleet.state.active() != switch.target:
+        raise HarmError(f"ACTIVE: a broker that starts at {switch.stage.value} goes to {fleet.state.active()}")
+
+
+def walks(count: int, steps: int, first: int = 0) -> dict[int, str]:
+    """Return the harm of each walk that did harm, by its seed."""
+    return {seed: harm for seed in range(first, first + count) if (harm := walk(seed, steps))}
+
+
+def main() -> None:
+    """Run the walks that the arguments name, and print the harm they did."""
+    count, steps, *rest = (int(a) for a in sys.argv[1:])
+    harms = walks(count, steps, *rest)
+    kinds = Counter(harm.split(":")[0][:24] for harm in harms.values())
+    sys.stdout.write(f"{count} walks of {steps} steps, {len(harms)} did harm: {dict(kinds)}\n")
+    for seed, harm in list(harms.items())[:40]:
+        sys.stdout.write(f"  {seed}: {harm}\n")
+
+
+if __name__ == "__main__":
+    main()
