@@ -11,11 +11,9 @@ from pathlib import Path
 
 from tools import dashboards
 from tools.reference import kubernetes
-from tools.reference.alerts_page import alertmanager_page, alerts_page
 from tools.reference.asyncapi import asyncapi
 from tools.reference.catalogue import catalogue
-from tools.reference.events_page import events_page
-from tools.reference.metrics_page import metrics_page
+from tools.reference.pages import alertmanager_page, alerts_page, events_page, metrics_page
 from tools.reference.settings_page import settings_page
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +31,7 @@ def generated() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "settings.yaml": settings_page(),
     }
-    schemas = {k.schema_file: json.dumps(k.schema(), indent=2, ensure_ascii=False) + "\n" for k in catalogue()}
+    schemas = {f"{k.event_type}.json": json.dumps(k.schema(), indent=2, ensure_ascii=False) + "\n" for k in catalogue()}
     rooms = {REFERENCE: pages, SCHEMAS: schemas, DOCKER: kubernetes.files(), GRAFANA: dashboards.files()}
     return {f"{room}/{name}": content for room, files in rooms.items() for name, content in files.items()}
 
@@ -49,17 +47,14 @@ def write(files: Mapping[str, str], root: Path) -> None:
 
 def stale(files: Mapping[str, str], root: Path) -> list[Path]:
     """Return files that are missing, that differ, or that are generated no longer."""
-    differing = (root / name for name, content in files.items() if _content(root / name) != content)
+    paths = {root / name: content for name, content in files.items()}
+    differing = (path for path, content in paths.items() if not path.is_file() or path.read_text("utf-8") != content)
     return sorted([*differing, *_left_over(files, root)])
 
 
 def _left_over(files: Mapping[str, str], root: Path) -> Iterator[Path]:
     known = {root / name for name in files}
     return (file for room in (SCHEMAS, GRAFANA) for file in (root / room).glob("*.json") if file not in known)
-
-
-def _content(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

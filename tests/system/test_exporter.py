@@ -45,7 +45,7 @@ from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
 from tools.dashboards import ROWS, Panel
 from tools.generate import GRAFANA, ROOT
-from tools.reference.metrics_page import other_parts
+from tools.reference.pages import other_parts
 
 Samples = dict[tuple[str, ...], float]
 

@@ -12,7 +12,7 @@ import pytest
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
 from tools import dashboards, generate
-from tools.reference.metrics_page import parts
+from tools.reference.pages import parts
 
 RULES = (generate.ROOT / generate.GRAFANA).parent / "prometheus" / "headgate.rules.yaml"
 TESTS = Path(__file__).parent / "headgate.rules.test.yaml"

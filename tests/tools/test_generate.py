@@ -29,8 +29,7 @@ from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Ev
 from tools import generate
 from tools.reference.asyncapi import document
 from tools.reference.catalogue import DIALECT, EventKind, catalogue, examples
-from tools.reference.events_page import explained, heading_of
-from tools.reference.metrics_page import parts
+from tools.reference.pages import explained, heading_of, parts
 from tools.reference.shapes import classes_in, rows
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 """docs/reference/asyncapi.yaml: all topics with their writers and readers, as AsyncAPI 3.0."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,33 @@ def asyncapi() -> str:
 def document() -> dict[str, Any]:
     """Return the whole document as data."""
     kinds, shown = catalogue(), examples()
-    topics = list(dict.fromkeys([*(kind.topic for kind in kinds), REPORTS]))
+    channels: dict[str, Any] = {}
+    operations: dict[str, Any] = {}
+    for topic in dict.fromkeys([*(kind.topic for kind in kinds), REPORTS]):
+        # The topic of reports has the last of each of the audit's reports.
+        of_topic = [
+            k
+            for k in kinds
+            if k.topic == topic or (topic == REPORTS and k.topic == AUDIT and issubclass(k.data, ActuatorEvent))
+        ]
+        channel, names = channel_name(topic), [message_name(kind) for kind in of_topic]
+        channels[channel] = _channel(topic, names)
+        writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
+        is_observed = of_topic[0].is_observed
+        readers = "the query and the exporter" if is_observed else "actuators, the exporter, and your consumers"
+        for action, summary in (("send", f"Written by {writers}."), ("receive", f"Read by {readers}.")):
+            operations[f"{action}.{channel}"] = {
+                "action": action,
+                "summary": summary,
+                "channel": {"$ref": f"#/channels/{channel}"},
+                "messages": [{"$ref": f"#/channels/{channel}/messages/{name}"} for name in names],
+            }
+    server = {
+        "host": "{bootstrap_servers}",
+        "protocol": "kafka",
+        "description": "The loop's own Kafka: `kafka.bootstrap_servers` of the settings.",
+        "variables": {"bootstrap_servers": {"default": "localhost:9092"}},
+    }
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -38,16 +64,9 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": _CONTENT_TYPE,
-        "servers": {
-            "loop": {
-                "host": "{bootstrap_servers}",
-                "protocol": "kafka",
-                "description": "The loop's own Kafka: `kafka.bootstrap_servers` of the settings.",
-                "variables": {"bootstrap_servers": {"default": "localhost:9092"}},
-            }
-        },
-        "channels": {channel_name(topic): _channel(topic, _document_part(kinds, topic)) for topic in topics},
-        "operations": dict(_operations(kinds, topics)),
+        "servers": {"loop": server},
+        "channels": channels,
+        "operations": operations,
         "components": {"messages": {message_name(k): _message(k, shown.get(k.event_type)) for k in kinds}},
     }
 
@@ -63,13 +82,7 @@ def message_name(kind: EventKind) -> str:
     return channel_name(kind.event_type.removeprefix("headgate."))
 
 
-def _document_part(kinds: Iterable[EventKind], topic: str) -> list[EventKind]:
-    if topic == REPORTS:  # the last of each of the audit's reports
-        return [kind for kind in kinds if kind.topic == AUDIT and issubclass(kind.data, ActuatorEvent)]
-    return [kind for kind in kinds if kind.topic == topic]
-
-
-def _channel(topic: str, kinds: list[EventKind]) -> dict[str, Any]:
+def _channel(topic: str, messages: Iterable[str]) -> dict[str, Any]:
     settings = TopicSettings()
     planned = next(p for p in plan(settings) if p.topic == settings.topic(topic))
     config = {n: [v] if n in _LISTS else int(v) for n in _CONFIGS if (v := planned.config.get(n)) is not None}
@@ -77,27 +90,9 @@ def _channel(topic: str, kinds: list[EventKind]) -> dict[str, Any]:
     return {
         "address": f"{{prefix}}.{topic}",
         "parameters": {"prefix": {"default": settings.prefix, "description": "The setting `topics.prefix`."}},
-        "messages": {message_name(k): {"$ref": f"#/components/messages/{message_name(k)}"} for k in kinds},
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
         "bindings": {"kafka": binding},
     }
-
-
-def _operations(kinds: Iterable[EventKind], topics: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Headgate's operations: collectors send the records that the query receives; query and actuators send the rest."""
-    for topic in topics:
-        channel = channel_name(topic)
-        of_topic = _document_part(kinds, topic)
-        writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
-        yield f"send.{channel}", _operation("send", channel, of_topic, f"Written by {writers}.")
-        is_observed = of_topic[0].is_observed
-        readers = "the query and the exporter" if is_observed else "actuators, the exporter, and your consumers"
-        yield f"receive.{channel}", _operation("receive", channel, of_topic, f"Read by {readers}.")
-
-
-def _operation(action: str, channel: str, kinds: list[EventKind], summary: str) -> dict[str, Any]:
-    place = f"#/channels/{channel}"
-    messages = [{"$ref": f"{place}/messages/{message_name(k)}"} for k in kinds]
-    return {"action": action, "summary": summary, "channel": {"$ref": place}, "messages": messages}
 
 
 def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -108,7 +103,7 @@ def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, An
         "summary": kind.summary,
         "contentType": _CONTENT_TYPE,
         "headers": {"type": "object", "properties": {"content-type": {"const": CONTENT_TYPE}}},
-        "payload": {"$ref": f"./schemas/{kind.schema_file}"},
+        "payload": {"$ref": f"./schemas/{kind.event_type}.json"},
         "bindings": {"kafka": {"key": key, "bindingVersion": _BINDING}},
         **({"examples": [{"payload": example}]} if example else {}),
     }

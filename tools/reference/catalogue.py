@@ -57,19 +57,9 @@ class EventKind:
         return "validation" if self.is_observed else "serialization"
 
     @property
-    def schema_file(self) -> str:
-        """Its schema's file name."""
-        return f"{self.event_type}.json"
-
-    @property
     def is_observed(self) -> bool:
         """Whether the query reads it."""
         return issubclass(self.data, Reading)
-
-    @property
-    def is_audit(self) -> bool:
-        """Whether its data contains another event's data."""
-        return self.data is AuditEntry
 
     @property
     def summary(self) -> str:
@@ -78,7 +68,7 @@ class EventKind:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the whole event."""
-        data: Any = _audit_entries() if self.is_audit else self.data
+        data: Any = _audit_entries() if self.data is AuditEntry else self.data
         body = Event[data].model_json_schema(mode=self.mode, schema_generator=_Schemas)
         body["properties"]["type"] = {"const": self.event_type}
         head = {"$schema": DIALECT, "$id": f"urn:headgate:{self.event_type}", "title": self.event_type}

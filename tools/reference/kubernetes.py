@@ -12,7 +12,6 @@ from deploy.settings.application import Settings
 from tools.reference.catalogue import schema_of
 
 _RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "prometheus" / "headgate.rules.yaml"
-_PREFIX = "headgate"
 
 _TEXT, _FLAG, _LIST, _MAP = ({"type": each} for each in ("string", "boolean", "array", "object"))
 
@@ -84,25 +83,26 @@ def _closed(**properties: Any) -> dict[str, Any]:
 
 def _users() -> Iterator[dict[str, Any]]:
     for part in _USERS:
-        yield _user(f"headgate-{part}", "loop", list(_acls(rights_of(part))))
+        yield _user(part, "loop", _acls(rights_of(part)))
     for name, acls in _WATCHED.items():
-        yield _user(f"headgate-{name}", "payments", acls)
+        yield _user(name, "payments", acls)
 
 
 def _user(name: str, cluster: str, acls: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaUser",
-        "metadata": {"name": name, "labels": {"strimzi.io/cluster": cluster}},
+        "metadata": {"name": f"headgate-{name}", "labels": {"strimzi.io/cluster": cluster}},
         "spec": {"authentication": {"type": "scram-sha-512"}, "authorization": {"type": "simple", "acls": acls}},
     }
 
 
-def _acls(grants: Iterable[Grant]) -> Iterator[dict[str, Any]]:
-    """One for each resource, with all operations."""
-    operations: dict[tuple[str, str, str], list[str]] = {}
+def _acls(grants: Iterable[Grant]) -> list[dict[str, Any]]:
+    """Return one for each resource, with all operations."""
+    acls: dict[tuple[str, str, bool], dict[str, Any]] = {}
     for each in grants:
-        resource = (each.resource, f"{_PREFIX}.{each.name}", "prefix" if each.is_prefix else "literal")
-        operations.setdefault(resource, []).extend(each.operations)
-    for resource, allowed in operations.items():
-        yield {"resource": dict(zip(("type", "name", "patternType"), resource, strict=True)), "operations": allowed}
+        pattern = "prefix" if each.is_prefix else "literal"
+        resource = {"type": each.resource, "name": f"headgate.{each.name}", "patternType": pattern}
+        place = (each.resource, each.name, each.is_prefix)
+        acls.setdefault(place, {"resource": resource, "operations": []})["operations"] += each.operations
+    return list(acls.values())

@@ -7,18 +7,15 @@ default (or of a block that is off): remove the ``#`` to use it. ``# text`` expl
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
-from enum import Enum
 from types import FunctionType
-from typing import Any, get_origin
+from typing import Annotated, Any, get_origin
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from deploy.settings.application import Settings
-from policies.units import format_duration
 from tools.reference.catalogue import schema_of
 from tools.reference.shapes import Row, classes_in, rows
 
@@ -140,7 +137,7 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
         lines = [f"{row.name}:", *_indented(_entries(inner, example))] if example else [f"{row.name}: {{}}"]
         return lines if field.is_required() else _commented(lines)
     if default is not None:
-        return [f"{row.name}: {_scalar(_format_value(default, row.type))}"]
+        return [f"{row.name}: {_scalar(_format_default(default, row.type, field))}"]
     shown = field.is_required() or (off and example is not None)
     if inner is not None:
         lines = [f"{row.name}:", *_indented(_block(inner, example or {}, off=True))]
@@ -175,7 +172,7 @@ def _meaning(row: Row, field: FieldInfo) -> str:
     if inner is not None and _default(field) == ():
         fields = (f"{name}: {each.description}" for name, each in inner.model_fields.items())
         parts.append(f"Each has {' '.join(fields)}")
-    if _model_in(field.annotation) is None and _default(field) != {}:
+    if inner is None and _default(field) != {}:
         kind = row.type.removesuffix(" or null").replace("`", "")
         parts.append(f"({'needed; ' if field.is_required() else ''}{kind})")
     return " ".join(parts)
@@ -186,22 +183,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((kind for kind in classes_in(annotation) if issubclass(kind, BaseModel)), None)
 
 
-def _format_value(value: Any, kind: str) -> Any:
-    """Format a value as a person would write it."""
-    if isinstance(value, timedelta):
-        return format_duration(value)
+def _format_default(value: Any, kind: str, field: FieldInfo) -> Any:
+    """Format a default as a person would write it."""
     if kind == "size":
-        return _size(int(value))
-    if isinstance(value, tuple | list):
-        return [_format_value(each, kind) for each in value]
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    return value.value if isinstance(value, Enum) else value
-
-
-def _size(count: int) -> str:
-    units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
-    return next((f"{count // size}{unit}" for unit, size in units if count and count % size == 0), str(count))
+        units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+        return next((f"{value // size}{unit}" for unit, size in units if value and value % size == 0), str(int(value)))
+    declared: Any = Annotated[field.annotation, field]
+    return TypeAdapter(declared).dump_python(value, mode="json")
 
 
 def _example_by_type(kind: str) -> Any:

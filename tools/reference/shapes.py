@@ -13,7 +13,6 @@ Node = Mapping[str, Any]
 _DURATION: Node = TypeAdapter(Duration).json_schema()
 _SIZE: Node = TypeAdapter(Size).json_schema()
 _FORMATS = {"date-time": "time", "path": "path", "password": "secret"}
-_NUMBERS = {"integer": "whole number", "number": "number"}
 
 
 class Row(NamedTuple):
@@ -26,42 +25,36 @@ class Row(NamedTuple):
     meaning: str
 
 
-def rows(schema: Node, *, nested: bool = True) -> Iterator[Row]:
+def rows(schema: Node, defs: Node | None = None, prefix: str = "", *, nested: bool = True) -> Iterator[Row]:
     """Return the fields of an object, in order; with `nested`, the fields of inner objects follow their own."""
-    yield from _rows(schema, schema.get("$defs", {}), "", nested=nested)
+    defs = schema.get("$defs", {}) if defs is None else defs
+    for name, field in schema.get("properties", {}).items():
+        meaning = first_paragraph(field.get("description") or _target(field, defs).get("description"))
+        yield Row(f"{prefix}{name}", words(field, defs), name in schema.get("required", ()), meaning)
+        if nested:
+            inner, suffix = _object_within(field, defs)
+            yield from rows(inner, defs, f"{prefix}{name}{suffix}.")
 
 
-def _rows(node: Node, defs: Node, prefix: str, *, nested: bool) -> Iterator[Row]:
-    required = node.get("required", ())
-    for name, field in node.get("properties", {}).items():
-        inner, suffix = _object_within(field, defs)
-        meaning = first_paragraph(field.get("description") or (_target(field, defs) or {}).get("description"))
-        yield Row(f"{prefix}{name}", words(field, defs), name in required, meaning)
-        if inner is not None and nested:
-            yield from _rows(inner, defs, f"{prefix}{name}{suffix}.", nested=nested)
+def _target(node: Node, defs: Node) -> Node:
+    """Return the definition that a node refers to; empty if none."""
+    target: Node = defs.get(node.get("$ref", "").removeprefix("#/$defs/"), {})
+    return target
 
 
-def _target(node: Node, defs: Node) -> Node | None:
-    reference = node.get("$ref")
-    return defs[reference.removeprefix("#/$defs/")] if reference else None
-
-
-def _object_within(node: Node, defs: Node) -> tuple[Node | None, str]:
-    """Return the object that a field is, may be, or lists."""
+def _object_within(node: Node, defs: Node) -> tuple[Node, str]:
+    """Return the object that a field is, may be, or lists; empty if none."""
     if node.get("type") == "array":
         return _object_within(node["items"], defs)[0], "[]"
-    for variant in (node, *node.get("anyOf", ())):
-        target = _target(variant, defs)
-        if target is not None and "properties" in target:
-            return target, ""
-    return None, ""
+    targets = (_target(variant, defs) for variant in (node, *node.get("anyOf", ())))
+    return next((target for target in targets if "properties" in target), {}), ""
 
 
 def words(node: Node, defs: Node) -> str:
     """Describe the type of a value: ``whole number, at least 1``, ``duration``, ``text or null``."""
     if node.get("pattern") == _DURATION["pattern"]:
         return "duration"
-    if (target := _target(node, defs)) is not None:
+    if target := _target(node, defs):
         return words(target, defs)
     if "anyOf" in node:
         # Pydantic merges a size that may be None into one list of variants.
@@ -69,20 +62,13 @@ def words(node: Node, defs: Node) -> str:
         others = [variant for variant in node["anyOf"] if not (is_size and variant in _SIZE["anyOf"])]
         found = ["size"] * is_size + [words(variant, defs) for variant in others]
         return " or ".join(dict.fromkeys(found))
-    if "enum" in node:
-        several = len(node["enum"]) > 1
-        return ("one of " if several else "") + ", ".join(f"`{value}`" for value in node["enum"])
-    if "const" in node:
-        return f"`{node['const']}`"
-    return _plain_words(node, defs)
-
-
-def _plain_words(node: Node, defs: Node) -> str:
+    if values := node.get("enum", [node["const"]] if "const" in node else []):
+        return ("one of " if len(values) > 1 else "") + code(values)
     match node.get("type"):
         case "string":
             return _FORMATS.get(node.get("format", ""), "text")
         case "integer" | "number" as kind:
-            return _NUMBERS[kind] + _bounds(node)
+            return ("whole number" if kind == "integer" else kind) + _bounds(node)
         case "array":
             most = f", at most {node['maxItems']}" if "maxItems" in node else ""
             return f"list of {words(node['items'], defs)}{most}"
