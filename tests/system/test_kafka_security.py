@@ -142,7 +142,7 @@ def properties(folder: Path, plain: int, controller: int, sasl: int, tls: int, c
     return {
         "listeners": listeners.format(LOOPBACK),
         "advertised.listeners": listeners.format(LOOPBACK),
-        "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{controller}",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,"
         "CLEAR:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
