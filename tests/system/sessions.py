@@ -200,15 +200,18 @@ class Member:
 
     def register(self) -> None:
         """Register in the present session; a registration that an older session left behind is replaced."""
-        path = registration_path(self.name)
-        with suppress(NoNodeError):
-            self._client.retry(self._client.delete, path)
-        self._client.retry(self._client.create, path, self._content, ephemeral=True, makepath=True)
+        self._create(registration_path(self.name))
 
     def own(self, *bundles: str) -> None:
-        """Create the node of each bundle."""
+        """Create the node of each bundle; one of this member's older session is replaced, another's is an error."""
         for bundle in bundles:
-            self._client.retry(self._client.create, _path(bundle), self._content, ephemeral=True, makepath=True)
+            self._create(_path(bundle))
+
+    def _create(self, path: str) -> None:
+        with suppress(NoNodeError):
+            if self._client.retry(self._client.get, path)[0] == self._content:
+                self._client.retry(self._client.delete, path)
+        self._client.retry(self._client.create, path, self._content, ephemeral=True, makepath=True)
 
     def release(self, bundle: str) -> None:
         """Delete the node of a bundle."""
