@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import Collector, PollMetrics, first_problem, one_line
-from connectors.http.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.http.rest import REST_READ_ERRORS, AdminError
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_disks.readings import BookieDir, BookieDisks, BookieThresholds, normalize_path
@@ -214,7 +214,7 @@ class BookieDisksCollector(Collector):
                 raise AdminError(Outcome.ERROR, f"{len(registered)} bookies are registered, more than {MAX_BOOKIES}")
             if any(not 0 < len(name) <= _LONGEST_NAME for name in registered):
                 raise AdminError(Outcome.ERROR, "a registered bookie has an empty or an endless name")
-        except PULSAR_READ_ERRORS.expected as error:
+        except REST_READ_ERRORS.expected as error:
             for bookie in self._bookies or [""]:
                 self._publish_reading(self._failure(bookie, error), bookie=bookie)
         else:
@@ -230,10 +230,10 @@ class BookieDisksCollector(Collector):
         """
         try:
             return self._entry.registered()
-        except PULSAR_READ_ERRORS.expected:
+        except REST_READ_ERRORS.expected:
             known = [(bookie, client) for bookie, client in self._bookies.items() if client is not None]
             for bookie, client in known[:_OTHERS_ASKED]:
-                with suppress(*PULSAR_READ_ERRORS.expected):
+                with suppress(*REST_READ_ERRORS.expected):
                     if bookie in (listed := client.registered()):
                         return listed
             raise
@@ -268,8 +268,8 @@ class BookieDisksCollector(Collector):
             )
         except ValidationError as error:
             return self._failure(bookie, AdminError(Outcome.ERROR, first_problem(error)))
-        except PULSAR_READ_ERRORS.expected as error:
+        except REST_READ_ERRORS.expected as error:
             return self._failure(bookie, error)
 
     def _failure(self, bookie: str, error: BaseException) -> BookieDisks:
-        return BookieDisks(cluster=self._cluster, bookie=bookie, **PULSAR_READ_ERRORS.failure(error))
+        return BookieDisks(cluster=self._cluster, bookie=bookie, **REST_READ_ERRORS.failure(error))

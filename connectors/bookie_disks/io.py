@@ -14,7 +14,7 @@ from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics, Probe, ProbeResult
 from connectors.component import Component
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.pulsar.probes import superuser_probe
 from connectors.registration import ClusterSources
@@ -156,8 +156,8 @@ def release_publishing(context: ActuatorContext, forget: str | None = None) -> I
         worker = _make_worker(context, name, PublishSettings(by=PublishBy.NAMESPACE), metrics)
         try:
             failed = [] if worker is None else worker.release()
-        except PULSAR_READ_ERRORS.expected as error:
-            failed = [PULSAR_READ_ERRORS.detail_of(error)]
+        except REST_READ_ERRORS.expected as error:
+            failed = [REST_READ_ERRORS.detail_of(error)]
         left += (f"Not put back on {name}: publish limit: {why}" for why in failed)
         if not failed:
             yield f"{name}: publish limits are as before Headgate."

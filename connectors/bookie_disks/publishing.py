@@ -21,7 +21,7 @@ from connectors.actuation.level_worker import (
 )
 from connectors.actuation.worker import SYSTEM_CLOCK, Clock, PublishAudit
 from connectors.bookie_disks.limits import BROKERS, FoundRecords, PublishLimits
-from connectors.http.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.http.rest import REST_READ_ERRORS, AdminError
 from policies.bookie_disks.fold import list_affinities, name_primary
 from policies.bookie_disks.publish_plan import (
     RELEASED_SHARE,
@@ -151,7 +151,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             observe,
             clock,
             verify_seconds=settings.verify_interval.total_seconds(),
-            retried=PULSAR_READ_ERRORS.expected,
+            retried=REST_READ_ERRORS.expected,
         )
         self._settings, self._policy = settings, policy
         self._limits = limits
@@ -319,10 +319,10 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
     def _report_failure(
         self, target: str | None, error: Exception, attempt: Attempt, plan: PublishPlan | None = None
     ) -> None:
-        if target is not None and not isinstance(error, PULSAR_READ_ERRORS.expected):
+        if target is not None and not isinstance(error, REST_READ_ERRORS.expected):
             _log.exception("carrying out a decision failed", cluster=self._cluster)
         plan = plan or _UNPLANNED
-        self._reports.report_failure(target, plan, attempt, PULSAR_READ_ERRORS.detail_of(error), plan.rate)
+        self._reports.report_failure(target, plan, attempt, REST_READ_ERRORS.detail_of(error), plan.rate)
 
 
 def _execute(limits: PublishLimits, records: dict[str, PublishRecord], target: str, plan: PublishPlan) -> None:

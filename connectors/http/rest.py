@@ -84,7 +84,7 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.ERROR
 
 
-def describe_pulsar_error(error: BaseException) -> str:
+def describe_rest_error(error: BaseException) -> str:
     """Return the error in one short line without a secret."""
     return one_line(_text(error))
 
@@ -135,7 +135,7 @@ def _reason(response: httpx.Response) -> str | None:
     return without_secrets(reason) if isinstance(reason, str) else None  # the server may quote the request
 
 
-PULSAR_READ_ERRORS = ReadErrors((AdminError, httpx.RequestError, UserError), outcome_of, describe_pulsar_error)
+REST_READ_ERRORS = ReadErrors((AdminError, httpx.RequestError, UserError), outcome_of, describe_rest_error)
 """The errors of a request."""
 
 

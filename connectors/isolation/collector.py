@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.http.rest import PULSAR_READ_ERRORS, AdminError
+from connectors.http.rest import REST_READ_ERRORS, AdminError
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import read_broker_groups
@@ -240,7 +240,7 @@ class PulsarBookies(BookieSource):
         admin: the admin REST API; shared with others, so not closed here.
     """
 
-    errors = PULSAR_READ_ERRORS
+    errors = REST_READ_ERRORS
     name = "headgate/collector/pulsar"
 
     def __init__(self, cluster: str, settings: WatchedPulsarBookies, admin: AdminApi) -> None:
@@ -302,7 +302,7 @@ class PulsarBookies(BookieSource):
         """Return None if they cannot be read, for example without superuser rights; the affinity needs them not."""
         try:
             policies = self._admin.isolation_policies()
-        except PULSAR_READ_ERRORS.expected:
+        except REST_READ_ERRORS.expected:
             return None
         return tuple(each for name, documents in policies.items() for each in broker_isolations(name, documents))
 

@@ -27,7 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
-from connectors.http.rest import PULSAR_READ_ERRORS, describe_pulsar_error, was_not_done
+from connectors.http.rest import REST_READ_ERRORS, describe_rest_error, was_not_done
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
@@ -173,8 +173,8 @@ class AdminRacks:
             writable = frozenset(self._bookies.writable())
             registration = BookieRegistration(bookie=bookie) if bookie in writable else None
             groups = self._admin.racks()
-        except PULSAR_READ_ERRORS.expected as error:
-            raise ActionError(describe_pulsar_error(error)) from None
+        except REST_READ_ERRORS.expected as error:
+            raise ActionError(describe_rest_error(error)) from None
         return RacksSnapshot(groups, registration, writable, self._clock(), partial(self._write, bookie))
 
     def close(self) -> None:
@@ -184,14 +184,14 @@ class AdminRacks:
     def _write(self, bookie: str, group: str, rack: str) -> datetime:
         try:
             self._admin.set_rack(bookie, group, rack, parse_host(bookie))
-        except PULSAR_READ_ERRORS.expected as error:
+        except REST_READ_ERRORS.expected as error:
             kind = ActionError if was_not_done(error) else UnknownOutcomeError
-            raise kind(describe_pulsar_error(error)) from None
+            raise kind(describe_rest_error(error)) from None
         at = self._clock()
         try:
             groups = self._admin.racks()
-        except PULSAR_READ_ERRORS.expected as error:
-            raise UnknownOutcomeError(describe_pulsar_error(error)) from None
+        except REST_READ_ERRORS.expected as error:
+            raise UnknownOutcomeError(describe_rest_error(error)) from None
         if find_group(groups, bookie) != group:
             raise ConflictError("others changed its group each time")
         return at

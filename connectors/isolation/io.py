@@ -9,7 +9,7 @@ from connectors.actuation.actuator import Actuator
 from connectors.actuation.order_worker import ActionError
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.isolation.collector import BookieCollector, BookieSource, PulsarBookies, ZooKeeperBookies
 from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
@@ -36,7 +36,7 @@ def check_rules(
     """Compare the settings with the broker that answers."""
     try:
         version, configuration = admin.version(), admin.runtime_configuration()
-    except PULSAR_READ_ERRORS.expected as error:
+    except REST_READ_ERRORS.expected as error:
         return failed_probe(admin.settings, error, "read the brokers' settings")
     found = f"version {version}; policies.isolation.rules is {settings.rules.value}"
     remedies = (

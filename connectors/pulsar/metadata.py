@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.foreign_json import build, optional, parse, repeated, required
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.zookeeper.affinity import split_groups
 from policies.bookie_readings import BrokerGroups
@@ -247,7 +247,7 @@ def read_broker_groups(admin: AdminApi) -> BrokerGroups | None:
     """Return the groups for namespaces without affinity, by one broker; None if they cannot be read."""
     try:
         return parse_broker_groups(admin.runtime_configuration())
-    except PULSAR_READ_ERRORS.expected:
+    except REST_READ_ERRORS.expected:
         return None
 
 

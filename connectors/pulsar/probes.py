@@ -5,7 +5,7 @@ from typing import Any
 
 from connectors.collection import Probe, ProbeResult
 from connectors.foreign_json import read_json
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from policies.observations import Outcome
@@ -18,7 +18,7 @@ def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
     def ask() -> ProbeResult:
         try:
             groups = admin.racks()
-        except PULSAR_READ_ERRORS.expected as error:
+        except REST_READ_ERRORS.expected as error:
             return failed_probe(admin.settings, error, what_for)
         return ProbeResult(Outcome.OK, f"{counted(len(groups), 'group')}; {_principal(admin.settings)} is a superuser")
 
@@ -27,9 +27,9 @@ def superuser_probe(system: str, admin: AdminApi, what_for: str) -> Probe:
 
 def failed_probe(settings: PulsarAdmin, error: BaseException, what_for: str) -> ProbeResult:
     """Return the result for a failed request."""
-    outcome = PULSAR_READ_ERRORS.outcome_of(error)
+    outcome = REST_READ_ERRORS.outcome_of(error)
     remedies = (superuser_line(settings, what_for),) if outcome is Outcome.UNAUTHORIZED else ()
-    return ProbeResult(outcome, PULSAR_READ_ERRORS.detail_of(error), remedies)
+    return ProbeResult(outcome, REST_READ_ERRORS.detail_of(error), remedies)
 
 
 def superuser_line(settings: PulsarAdmin, what_for: str) -> str:

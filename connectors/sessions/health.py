@@ -16,7 +16,7 @@ import httpx
 import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
-from connectors.http.rest import PULSAR_READ_ERRORS, AdminError, describe_pulsar_error, outcome_of
+from connectors.http.rest import REST_READ_ERRORS, AdminError, describe_rest_error, outcome_of
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
 from connectors.sessions.registration import WatchedHealth
@@ -109,10 +109,10 @@ class MemberHealthCollector(Collector):
         """Return the listed brokers; None if the list cannot be read."""
         try:
             listed = frozenset(self._list.brokers(self._cluster))
-        except PULSAR_READ_ERRORS.expected as error:
+        except REST_READ_ERRORS.expected as error:
             if self._is_listing:
                 _log.warning(
-                    "the list of brokers cannot be read", cluster=self._cluster, detail=describe_pulsar_error(error)
+                    "the list of brokers cannot be read", cluster=self._cluster, detail=describe_rest_error(error)
                 )
             self._is_listing = False
             return None
@@ -128,7 +128,7 @@ class MemberHealthCollector(Collector):
     def _lists_itself(self, member: str) -> bool:
         try:
             return member in self._apis[member].brokers(self._cluster)
-        except PULSAR_READ_ERRORS.expected:
+        except REST_READ_ERRORS.expected:
             return False
 
     def _update_members(self, listed: frozenset[str] | None) -> list[str]:
@@ -171,14 +171,14 @@ def _ask_health(api: AdminApi) -> _Answer:
     except AdminError as error:
         if error.status is not None and error.status >= httpx.codes.INTERNAL_SERVER_ERROR:
             # The broker answers that it is not healthy.
-            return Outcome.OK, describe_pulsar_error(error), False
-        return error.outcome, describe_pulsar_error(error), None
-    except PULSAR_READ_ERRORS.expected as error:
+            return Outcome.OK, describe_rest_error(error), False
+        return error.outcome, describe_rest_error(error), None
+    except REST_READ_ERRORS.expected as error:
         outcome = outcome_of(error)
         # `unreachable` must mean that the host refuses connections; a broken route does not show a dead process.
         if outcome is Outcome.UNREACHABLE and _is_no_route(error):
             outcome = Outcome.TIMEOUT
-        return outcome, describe_pulsar_error(error), None
+        return outcome, describe_rest_error(error), None
     return Outcome.OK, None, True
 
 

@@ -8,7 +8,7 @@ import connectors.sessions.ownership
 import connectors.sessions.zookeeper_sessions
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
@@ -90,7 +90,7 @@ def check_brokers(admin: AdminApi) -> ProbeResult:
     """Check the settings of the broker that answers: the store is ZooKeeper, and decisions are left to Headgate."""
     try:
         configuration = admin.runtime_configuration()
-    except PULSAR_READ_ERRORS.expected as error:
+    except REST_READ_ERRORS.expected as error:
         return failed_probe(admin.settings, error, "read the brokers' settings")
     store = (configuration.get("metadataStoreUrl") or "").strip().partition(":")[0].lower()
     if store in _OTHER_STORES:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import is_member
 from connectors.sessions.registration import WatchedOwnership
@@ -83,9 +83,9 @@ class BrokerOwnership:
         for name, answer in asked.items():
             try:
                 self._owned[name] = tuple(sorted(answer.result()))
-            except PULSAR_READ_ERRORS.expected as error:
+            except REST_READ_ERRORS.expected as error:
                 silent.add(name)
-                failures.append(PULSAR_READ_ERRORS.detail_of(error))
+                failures.append(REST_READ_ERRORS.detail_of(error))
         if len(silent) < len(sessions):
             self._answered_at = self._clock()
         elif failures and self._clock() >= self._answered_at + MAX_SILENCE_SECONDS:

@@ -22,7 +22,7 @@ from connectors.actuation.worker import (
     CommonOutcome,
     PublishAudit,
 )
-from connectors.http.rest import AdminError, describe_pulsar_error, request_line, was_not_done
+from connectors.http.rest import AdminError, describe_rest_error, request_line, was_not_done
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import address_problem, is_member, url_of_member
@@ -95,7 +95,7 @@ class Brokers:
         try:
             listed = frozenset(self._admin.brokers(self._cluster))
         except _FAILURES as error:
-            raise ActionError(describe_pulsar_error(error)) from None
+            raise ActionError(describe_rest_error(error)) from None
         problems = {member: self._find_problem(member) for member in listed}
         asked = sorted(member for member, problem in problems.items() if problem is None)
         self._keep_clients(asked)
@@ -138,7 +138,7 @@ class Brokers:
         try:
             names = self._admin.topics(*bundle.rsplit("/", 1))
         except _FAILURES as error:
-            raise ActionError(describe_pulsar_error(error)) from None
+            raise ActionError(describe_rest_error(error)) from None
         return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
 
     def look_up(self, topic: str) -> None:
@@ -165,7 +165,7 @@ class Brokers:
                 f"another broker than {member} answers at {url_of_member(self._settings.member_url, member)}"
             ) from None
         except _FAILURES as error:
-            raise ActionError(f"broker {member}: {describe_pulsar_error(error)}") from None
+            raise ActionError(f"broker {member}: {describe_rest_error(error)}") from None
 
     def _keep_clients(self, members: Iterable[str]) -> None:
         kept = set(members)
@@ -178,7 +178,7 @@ class Brokers:
 
 
 def _convert_error(error: Exception) -> ActionError:
-    return (ActionError if was_not_done(error) else UnknownOutcomeError)(describe_pulsar_error(error))
+    return (ActionError if was_not_done(error) else UnknownOutcomeError)(describe_rest_error(error))
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

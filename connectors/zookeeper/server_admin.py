@@ -12,7 +12,7 @@ import msgspec
 
 from connectors.foreign_json import UnreadableJsonError, read_json
 from connectors.http.client import bounded_client
-from connectors.http.rest import PULSAR_READ_ERRORS, RestClient
+from connectors.http.rest import REST_READ_ERRORS, RestClient
 from connectors.http.tls import Tls, ssl_context_for
 from connectors.zookeeper.session import StatusError
 from policies.observations import Outcome
@@ -147,8 +147,8 @@ class AdminServer:
     def _ask(self, command: str, kind: type[_Some]) -> _Some:
         try:
             answer = self._rest.send("GET", f"/commands/{command}").content
-        except PULSAR_READ_ERRORS.expected as error:
-            outcome, detail = PULSAR_READ_ERRORS.outcome_of(error), PULSAR_READ_ERRORS.detail_of(error)
+        except REST_READ_ERRORS.expected as error:
+            outcome, detail = REST_READ_ERRORS.outcome_of(error), REST_READ_ERRORS.detail_of(error)
             if outcome is Outcome.UNSUPPORTED:
                 outcome, detail = Outcome.ERROR, f"{detail}: is admin_url that of its admin server?"
             raise StatusError(outcome, detail) from None

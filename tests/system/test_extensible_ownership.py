@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.http.rest import PULSAR_READ_ERRORS
+from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.sessions.io import check_brokers
@@ -115,7 +115,7 @@ def serving(admin: AdminApi, cluster: PulsarCluster) -> Callable[[], PulsarBroke
     def find() -> PulsarBroker | None:
         try:
             url = admin.lookup(TOPIC).broker_url
-        except PULSAR_READ_ERRORS.expected:
+        except REST_READ_ERRORS.expected:
             return None
         return next(broker for broker in cluster.brokers if url.endswith(f":{broker.service_port}"))
 

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics
-from connectors.http.rest import AdminError, describe_pulsar_error, outcome_of
+from connectors.http.rest import AdminError, describe_rest_error, outcome_of
 from connectors.isolation.collector import BookieCollector, PulsarBookies
 from connectors.isolation.groups import AdminRacks
 from connectors.isolation.io import check_rules
@@ -198,7 +198,7 @@ def test_what_pulsar_does_not_find_is_an_error_in_its_own_words(admin: AdminApi)
     with pytest.raises(AdminError) as caught:
         admin.lookup("t/none/topic")
     assert outcome_of(caught.value) is Outcome.ERROR
-    assert describe_pulsar_error(caught.value).endswith("status 404: Namespace not found")
+    assert describe_rest_error(caught.value).endswith("status 404: Namespace not found")
 
 
 def test_a_frozen_broker_is_a_timeout_and_a_stopped_one_unreachable(cluster: Stack) -> None:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.http.rest import describe_pulsar_error, outcome_of
+from connectors.http.rest import describe_rest_error, outcome_of
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from deploy.doctor import Verdict
@@ -78,7 +78,7 @@ def asked(settings: PulsarAdmin) -> tuple[Outcome, str]:
     try:
         admin.racks()
     except Exception as error:
-        return outcome_of(error), describe_pulsar_error(error)
+        return outcome_of(error), describe_rest_error(error)
     finally:
         admin.close()
     return Outcome.OK, ""

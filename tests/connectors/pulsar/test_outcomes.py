@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.http.rest import describe_pulsar_error, outcome_of
+from connectors.http.rest import describe_rest_error, outcome_of
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
 from policies.observations import Outcome
@@ -39,7 +39,7 @@ def failure(ask: Callable[[], object]) -> tuple[str, str]:
     """How it ended, and the detail."""
     with pytest.raises((Exception,)) as caught:
         ask()
-    return outcome_of(caught.value).value, describe_pulsar_error(caught.value)
+    return outcome_of(caught.value).value, describe_rest_error(caught.value)
 
 
 PAGE = {"html": "<h1>Not here</h1>"}
@@ -96,7 +96,7 @@ def test_a_refused_certificate_is_an_error_and_not_unreachable() -> None:
 
 def test_a_users_error_is_told_as_it_is() -> None:
     error = UserError("token_file: /t is empty.")
-    assert (outcome_of(error), describe_pulsar_error(error)) == (Outcome.ERROR, "token_file: /t is empty.")
+    assert (outcome_of(error), describe_rest_error(error)) == (Outcome.ERROR, "token_file: /t is empty.")
 
 
 def test_a_detail_is_one_short_line() -> None:
