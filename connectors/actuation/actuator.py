@@ -168,7 +168,7 @@ class SideTopic(Generic[Data]):
     """A further topic that an actuator follows, whose events are no decisions."""
 
     name: str
-    """With its prefix."""
+    """The whole name, with its prefix."""
     reader: EventReader[Data]
     """Reads the events of interest."""
     take: Callable[[Data], None]

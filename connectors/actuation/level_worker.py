@@ -78,9 +78,9 @@ class LevelMetrics(ActuatorMetrics):
     """The metrics of one actuator of levels, shared by all clusters. Each names them."""
 
     rate: Gauge
-    """By cluster and target."""
+    """Its labels are cluster and target."""
     outcomes: Counter
-    """By cluster and outcome."""
+    """Its labels are cluster and outcome."""
 
     def show_rate(self, cluster: str, target: object, rate: int | None) -> None:
         """Show the rate that Headgate has set for a target; None: it has set none."""

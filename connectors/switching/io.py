@@ -36,7 +36,7 @@ class SwitchExecutor(Follower):
     """Follows the switching decisions, and passes those of each cluster to its reconciler.
 
     Args:
-        opened: what is closed at the end.
+        opened: closes the connections and the JVM at the end.
     """
 
     def __init__(self, topics: LoopTopics, reconcilers: Mapping[str, SwitchReconciler], opened: ExitStack) -> None:
@@ -45,7 +45,7 @@ class SwitchExecutor(Follower):
         self._opened = opened
         self._reader = EventReader((SwitchDecision, SwitchRecord))
         self._fence: Fence[tuple[str, str]] = Fence()
-        """By kind of decision and subject."""
+        """The key is a kind of decision and its subject."""
 
     def run(self, stop: threading.Event) -> None:
         """Carry switches out until `stop` is set.

@@ -22,7 +22,6 @@ from connectors.exporter.page.status import build_in_force
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Tail
 from connectors.kafka.topic_admin import reach
-from connectors.registration import find_needs
 from deploy.console.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
 from deploy.settings.application import Settings
@@ -210,13 +209,9 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
             console.print(explanation_view(explained), "", crop=False)
 
 
-def _find_needs(settings: Settings) -> dict[tuple[str, str], str]:
-    return find_needs(settings.policy_settings(), settings.clusters)
-
-
 def _add_in_force(found: list[Explanation], settings: Settings, now: datetime) -> list[Explanation]:
     """Add the present wanted and set values to each decision, and to an alert the values of its runbook."""
-    known = DecisionsInForce(needs=_find_needs(settings))
+    known = DecisionsInForce(needs=settings.actuator_needs())
     with InForceReader(settings.loop_kafka(), settings.topics.prefix, known) as reader:
         decided = reader.now()
     in_force = {(each.policy, each.cluster): each for each in decided.in_force(now)}
@@ -243,7 +238,7 @@ def _runbook_values(alert: dict[str, Any], settings: Settings, decisions: Iterab
 def _show(settings: Settings, shown: Shown, view: View, decisions: AsJson) -> None:
     shown.require_known(settings)
     console, as_json = SafeConsole(highlight=False), shown.as_json
-    in_force = DecisionsInForce(shown.knows, policy=shown.policy, needs=_find_needs(settings))
+    in_force = DecisionsInForce(shown.knows, policy=shown.policy, needs=settings.actuator_needs())
     with InForceReader(settings.loop_kafka(), settings.topics.prefix, in_force) as reader:
         if not shown.watch:
             _print(reader.now(), view, decisions, console, as_json=as_json)

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import DELIVERY_TIMEOUT_SECONDS, Publisher, PublisherMetrics
-from connectors.registration import find_needs
 from deploy.inspection.commands import InForceReader
 from deploy.settings.application import Settings
 from deploy.settings.schema import suggest
@@ -201,8 +200,9 @@ def ask(
         UserError: Kafka does not accept the command, or does not answer, or the loop does not answer in time.
     """
     connection = settings.loop_kafka()
-    needs = find_needs(settings.policy_settings(), settings.clusters)
-    in_force = DecisionsInForce(lambda cluster: cluster == command.cluster, policy=policy, needs=needs)
+    in_force = DecisionsInForce(
+        lambda cluster: cluster == command.cluster, policy=policy, needs=settings.actuator_needs()
+    )
     with InForceReader(connection, settings.topics.prefix, in_force) as reader:
         reader.now()
         topic, event_id = settings.topics.topic(observed_topic(type(command))), str(uuid.uuid4())

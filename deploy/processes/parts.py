@@ -22,7 +22,7 @@ from connectors.kafka.publisher import Publisher, observations_to
 from connectors.partitions.membership import Group, PartitionLease
 from connectors.policy_io import ActuatorContext, CollectorContext
 from connectors.pulsar.admin import AdminApi
-from connectors.registration import acts_on, connectors_of, find_needs, load_hook
+from connectors.registration import acts_on, connectors_of, load_hook
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import fetch_jars
@@ -343,7 +343,7 @@ def exporting(
         settings_hash=settings_hash,
         clusters=settings.watched_clusters(),
         on_decision=on_decision,
-        needs=find_needs(settings.policy_settings(), settings.clusters),
+        needs=settings.actuator_needs(),
         problem=healthy,
     )
     site = StatusSite(exporter.snapshot, version=VERSION, settings_hash=settings_hash)

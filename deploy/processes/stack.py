@@ -326,7 +326,7 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
 
 
 def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
-    """Run until a signal, or until the process is to start anew."""
+    """Run the loop until a signal arrives or a renewal starts the process anew."""
     stop = stop_on_signals()
     run_whole(renewal.settings, terminal, sessions, stop, lambda registry: [renewal.component(registry, stop)])
 
@@ -358,7 +358,7 @@ def run_whole(
             terminal.decision,
             healthy=lambda: first_problem(component.healthy for component in components),
         )
-        # In the order in which they stop: collectors first, so that their last readings are decided.
+        # They stop in this order: collectors first, so that their last readings are decided.
         works = (
             Collectors(settings, registry, through(publisher.publish), connections).work(),
             Decider(settings, report, registry, sessions, publisher, stop).work(),

@@ -38,7 +38,7 @@ _CHANGELOG = re.compile(r"(\d+)(?:_[\w-]+)?\.(?:changelog|delta|zip)")
 
 
 Damage = tuple[Path, str]
-"""A file that is missing, or that Spark cannot read, and what is wrong with it."""
+"""A file that is missing or that Spark cannot read, and its fault."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
-from connectors.registration import ClusterSources, connectors_of
+from connectors.registration import ClusterSources, connectors_of, find_needs
 from deploy.settings.folders import default_cache_dir, user_folder
 from deploy.settings.schema import suggest, with_names_of_clusters
 from policies.policy import LOOP
@@ -342,6 +342,10 @@ class Settings(BaseSettings):
             name: connectors_of(kind).informed(getattr(self.policies, name), self.clusters)
             for name, kind in POLICIES.items()
         }
+
+    def actuator_needs(self) -> dict[tuple[str, str], str]:
+        """Return the setting that would make an actuator, by policy and cluster, where there is none."""
+        return find_needs(self.policy_settings(), self.clusters)
 
     def watched(self, cluster: str, option: str = "--cluster") -> WatchedCluster:
         """Return the settings of a cluster that an option names.

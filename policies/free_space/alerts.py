@@ -170,7 +170,7 @@ class SpaceAlerts(NamedTuple):
     """The names of a policy's alerts, and its words for servers and volumes."""
 
     server: str
-    """In sentences it stands before the server's name; a label, too."""
+    """The word before the server's name in sentences; also a label."""
     volume_label: str
     contents: str
     """The volumes of a server in a sentence."""
@@ -210,7 +210,7 @@ class SpaceAlertContext:
         return Condition(alert, subject, severity, reason, summary, labels, evidence)
 
     def find_unread(self, server: ServerVerdict[Any], failed: Container[str] = ()) -> Iterator[Condition]:
-        """Find the volumes that a server has not read for `validity`, but for failed ones, and whether it is unread."""
+        """Find the alerts about a server and its volumes that are unread for `validity`, without the failed volumes."""
         state, unread_for = server.state, format_duration(self.settings.validity)
         name = f"{self.names.server} {state.name} of {self.cluster}"
         for volume in server.volumes if server.freshness is Freshness.FRESH else ():

@@ -149,7 +149,7 @@ class VolumeBounds(NamedTuple):
     servers: str
     volumes: str
     most_volumes: int = 20_000
-    """Those of 500 servers with 40 each: far above real fleets."""
+    """500 servers with 40 volumes each have as many; no real fleet has."""
 
 
 def keep_within_bounds(

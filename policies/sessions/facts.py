@@ -132,7 +132,7 @@ class Facts:
     sources: Mapping[str, SourceRecord]
     budget: Budget
     replaced: Mapping[str, bool]
-    """By path of an absent bundle that newer ones have replaced: whether these cover its whole range."""
+    """Tells by the path of an absent, replaced bundle whether newer ones cover its whole range."""
     has_ownership: bool
     """Whether it is known which members own bundles. With some load managers, ZooKeeper does not show it."""
 

@@ -167,7 +167,7 @@ class Claims:
         self._members = members
         self._nodes = nodes
         self.by_path: dict[str, dict[str, Claim]] = {}
-        """By path and member."""
+        """The claims, by path and member."""
         for claim in claims:
             self._add(claim)
 

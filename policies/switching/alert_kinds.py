@@ -252,4 +252,4 @@ HOLDS = {
 }  # fmt: skip
 """All holds by their names, the most urgent first."""
 NAMES_ON_THE_WIRE = {"not_taken_back": "failures", "left_behind": "failures"}
-"""Those of holds that have another name in records and alerts."""
+"""The names in records and alerts of the holds that are named otherwise there."""

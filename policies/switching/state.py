@@ -1,7 +1,7 @@
 """The state of the switching policy for one broker cluster: immutable and sorted, so equal states are equal bytes.
 
-Instants are milliseconds since the epoch. What stands in a reading, too, is described there (`readings.py`), such as
-the fields of a switch in `SwitchProgress`. Rules: docs/design/switching.md, Stages.
+Instants are milliseconds since the epoch. Fields that a reading has, too, are described in `readings.py`, such
+as those of a switch in `SwitchProgress`. Rules: docs/design/switching.md, Stages.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Judges what is reported: inventories, the lease, brokers, and executors' results for single ledgers.
+"""Judges the reports on inventories, the lease and brokers, and executors' results for single ledgers.
 
 Rows 5, 7 to 11, 13 to 16, 19, 21 and 25, and the repetition of open orders. Every result quotes the number of the order
 it answers. A result of an earlier order, or a second one, is late. The executor carries an order out to its end before

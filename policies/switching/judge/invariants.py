@@ -134,7 +134,7 @@ def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
 
 
 def _check_orders(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
-    """INV-6 and INV-7: what is copied was never deleted, what is deleted is ours; and both only under the lease."""
+    """INV-6 and INV-7: no id is copied that was deleted, only our copies are deleted, and both need the lease."""
     lease, target = after.state.lease, after.state.cluster(switch.target)
     is_held = lease is not None and after.now_ms < lease.valid_until_ms
     gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
