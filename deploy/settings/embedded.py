@@ -6,13 +6,9 @@ from pathlib import Path
 
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from deploy.settings.application import EMBEDDED_CLUSTER, Settings, WatchedCluster
-from policies.units import parse_duration
 
 _LIMITS = {"hard": {"available_ratio_below": 0.05}, "soft": {"available_ratio_below": 0.15}}
 """The limits of the embedded cluster, where the settings name none."""
-_TRIGGER_INTERVAL = parse_duration("50ms")
-"""Where the settings name none: this machine's Kafka answers each look for records. With the 20 ms of `run`, an idle
-`up` took 0.19 of a core, 0.086 of it Kafka's."""
 
 
 def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
@@ -24,12 +20,8 @@ def with_embedded(settings: Settings, bootstrap_servers: str) -> Settings:
     throttle = settings.policies.throttle
     if not throttle.for_cluster(EMBEDDED_CLUSTER).limited:  # so that any nearly full disk has decisions
         throttle = throttle.with_defaults({EMBEDDED_CLUSTER: _LIMITS})
-    stream = settings.stream
-    if "trigger_interval" not in stream.model_fields_set:
-        stream = stream.model_copy(update={"trigger_interval": _TRIGGER_INTERVAL})
     return settings.model_copy(
         update={
-            "stream": stream,
             "kafka": KafkaConnection(bootstrap_servers=bootstrap_servers),
             "clusters": {**settings.clusters, EMBEDDED_CLUSTER: embedded},
             "policies": settings.policies.model_copy(update={"throttle": throttle}),

@@ -60,11 +60,6 @@ def test_what_is_said_of_watching_it_stays_but_for_its_address() -> None:
     assert cluster.quotas is not None
 
 
-@pytest.mark.parametrize(("stream", "milliseconds"), [({}, 50), ({"trigger_interval": "20ms"}, 20)])
-def test_its_query_looks_less_often_unless_the_user_says_how_often(stream: dict[str, Any], milliseconds: int) -> None:
-    assert embedded({"stream": stream}).stream.trigger_interval.total_seconds() * 1000 == milliseconds
-
-
 def test_other_watched_clusters_stay() -> None:
     others = {"payments": {"kafka": {"bootstrap_servers": "payments:9092"}}}
     assert list(embedded({"clusters": others}).clusters) == ["payments", EMBEDDED_CLUSTER]
