@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Event
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from tenacity import retry_if_exception_type, stop_after_attempt
 from tenacity.stop import stop_base
 
@@ -25,9 +25,8 @@ from connectors.actuation.worker import (
     Worker,
 )
 from connectors.collection import ChangeFilter
-from policies.free_space.publication import FactorOrder, LimitVerdict, WantedFactor
-from policies.observations import ActuatorEvent, ReportResult
-from policies.units import ClosedEnum
+from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, WantedFactor
+from policies.observations import ReportResult
 
 LOOK_SECONDS = 5.0
 """The longest time between two looks while a level slows somebody down: somebody else may open the gate."""
@@ -38,7 +37,6 @@ _STATE_REPEATED_SECONDS = 60.0
 
 WantedT = TypeVar("WantedT")
 """The wanted state of all levels."""
-PlanT = TypeVar("PlanT", bound="LevelPlan")
 MetricsT = TypeVar("MetricsT", bound="LevelMetrics")
 
 _log = structlog.get_logger(__name__)
@@ -48,39 +46,43 @@ class NotOursError(Exception):
     """The cluster may belong to another process now, so nothing was done."""
 
 
-class LevelPlan(Protocol):
-    """The next operation on one level."""
-
-    @property
-    def verdict(self) -> LimitVerdict:
-        """The operation."""
-
-    @property
-    def reason(self) -> ClosedEnum:
-        """Its cause."""
-
-    @property
-    def rate(self) -> int | None:
-        """The level, in bytes per second; None: without limit."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """The time of an attempt, its number, and what it carries out."""
 
     at: datetime
-    wanted: WantedFactor[Any] | None = None
+    wanted: WantedFactor | None = None
     number: int = 1
     order: FactorOrder | None = None
 
 
 class LevelMetrics(ActuatorMetrics):
-    """The metrics of one actuator of levels, shared by all clusters. Each names them."""
+    """The metrics of one actuator of levels, shared by all clusters.
 
-    rate: Gauge
-    """Its labels are cluster and target."""
-    outcomes: Counter
-    """Its labels are cluster and outcome."""
+    Args:
+        name: the beginning of their names.
+        target: the label with the thing that is limited.
+        limits: in words, such as `quotas`.
+        system: the system that has them.
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, name: str, target: str, limits: str, system: str, *, is_paced: bool = False
+    ) -> None:
+        why = f"1 while {limits} cannot be set as decided because requests to {system} fail."
+        super().__init__(registry, f"{name}_failing", why, is_paced=is_paced)
+        self.rate = Gauge(
+            f"{name}_bytes_per_second",
+            f"The limit that Headgate has set by {limits} to slow clients down; absent if it has set none.",
+            ("cluster", target),
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            f"{name}_applications",
+            f"Outcomes of decisions for {limits}: applied, unchanged, refused or failed.",
+            ("cluster", "outcome"),
+            registry=registry,
+        )
 
     def show_rate(self, cluster: str, target: object, rate: int | None) -> None:
         """Show the rate that Headgate has set for a target; None: it has set none."""
@@ -90,7 +92,7 @@ class LevelMetrics(ActuatorMetrics):
             self.rate.remove(cluster, str(target))
 
 
-class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT, PlanT]):
+class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT]):
     """Reports the outcomes of one cluster's levels; an outcome that repeats the target's last one is left out.
 
     The target None stands for all of the cluster.
@@ -100,17 +102,19 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT, PlanT]):
     """The first word of the log lines."""
 
     @abstractmethod
-    def _event(self, target: Hashable, plan: PlanT, attempt: Attempt, **shared: Any) -> ActuatorEvent:
+    def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> LimitApplication:
         """Return the event that reports an outcome; `shared` are the fields that all kinds of events have."""
 
-    def report_done(self, target: Hashable, plan: PlanT, attempt: Attempt, content: object, **fields: object) -> None:
+    def report_done(
+        self, target: Hashable, plan: LevelPlan, attempt: Attempt, content: object, **fields: object
+    ) -> None:
         """Report that a level is as planned, or was refused by the plan; `content` is compared with the last one."""
         outcome = plan.verdict.result
         if self.is_new(target, content) or outcome is ReportResult.APPLIED:
             self.emit(target, plan, outcome, attempt, **fields)
 
     def report_failure(
-        self, target: Hashable, plan: PlanT, attempt: Attempt, detail: str, rate: int | None = None
+        self, target: Hashable, plan: LevelPlan, attempt: Attempt, detail: str, rate: int | None = None
     ) -> None:
         """Report that a level could not be read or set; another detail or rate makes it new.
 
@@ -123,21 +127,23 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT, PlanT]):
                 failures = (ReportResult.FAILED,)
                 self._last = {about: c for about, c in self._last.items() if isinstance(c, tuple) and c[:1] == failures}
 
-    def emit(self, target: Hashable, plan: PlanT, outcome: ReportResult, attempt: Attempt, **fields: object) -> None:
+    def emit(
+        self, target: Hashable, plan: LevelPlan, outcome: ReportResult, attempt: Attempt, **fields: object
+    ) -> None:
         """Report an outcome, be it new or not; `fields` are further ones of the event."""
         self._metrics.outcomes.labels(self._cluster, outcome.value).inc()
         event = self._event(
             target,
-            plan,
             attempt,
             cluster=self._cluster,
             factor=None if attempt.wanted is None else attempt.wanted.factor,
             verdict=plan.verdict,
             reason=plan.reason,
             rate_bytes_per_second=plan.rate,
+            previous_bytes_per_second=plan.found,
             outcome=outcome,
             **fields,
-        )
+        ).explained(attempt.at)
         self.write(self.action, outcome, event, attempt.at)
 
 

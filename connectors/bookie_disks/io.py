@@ -22,7 +22,7 @@ from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrott
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_disks.settings import PublishBy, PublishSettings
 from policies.bookie_readings import BookieAffinity
-from policies.free_space.publication import FactorOrder
+from policies.free_space.levels import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.units import UserError, counted, name_some

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter
 
 from connectors.actuation.level_worker import (
     LONGEST_PAUSE_SECONDS,
@@ -23,25 +23,17 @@ from connectors.actuation.worker import SYSTEM_CLOCK, Clock, PublishAudit
 from connectors.bookie_disks.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.http.rest import REST_READ_ERRORS, AdminError
 from policies.bookie_disks.fold import list_affinities, name_primary
-from policies.bookie_disks.publish_plan import (
-    RELEASED_SHARE,
-    FoundLimit,
-    PublishPlan,
-    PublishReason,
-    PublishRecord,
-    WantedShare,
-    plan_publish,
-)
+from policies.bookie_disks.publish_plan import PublishPlan, PublishRecord, plan_publish
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings, PublishBy, PublishSettings
 from policies.bookie_disks.state import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_readings import BookieAffinity
-from policies.free_space.publication import FactorOrder, LimitVerdict
+from policies.free_space.levels import RELEASED, FactorOrder, LevelPlan, LimitReason, LimitVerdict, WantedFactor
 from policies.observations import Outcome, ReportResult
 
-_UNPLANNED = PublishPlan(LimitVerdict.SET, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+_UNPLANNED = LevelPlan(LimitVerdict.SET, LimitReason.DECIDED)
 """Stands for the plan of a limit that could not be read."""
-_NONE_SET = PublishPlan(LimitVerdict.KEEP, PublishReason.DECIDED, None, FoundLimit(None, None), None)
+_NONE_SET = LevelPlan(LimitVerdict.KEEP, LimitReason.DECIDED)
 """Stands for the plan of a limit that is gone, or of a cluster on which none is set or put back."""
 
 
@@ -55,26 +47,10 @@ class PublishMetrics(LevelMetrics):
             ("cluster", "target"),
             registry=registry,
         )
-        super().__init__(
-            registry,
-            "headgate_publish_failing",
-            "1 while publish limits cannot be set as decided because requests to Pulsar fail.",
-        )
-        self.rate = Gauge(
-            "headgate_publish_bytes_per_second",
-            "The publish limit that Headgate has set; absent if it has set none.",
-            ("cluster", "target"),
-            registry=registry,
-        )
-        self.outcomes = Counter(
-            "headgate_publish_applications",
-            "Outcomes of decisions for each publish limit: applied, unchanged, refused or failed.",
-            ("cluster", "outcome"),
-            registry=registry,
-        )
+        super().__init__(registry, "headgate_publish", "target", "publish limits", "Pulsar")
 
 
-class PublishReports(LevelReports[PublishMetrics, PublishPlan]):
+class PublishReports(LevelReports[PublishMetrics]):
     """Reports the outcomes of one cluster's limits, all of one kind."""
 
     action = "publishing"
@@ -85,9 +61,9 @@ class PublishReports(LevelReports[PublishMetrics, PublishPlan]):
         self._held: set[str] = set()
         """The targets with a limit of ours."""
 
-    def report_limit(self, target: str, plan: PublishPlan, attempt: Attempt) -> None:
+    def report_limit(self, target: str, plan: LevelPlan, attempt: Attempt) -> None:
         """Report that one limit is as planned, or was refused by the plan."""
-        if plan.record is not None and plan.rate is not None:
+        if plan.holds and plan.rate is not None:
             self._held.add(target)
             self._metrics.show_rate(self._cluster, target, plan.rate)
             self._metrics.overwritten.labels(self._cluster, target)  # from 0 on, or the first change would not count
@@ -110,13 +86,8 @@ class PublishReports(LevelReports[PublishMetrics, PublishPlan]):
         if self._last.pop(None, None) is not None and not self._last:  # no report of a single limit shows it
             self.emit(None, _NONE_SET, ReportResult.UNCHANGED, Attempt(at))
 
-    def _event(self, target: Hashable, plan: PublishPlan, attempt: Attempt, **shared: Any) -> PublishApplication:
-        return PublishApplication(
-            target="" if target is None else str(target),
-            by=self._by,
-            previous_bytes_per_second=plan.found.rate,
-            **shared,
-        ).explained(attempt.at)
+    def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> PublishApplication:  # noqa: ARG002
+        return PublishApplication(target="" if target is None else str(target), by=self._by, **shared)
 
 
 # Keeps the publish limits of one watched cluster at the values that its decisions in force ask for.
@@ -127,7 +98,7 @@ _LEAST_REST = 10
 _log = structlog.get_logger(__name__)
 
 
-class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
+class PublishWorker(LevelWorker[Mapping[str, WantedFactor]]):
     """Carries out one cluster's decisions.
 
     Args:
@@ -193,11 +164,11 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         orders = (each for each in self._in_force.values() if each.expires_at is not None)
         return {each.subject.removeprefix(f"{each.cluster}/"): each for each in orders}
 
-    def _wanted(self) -> dict[str, WantedShare]:
+    def _wanted(self) -> dict[str, WantedFactor]:
         """Return the factor of each group, without the groups that a pause keeps as they are set."""
         now = self._clock.now()
         orders = {group: each for group, each in self._group_orders().items() if not each.is_frozen(now)}
-        return {group: order.choose_factor(now, self._policy, PublishReason) for group, order in orders.items()}
+        return {group: order.choose_factor(now, self._policy) for group, order in orders.items()}
 
     def _is_due(self) -> bool:
         return bool(self._in_force) and super()._is_due()
@@ -215,7 +186,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             self._confirmed.clear()
             raise
 
-    def _attempt(self, wanted: Mapping[str, WantedShare], number: int) -> float:  # noqa: ARG002 - there is one
+    def _attempt(self, wanted: Mapping[str, WantedFactor], number: int) -> float:  # noqa: ARG002 - there is one
         began = self._clock.monotonic()
         self._require_ours()
         is_right = self._look(wanted)
@@ -237,12 +208,12 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         """Put the original limits of one kind back. Returns the records for which that failed."""
         records = limits.records()
         for target in sorted({*records.known, *records.damaged}):
-            self._carry_out(limits, records, target, RELEASED_SHARE)
+            self._carry_out(limits, records, target, RELEASED)
         return records
 
     # --- attempts
 
-    def _look(self, wanted: Mapping[str, WantedShare]) -> bool:
+    def _look(self, wanted: Mapping[str, WantedFactor]) -> bool:
         """Bring all limits to their values. Returns whether all were right before."""
         if self._records is None:
             left = [self._release(other) for other in self._others]
@@ -262,7 +233,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             group = targets.get(target, groups.get(target, everywhere))
             if group in frozen or (frozen and target == BROKERS):
                 continue
-            share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED_SHARE)
+            share = slowed.get(targets.get(target, "")) or wanted.get(group, RELEASED)
             plans[target] = self._carry_out(self._limits, records, target, share)
         done = {target: plan for target, plan in plans.items() if plan is not None}
         state = PublishState(cluster=self._cluster, outcome=Outcome.OK, **self._limits.sum_rates(done))
@@ -286,7 +257,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         return {name: group if group in orders else everywhere for name, group in (self._groups or {}).items()}
 
     def _carry_out(
-        self, limits: PublishLimits, records: FoundRecords, target: str, share: WantedShare
+        self, limits: PublishLimits, records: FoundRecords, target: str, share: WantedFactor
     ) -> PublishPlan | None:
         """Bring one limit to its value. Returns the plan that was carried out; None if that failed."""
         settings, plan, attempt = self._settings, None, Attempt(self._clock.now(), share)
@@ -300,7 +271,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
             plan = plan_publish(share, records.known.get(target), found, base, floor)
             if self._confirmed.pop(target, found.rate) != found.rate:
                 self._metrics.overwritten.labels(self._cluster, target).inc()
-            if plan.verdict is LimitVerdict.KEEP and plan.record is not None and plan.rate is not None:
+            if plan.verdict is LimitVerdict.KEEP and plan.holds and plan.rate is not None:
                 self._confirmed[target] = plan.rate
             if plan.verdict.acts:
                 self._require_ours()
@@ -317,7 +288,7 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
         self._report_failure(None, error, Attempt(self._clock.now()))
 
     def _report_failure(
-        self, target: str | None, error: Exception, attempt: Attempt, plan: PublishPlan | None = None
+        self, target: str | None, error: Exception, attempt: Attempt, plan: LevelPlan | None = None
     ) -> None:
         if target is not None and not isinstance(error, REST_READ_ERRORS.expected):
             _log.exception("carrying out a decision failed", cluster=self._cluster)
@@ -327,12 +298,12 @@ class PublishWorker(LevelWorker[Mapping[str, WantedShare]]):
 
 def _execute(limits: PublishLimits, records: dict[str, PublishRecord], target: str, plan: PublishPlan) -> None:
     """Carry a plan out, and keep the records as they are on the cluster."""
-    if plan.verdict is LimitVerdict.SET and plan.record is not None and plan.rate is not None:
-        limits.write_record(target, plan.record)  # it may be gone although it is known
-        records[target] = plan.record
+    if (record := plan.to_write) is not None and plan.rate is not None:
+        limits.write_record(target, record)  # it may be gone although it is known
+        records[target] = record
         limits.set(target, plan.rate)
         return
-    if plan.original is not None:
+    if plan.original is not None and plan.reason is not LimitReason.CHANGED_BY_HAND:  # else it is there
         limits.restore(target, plan.original)
     limits.delete_record(target)
     records.pop(target, None)

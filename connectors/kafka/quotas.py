@@ -11,9 +11,10 @@ from kafka import errors
 from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeConfigsRequest
 
 from connectors.kafka.cluster_client import ClusterClient, KafkaBroker, NodeId, error_in
-from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS
-from policies.throttle.quota_state import Original, Rate, record_entity, recorded_entity
+from policies.free_space.levels import Original, Rate
+from policies.throttle.quota_rates import DEFAULT_WINDOW_SECONDS
+from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_state import record_entity, recorded_entity
 from policies.units import UserError
 
 RATE_KEY = "producer_byte_rate"

@@ -24,16 +24,14 @@ from connectors.registration import ClusterSources
 from connectors.throttle.quotas.own_quotas import find_callbacks
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
-from policies.free_space.alerts import render_rate
+from policies.free_space.levels import FactorOrder, render_rate
 from policies.free_space.limits import Limit
-from policies.free_space.publication import FactorOrder
 from policies.free_space.volumes import name_volume
 from policies.observations import Outcome, Reading
 from policies.registry import APPLIED_QUOTAS
 from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
-from policies.throttle.quota_entities import Entity, forget_command, parse_entity
-from policies.throttle.quota_plan import may_be_ours
-from policies.throttle.quota_settings import Cover, QuotaSettings
+from policies.throttle.quota_rates import may_be_ours
+from policies.throttle.quota_settings import Cover, Entity, QuotaSettings, forget_command, parse_entity
 from policies.throttle.quota_state import QuotaState, exclude_own, find_coverage, misses_empty_ids
 from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.units import UserError, counted, human_bytes, name_some

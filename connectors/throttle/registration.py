@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from connectors.registration import ClusterSetting, ClusterSources, PolicyConnectors, SettingsWarning, warn_of_interval
 from policies.throttle import ThrottleSettings
-from policies.throttle.quota_plan import DEFAULT_WINDOW_SECONDS, full_rate_seconds
+from policies.throttle.quota_rates import DEFAULT_WINDOW_SECONDS, full_rate_seconds
 from policies.throttle.quota_settings import QuotaSettings
 from policies.throttle.quota_state import CATCH_ALL
 from policies.units import format_duration

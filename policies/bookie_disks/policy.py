@@ -42,9 +42,8 @@ from policies.free_space.alerts import (
     follow_actuator,
     render_factor,
 )
-from policies.free_space.gate import FactorVerdict
+from policies.free_space.gate import FactorVerdict, repeat_schedule, want_factor
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.publication import repeat_schedule, want_factor
 from policies.free_space.volumes import (
     NEVER,
     Freshness,

@@ -1,16 +1,13 @@
 """Readings of the bookie-disks policy: topic ``observed.bookie-disks``, keyed by cluster."""
 
 import re
-from datetime import datetime
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from policies.bookie_disks.publish_plan import PublishReason
-from policies.free_space.alerts import explain_application, render_rate
-from policies.free_space.publication import LimitVerdict
-from policies.observations import ActuatorEvent, Reading, ReportedEffect, ReportResult
-from policies.units import MAX_INT64, Ratio, format_instant
+from policies.free_space.levels import LimitApplication
+from policies.observations import Reading, ReportedEffect
+from policies.units import MAX_INT64, Ratio
 
 MAX_DIRS = 1000
 
@@ -103,58 +100,23 @@ class PublishState(Reading):
 
 # Events of the publish actuator: its operations and refusals, in the audit topic.
 
-_NOTHING = "no limit"
-_HELD = (PublishReason.DECIDED, PublishReason.STALE)
-"""Below factor 1.0, the reasons for which a rate of Headgate's is kept."""
 
-
-class PublishApplication(ActuatorEvent):
+class PublishApplication(LimitApplication):
     """A publish limit that was set, put back, refused or failed; or one that needs no change, when that is new."""
 
     event_type: ClassVar[str] = "headgate.publish-application.v1"
     source: ClassVar[str] = "headgate/actuator/publishing"
+    actuator: ClassVar[str] = "the publish actuator"
+    what: ClassVar[str] = "The publish limit of {target} on {cluster}"
+    nothing: ClassVar[str] = "no limit"
 
     target: str = Field(description="`brokers`, or the namespace; empty: all of the cluster.")
     by: str = Field(description="`broker` or `namespace`.")
-    factor: float | None = Field(description="The factor carried out; null without one.")
-    verdict: LimitVerdict
-    reason: PublishReason
-    rate_bytes_per_second: int | None = Field(description="The limit that it should have; null: none.")
-    previous_bytes_per_second: int | None = Field(description="The limit that was found; null: none.")
-    outcome: ReportResult
-    detail: str | None = Field(default=None, description="The error in a few words; never a secret.")
-    explanation: str | None = Field(default=None, description="One plain sentence.")
 
-    def subject(self) -> str:
-        """The limit's target."""
-        return f"{self.cluster}/{self.target}" if self.target else self.cluster
+    def name_target(self) -> str:
+        """Return the target."""
+        return self.target
 
     def effect(self) -> ReportedEffect:
-        """Return the limit that is set, or why it is not."""
-        is_slowed = self.factor is not None and self.factor < 1.0
-        is_kept = self.outcome is ReportResult.UNCHANGED and self.reason in _HELD and is_slowed
-        is_known = self.target and (self.rate_bytes_per_second is not None or self.outcome is not ReportResult.FAILED)
-        why = self.detail or (self.reason.meaning.rstrip(".") if self.outcome is ReportResult.REFUSED else None)
-        return ReportedEffect(
-            target=self.target,
-            by="the publish actuator",
-            result=self.outcome,
-            value=render_rate(self.rate_bytes_per_second, _NOTHING) if is_known else None,
-            is_held=is_kept or (self.outcome is ReportResult.APPLIED and self.verdict is LimitVerdict.SET),
-            number=self.rate_bytes_per_second,
-            detail=why,
-            subject=self.cluster,  # decisions are about groups
-        )
-
-    def explained(self, at: datetime) -> Self:
-        """Add the sentence; `at` is the time of the operation."""
-        text = explain_application(
-            f"the publish limit of {self.target or 'every target'} on {self.cluster}",
-            self.outcome,
-            f"by the publish actuator at {format_instant(at)}",
-            rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
-            nothing=_NOTHING,
-            factor=self.factor,
-            reason=self.reason,
-        )
-        return self.model_copy(update={"explanation": text[0].upper() + text[1:]})
+        """Return the limit that is set; decisions are about groups, so the report is about all of the cluster."""
+        return self.describe_effect(subject=self.cluster)

@@ -17,8 +17,8 @@ from policies.decisions import Mode, Severity
 from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, ServerVerdict, VolumeState, VolumeVerdict, name_volume
-from policies.observations import Observation, Outcome, Reading, ReportResult, name_failure
-from policies.units import ClosedEnum, InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
+from policies.observations import Observation, Outcome, Reading, name_failure
+from policies.units import InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
 
 # The words that the decisions of all free-space policies share.
 
@@ -119,44 +119,6 @@ def describe_ahead(volume: VolumeVerdict, now_ms: int) -> str:
         return ""
     old = "" if rate == "present rate" else f", at the {rate}"
     return f" ({human_bytes(ahead.usable_bytes)} when a change takes effect, in {human_seconds(ahead.seconds)}{old})"
-
-
-def render_rate(bytes_per_second: int | None, nothing: str, per: str = "") -> str:
-    """Write a rate as ``4.0 MB/s``, or the words for no rate."""
-    return nothing if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s{per}"
-
-
-def explain_application(
-    what: str,
-    result: ReportResult,
-    by: str,
-    *,
-    rates: tuple[int | None, int | None],
-    nothing: str,
-    factor: float | None,
-    reason: ClosedEnum,
-    per: str = "",
-) -> str:
-    """Write one sentence about an actuator's operation on a limit.
-
-    Args:
-        by: the actuator and the time.
-        rates: the wanted one and the one that was found, in bytes per second.
-        nothing: the words for no limit.
-        per: the place for which a rate that was set holds.
-    """
-    wanted, found = rates[0], render_rate(rates[1], nothing)
-    failed = "read or set" if wanted is None else f"set to {render_rate(wanted, nothing)}"
-    sentence = {
-        ReportResult.APPLIED: f"was set {by} to {render_rate(wanted, nothing, per)} (before: {found})",
-        ReportResult.UNCHANGED: f"is left at {found}",
-        ReportResult.REFUSED: "is not set",
-        ReportResult.FAILED: f"could not be {failed}",
-    }[result]
-    why = "" if factor is None else f", for factor {factor:.2f}"
-    shown = result not in (ReportResult.APPLIED, ReportResult.FAILED) or reason.value != "decided"
-    because = f": {reason.meaning.rstrip('.')}" if shown else ""
-    return f"{what} {sentence}{why}{because}."
 
 
 HeldAlert: TypeAlias = tuple[str, Key]

@@ -8,13 +8,15 @@ asserted after each move:
 - It is not raised within `min_hold` of its last change.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from policies.book import Wanted
+from policies.decisions import Decision, RepeatSchedule
 from policies.free_space.limits import FreeSpaceSettings
 from policies.units import ClosedEnum, InstantMs, millis_of
 
@@ -120,3 +122,53 @@ def _check(before: Gate[Key], raw: float, after: GateMove[Key], now_ms: int, set
     assert factor <= raw or not is_publishable(factor, raw, settings), f"factor {factor} stays above {raw}"  # noqa: S101
     assert factor <= before.factor or now_ms >= earliest_rise_ms(before, settings), "raised within min_hold"  # noqa: S101
     assert not after.gate.stopped_by or factor == 0.0, "keeps the volumes that stopped it while it is open"  # noqa: S101
+
+
+# Whether a verdict on a factor is published: if it is new, if its time to full is misleading, or as a repeat.
+
+_MISLEADING = 2
+"""A published time to full that is wrong by more than this factor is replaced."""
+_INSTANT_MS = 5000
+"""A shorter time makes no difference."""
+
+
+def repeat_schedule(settings: FreeSpaceSettings) -> RepeatSchedule:
+    """Return when a decision is repeated: two heartbeats may be late before it expires."""
+    return RepeatSchedule(settings.heartbeat, valid_for=3)
+
+
+def is_misleading(published_ms: int | None, full_ms: int | None, now_ms: int, settings: FreeSpaceSettings) -> bool:
+    """Return whether the published time to full is wrong by now.
+
+    Sentence, metric and alert state one number, so a new one for the alert needs a new decision.
+    """
+    published, left = (None if ms is None else max(ms - now_ms, 0) for ms in (published_ms, full_ms))
+    soon = millis_of(settings.time_to_full_alert)
+    was_soon, is_soon = published is not None and published < soon, left is not None and left < soon
+    if published is None or left is None or not (was_soon and is_soon):
+        return was_soon != is_soon
+    return max(published, left) > _MISLEADING * min(published, left) + _INSTANT_MS
+
+
+def want_factor(
+    move: GateMove[Any],
+    reason: str,
+    limiting: object,
+    seconds_to_full: float | None,
+    now_ms: int,
+    settings: FreeSpaceSettings,
+    make: Callable[[Mapping[str, Any]], Decision],
+    *,
+    is_asked_for: bool = False,
+) -> Wanted:
+    """Want the factor in force: published if it, its reason or the limiting volume changed, or its time to full."""
+    full_ms = None if seconds_to_full is None else now_ms + round(1000 * seconds_to_full)
+    return Wanted(
+        content=f"{move.gate.factor}|{reason}|{limiting}",
+        schedule=repeat_schedule(settings),
+        make=make,
+        note=move.verdict.value,
+        told_ms=full_ms,
+        is_misleading=lambda told_ms: is_misleading(told_ms, full_ms, now_ms, settings),
+        is_asked_for=is_asked_for,
+    )

@@ -22,7 +22,7 @@ from policies.free_space.alerts import (
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import Freshness, VolumeVerdict, name_volume
 from policies.policy import AlertKind
-from policies.throttle.quota_entities import forget_command
+from policies.throttle.quota_settings import forget_command
 from policies.throttle.quota_state import NamedQuota, QuotaState
 from policies.throttle.state import (
     MeasuredUsage,

@@ -26,8 +26,8 @@ from policies.free_space.alerts import (
     follow_growth_before,
     render_factor,
 )
+from policies.free_space.gate import want_factor
 from policies.free_space.limits import LimitHit, as_settings
-from policies.free_space.publication import want_factor
 from policies.free_space.volumes import (
     Freshness,
     VolumeBounds,

@@ -9,8 +9,7 @@ from zlib import crc32
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from policies.observations import Detail, Reading
-from policies.throttle.quota_entities import DEFAULT, Entity, EntityName, parse_entity
-from policies.throttle.quota_settings import Cover, QuotaSettings
+from policies.throttle.quota_settings import DEFAULT, Cover, Entity, EntityName, QuotaSettings, parse_entity
 from policies.units import MAX_INT64
 
 MOST_NAMED = 20
@@ -231,26 +230,6 @@ def _measure_breadth(name: EntityName | None) -> int:
 # set, `controller_mutation_rate` a number for the cluster's name in the settings of the Headgate that set it.
 
 _PREFIX = "headgate.original:"
-
-Rate = int | None
-"""Bytes per second and broker; None: no quota."""
-
-
-@dataclass(frozen=True, slots=True)
-class Original:
-    """The record of one entity."""
-
-    baseline: Rate
-    """The original quota, which is put back; None: there was none."""
-    latest: int
-    """The rate that Headgate set with this record. Equal to `baseline`: an operator confirmed it as the original."""
-    owner: int = 1
-    """The number of the cluster's name in the settings (`owner_number`)."""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the entity's quota is one of Headgate's."""
-        return self.latest != self.baseline
 
 
 def owner_number(cluster: str) -> int:

@@ -1,17 +1,14 @@
 """Readings of the throttle policy: topic ``observed.log-dirs``, keyed by cluster."""
 
-from datetime import datetime
 from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.free_space.alerts import explain_application, render_rate
-from policies.free_space.publication import FactorOrder, LimitVerdict
-from policies.observations import LONGEST_NAME, ActuatorEvent, Reading, ReportedEffect, ReportResult
-from policies.throttle.quota_entities import DEFAULT, Entity, EntityName
-from policies.throttle.quota_plan import QuotaReason, QuotaRecord
+from policies.free_space.levels import FactorOrder, LevelRecord, LimitApplication, LimitReason
+from policies.observations import LONGEST_NAME, ActuatorEvent, Reading, ReportedEffect
+from policies.throttle.quota_settings import DEFAULT, Entity, EntityName
 from policies.throttle.quota_state import EntityText
-from policies.units import MAX_INT64, Instant, format_instant
+from policies.units import MAX_INT64, Instant
 
 _MAX_NODE_ID = 2**31 - 1
 
@@ -132,81 +129,38 @@ class KafkaCluster(KafkaReading):
 
 _SOURCE = "headgate/actuator/quotas"
 """The CloudEvents `source` of both kinds."""
-_NOTHING = "no quota"
-_PER = " a broker"
 
 
-_NOT_HELD = (QuotaReason.SHADOW, QuotaReason.TIGHTER, QuotaReason.RELEASED, QuotaReason.CONFIRMED)
-
-
-class QuotaApplication(ActuatorEvent):
+class QuotaApplication(LimitApplication):
     """A quota that was set, put back, refused or failed; or one that needs no change, when that is new."""
 
     event_type: ClassVar[str] = "headgate.quota-application.v1"
     source: ClassVar[str] = _SOURCE
+    actuator: ClassVar[str] = "the quota actuator"
+    what: ClassVar[str] = "producer_byte_rate of {target} on {cluster}"
+    nothing: ClassVar[str] = "no quota"
+    per: ClassVar[str] = " a broker"
 
     entity: str | None = Field(
         description="The quota's target, such as `user=alice,client-id=<default>`; null: all of the cluster."
     )
     decision_id: str | None = Field(description="The decision it carries out; null without one.")
     sequence: int | None = Field(description="From that decision.")
-    factor: float | None = Field(
-        description="The factor carried out: the decision's, or what `expired_action` makes of it once it is stale."
-    )
-    verdict: LimitVerdict
-    reason: QuotaReason
-    rate_bytes_per_second: int | None = Field(
-        description="The `producer_byte_rate` that it should have (in shadow mode or refused: would have); null: none."
-    )
-    previous_bytes_per_second: int | None = Field(description="The `producer_byte_rate` that was found; null: none.")
-    outcome: ReportResult
     attempt: int = Field(ge=1, description="The number of this attempt; it is retried until Kafka accepts it.")
-    detail: str | None = Field(default=None, description="What went wrong, in a few words; never a secret.")
     confirmed_brokers: int | None = Field(
         default=None, description="Brokers that have shown the quota since it was set; null: it is not Headgate's."
     )
     broker_count: int | None = Field(default=None, description="Brokers in service; null as before.")
-    explanation: str | None = Field(
-        default=None, description="One plain sentence: what the actuator did and when, or why it did nothing."
-    )
 
-    def subject(self) -> str:
-        """The entity, or the cluster."""
-        return f"{self.cluster}/{self.entity}" if self.entity else self.cluster
+    def name_target(self) -> str:
+        """Return the entity."""
+        return self.entity or ""
 
     def effect(self) -> ReportedEffect | None:
-        """Return the rate that is set, or why it is not."""
-        if self.reason is QuotaReason.FENCED:
+        """Return the rate that is set, or why it is not; None for a decision that came late."""
+        if self.reason is LimitReason.FENCED:
             return None
-        result = self.outcome
-        rate = self.previous_bytes_per_second if self.outcome is ReportResult.UNCHANGED else self.rate_bytes_per_second
-        why = self.detail or (self.reason.meaning.rstrip(".") if result is ReportResult.REFUSED else None)
-        is_kept = self.outcome is ReportResult.UNCHANGED and self.reason not in _NOT_HELD and (self.factor or 0.0) < 1.0
-        return ReportedEffect(
-            target=self.entity or "",
-            by="the quota actuator",
-            result=result,
-            value=render_rate(rate, _NOTHING, _PER) if self.entity else None,
-            is_held=is_kept or (self.outcome is ReportResult.APPLIED and self.verdict is LimitVerdict.SET),
-            number=rate,
-            detail=why,
-            confirmed_brokers=self.confirmed_brokers,
-            broker_count=self.broker_count,
-        )
-
-    def explained(self, at: datetime) -> Self:
-        """Add the sentence; `at` is the time of the operation."""
-        sentence = explain_application(
-            f"producer_byte_rate of {self.entity or 'every entity'} on {self.cluster}",
-            self.outcome,
-            f"by the quota actuator at {format_instant(at)}",
-            rates=(self.rate_bytes_per_second, self.previous_bytes_per_second),
-            nothing=_NOTHING,
-            per=_PER,
-            factor=self.factor,
-            reason=self.reason,
-        )
-        return self.model_copy(update={"explanation": sentence})
+        return self.describe_effect(confirmed_brokers=self.confirmed_brokers, broker_count=self.broker_count)
 
 
 class AppliedQuota(ActuatorEvent):
@@ -232,7 +186,7 @@ class AppliedQuota(ActuatorEvent):
     valid_until: Instant | None = Field(description="From that decision.")
 
     @classmethod
-    def build(cls, cluster: str, entity: Entity, record: QuotaRecord, order: FactorOrder | None) -> Self:
+    def build(cls, cluster: str, entity: Entity, record: LevelRecord, order: FactorOrder | None) -> Self:
         """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 from connectors.decided import ReportReader
 from connectors.kafka.tail import Record
 from policies.effects import report_key
-from policies.free_space.publication import LimitVerdict
+from policies.free_space.levels import LimitReason, LimitVerdict
 from policies.observations import ReportResult
-from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import QuotaApplication
 from policies.units import to_millis
 from policies.wire import actuator_event
@@ -19,7 +18,7 @@ ALICE, BOB = "user=alice", "user=bob"
 def applied(entity: str, rate: int, minute: int) -> Record:
     event = QuotaApplication(
         cluster="payments", entity=entity, decision_id=None, sequence=None, factor=0.5, verdict=LimitVerdict.SET,
-        reason=QuotaReason.DECIDED, rate_bytes_per_second=rate, previous_bytes_per_second=None,
+        reason=LimitReason.DECIDED, rate_bytes_per_second=rate, previous_bytes_per_second=None,
         outcome=ReportResult.APPLIED, attempt=1,
     )  # fmt: skip
     at = NOON + timedelta(minutes=minute)

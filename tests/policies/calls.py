@@ -23,7 +23,7 @@ DATA = Path(__file__).parents[1] / "data" / "replay" / "calls.jsonl.xz"
 RECORDED = {
     "policies.throttle.quota_plan:Contest.look_seconds": "tests/policies/throttle/test_quota_settings.py",
     "policies.throttle.quota_plan:note_put_back": "tests/policies/throttle/test_quota_settings.py",
-    "policies.throttle.quota_entities:parse_entity": "tests/policies/throttle/test_quota_coverage.py",
+    "policies.throttle.quota_settings:parse_entity": "tests/policies/throttle/test_quota_coverage.py",
     "policies.throttle.quota_plan:plan": "tests/policies/throttle/test_quota_plan.py",
     "policies.throttle.quota_plan:RatesInForce.step": "tests/policies/throttle/test_quota_settings.py",
     "policies.throttle.quota_plan:full_rate_seconds": "tests/policies/throttle/test_quota_settings.py",

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from policies.bookie_disks.readings import PublishApplication
 from policies.decisions import Decision, Issuer, Mode, Standing, StandingReason, StandingVerdict
 from policies.effects import EffectBook, InForce, Report, judge_in_force
-from policies.free_space.publication import LimitVerdict
+from policies.free_space.levels import LimitReason, LimitVerdict
 from policies.isolation.readings import BookieQuarantined, QuarantineOutcome
 from policies.observations import ReportedEffect, ReportResult
 from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.throttle.decisions import FreshnessCounts, ThrottleFactor, VolumeCounts
-from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import QuotaApplication
 from tests.cases import for_each
 from tests.decisions import decided as decision
@@ -35,7 +34,7 @@ def quota(outcome: ReportResult, rate: int | None, entity: str | None = ANY, **m
     verdicts = {ReportResult.APPLIED: LimitVerdict.SET, ReportResult.UNCHANGED: LimitVerdict.KEEP}
     plain: dict[str, Any] = {
         "cluster": CLUSTER, "entity": entity, "decision_id": None, "sequence": None, "factor": 0.25, "attempt": 1,
-        "verdict": verdicts.get(outcome, LimitVerdict.SET), "reason": QuotaReason.DECIDED, "outcome": outcome,
+        "verdict": verdicts.get(outcome, LimitVerdict.SET), "reason": LimitReason.DECIDED, "outcome": outcome,
         "rate_bytes_per_second": rate, "previous_bytes_per_second": rate,
     }  # fmt: skip
     return QuotaApplication.model_validate({**plain, **more})
@@ -132,7 +131,7 @@ DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
             id="different rates cannot be set",
         ),
         pytest.param(
-            [(0, quota(ReportResult.REFUSED, SLOW, reason=QuotaReason.QUOTA_CALLBACK))],
+            [(0, quota(ReportResult.REFUSED, SLOW, reason=LimitReason.QUOTA_CALLBACK))],
             f"set: nothing; not set: 250 kB/s a broker for {ANY} (A broker has a "
             "`client.quota.callback.class`: it heeds no quotas)",
             id="refused",

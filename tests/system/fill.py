@@ -20,8 +20,8 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from deploy.demo.load import Load
 from deploy.embedded.kafka import EmbeddedKafka
-from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_state import Rate
+from policies.free_space.levels import Rate
+from policies.throttle.quota_settings import DEFAULT, Entity
 from tests.system.disks import small_disk
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 

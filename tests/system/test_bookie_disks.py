@@ -39,7 +39,7 @@ from policies.bookie_disks.policy import BookieDisksPolicy
 from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
 from policies.decisions import Alert, AlertStatus, Mode, Severity
-from policies.free_space.publication import FactorOrder
+from policies.free_space.levels import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted

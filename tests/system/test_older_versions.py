@@ -37,7 +37,7 @@ from deploy.settings.folders import default_cache_dir
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
-from policies.throttle.quota_entities import DEFAULT, Entity
+from policies.throttle.quota_settings import DEFAULT, Entity
 from policies.throttle.readings import LogDirs
 from policies.units import UserError
 from tests.system import older

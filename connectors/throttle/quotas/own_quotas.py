@@ -16,30 +16,28 @@ from kafka.errors import AuthorizationError
 
 from connectors.kafka.cluster_client import NodeId, detail_of
 from connectors.kafka.quotas import CALLBACK_KEY, BrokerQuotas, BrokerQuotaSettings, QuotaClient
-from policies.throttle.quota_entities import Entity
-from policies.throttle.quota_plan import (
+from policies.free_space.levels import LevelPlan, LevelRecord, Original, Rate
+from policies.throttle.quota_rates import (
     DEFAULT_WINDOW_SECONDS,
     Contest,
     PastRate,
-    QuotaPlan,
-    QuotaRecord,
     QuotaStep,
     RatesInForce,
     note_put_back,
 )
-from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, NamedQuota, Original, Rate, owner_number
+from policies.throttle.quota_settings import Entity, QuotaSettings
+from policies.throttle.quota_state import MOST_NAMED, NamedQuota, owner_number
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
 _MOST_RATES = 1000
-_UNKNOWN = QuotaRecord(held=False, baseline=None, base=None)
+_UNKNOWN = LevelRecord(held=False, baseline=None, base=None)
 
 
 class AlterError(Exception):
     """Kafka refused to alter some quotas."""
 
-    def __init__(self, refused: Mapping[Entity, Exception], plans: Mapping[Entity, QuotaPlan]) -> None:
+    def __init__(self, refused: Mapping[Entity, Exception], plans: Mapping[Entity, LevelPlan]) -> None:
         super().__init__(", ".join(f"{entity}: {detail_of(error)}" for entity, error in refused.items()))
         self.refused = refused
         self.plans = plans
@@ -49,7 +47,7 @@ class AlterError(Exception):
 class OwnQuota:
     """The last change of one entity's quota."""
 
-    record: QuotaRecord
+    record: LevelRecord
     original: Original | None
     """The record that is on the cluster since."""
     rate: Rate
@@ -80,7 +78,7 @@ class SeenQuota:
     """One entity's quota by one broker's answer."""
 
     found: Rate
-    record: QuotaRecord | None
+    record: LevelRecord | None
     """The known state of the entity; None if there is none."""
     recorded: Original | None
     """The record on the cluster."""
@@ -110,7 +108,7 @@ class OwnQuotas:
         shown = (e for e, o in seen.originals.items() if o.is_held and (of_others or o.owner == self._owner))
         return [*own, *(entity for entity in shown if entity not in self._own)]
 
-    def find_original(self, planned: QuotaPlan) -> Original | None:
+    def find_original(self, planned: LevelPlan) -> Original | None:
         """Return the record to keep on the cluster beside a quota; None: none."""
         record = planned.record
         if record is None or not record.held or planned.rate is None:
@@ -188,7 +186,7 @@ class OwnQuotas:
         own = self._own.get(entity)
         return len(own.confirmed) if own is not None else 0
 
-    def note(self, planned: Mapping[Entity, QuotaPlan], now: float, *, is_unsure: bool) -> None:
+    def note(self, planned: Mapping[Entity, LevelPlan], now: float, *, is_unsure: bool) -> None:
         """Remember changes: before their request, when they are `is_unsure`, and after its answer."""
         is_throttled = any(own.record.held for own in self._own.values())
         for entity, plan in planned.items():
@@ -206,7 +204,7 @@ class OwnQuotas:
                 record, original, plan.rate, now, now, is_unsure, is_new, is_original_new=is_original_new
             )
 
-    def find_step(self, entity: Entity, rate: Rate, record: QuotaRecord | None, now: float) -> QuotaStep | None:
+    def find_step(self, entity: Entity, rate: Rate, record: LevelRecord | None, now: float) -> QuotaStep | None:
         """Return how far an entity's quota may be lowered now; None: without limit."""
         if self._max_told_wait is None:
             return None
@@ -234,12 +232,12 @@ class OwnQuotas:
         return known.changed(PastRate(now, allowed, now - own.seen_at), self.window_seconds), own.rate
 
 
-def _read_record(recorded: Original | None, rates: Iterable[int]) -> QuotaRecord | None:
+def _read_record(recorded: Original | None, rates: Iterable[int]) -> LevelRecord | None:
     if recorded is None:
         return None
     if not recorded.is_held:
-        return QuotaRecord(held=False, baseline=recorded.baseline, base=None)
-    return QuotaRecord(
+        return LevelRecord(held=False, baseline=recorded.baseline, base=None)
+    return LevelRecord(
         held=True, baseline=recorded.baseline, base=None, rates=tuple(dict.fromkeys((recorded.latest, *rates)))
     )
 
@@ -277,9 +275,9 @@ def read_broker_settings(client: QuotaClient) -> Mapping[int, BrokerQuotaSetting
 class PlannedQuotas:
     """The plans of one look."""
 
-    throttle: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
+    throttle: Mapping[Entity, LevelPlan] = field(default_factory=dict)
     """Those of the entities that are slowed down, or put back."""
-    added: Mapping[Entity, QuotaPlan] = field(default_factory=dict)
+    added: Mapping[Entity, LevelPlan] = field(default_factory=dict)
     """Those that make the others fit all clients (`quota_state.find_additions`)."""
     slowed: Mapping[Entity, int] = field(default_factory=dict)
     """The rates of the entities that are slowed down, by Headgate's quota or by a tighter one of their own."""
@@ -289,7 +287,7 @@ class PlannedQuotas:
     """Why nobody is slowed down although producers should be; None: somebody is, or nobody should be."""
 
     @property
-    def all(self) -> dict[Entity, QuotaPlan]:
+    def all(self) -> dict[Entity, LevelPlan]:
         """All plans."""
         return {**self.throttle, **self.added}
 

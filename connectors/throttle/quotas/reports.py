@@ -7,15 +7,14 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports
 from connectors.actuation.worker import PublishAudit
-from policies.free_space.publication import FactorOrder, LimitVerdict
+from policies.free_space.levels import FactorOrder, LevelPlan, LimitReason, LimitVerdict, Rate, WantedFactor
 from policies.observations import ReportResult
-from policies.throttle.quota_entities import Entity, forget_command
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, WantedQuota
-from policies.throttle.quota_state import FREE_RATE, Rate
+from policies.throttle.quota_settings import Entity, forget_command
+from policies.throttle.quota_state import FREE_RATE
 from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import actuator_event
 
@@ -24,7 +23,7 @@ _log = structlog.get_logger(__name__)
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _UNKNOWN_REMEDY = "{} keeps it as the original; or set the right one with kafka-configs.sh"
-_NOTEWORTHY = (QuotaReason.SHADOW, QuotaReason.TIGHTER)
+_NOTEWORTHY = (LimitReason.SHADOW, LimitReason.TIGHTER)
 """Reasons that are reported even if the quota is already right."""
 
 
@@ -44,24 +43,7 @@ class QuotaMetrics(LevelMetrics):
     """The metrics of the quota actuator, shared by all clusters. Make one per registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.rate = Gauge(
-            "headgate_quota_bytes_per_second",
-            "The producer_byte_rate that Headgate has set to slow clients down; absent if it has set none.",
-            ("cluster", "entity"),
-            registry=registry,
-        )
-        self.outcomes = Counter(
-            "headgate_quota_applications",
-            "Outcomes of decisions for each entity's quota: applied, unchanged, refused or failed.",
-            ("cluster", "outcome"),
-            registry=registry,
-        )
-        super().__init__(
-            registry,
-            "headgate_quota_failing",
-            "1 while quotas cannot be set as decided because requests to Kafka fail.",
-            is_paced=True,
-        )
+        super().__init__(registry, "headgate_quota", "entity", "quotas", "Kafka", is_paced=True)
         self.seconds = Histogram(
             "headgate_quota_apply_seconds",
             "Time from a decision's append to its topic until Kafka has accepted the quotas.",
@@ -69,7 +51,6 @@ class QuotaMetrics(LevelMetrics):
             buckets=_SECONDS,
             registry=registry,
         )
-
         self.escapes = Gauge(
             "headgate_quota_escapes",
             "1 for a quota on the watched cluster that decides for clients in place of a configured entity, and is not "
@@ -79,7 +60,7 @@ class QuotaMetrics(LevelMetrics):
         )
 
 
-class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
+class QuotaReports(LevelReports[QuotaMetrics]):
     """Reports the outcomes of one cluster's quotas.
 
     Args:
@@ -107,7 +88,7 @@ class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
                 self._metrics.escapes.remove(self._cluster, str(entity))
         self._escaping = escaping
 
-    def report_quota(self, entity: Entity, plan: QuotaPlan, attempt: Attempt, confirmed: int, brokers: int) -> None:
+    def report_quota(self, entity: Entity, plan: LevelPlan, attempt: Attempt, confirmed: int, brokers: int) -> None:
         """Report that one entity's quota is as planned, or was refused by the plan.
 
         Args:
@@ -123,21 +104,21 @@ class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
         if plan.verdict.acts and plan.record is not None:
             applied = AppliedQuota.build(self._cluster, entity, plan.record, attempt.order)
             self._publish_applied(applied.subject(), actuator_event(applied, id=str(uuid.uuid4()), at=attempt.at))
-        unknown = plan.reason is QuotaReason.UNKNOWN_ORIGINAL
+        unknown = plan.reason is LimitReason.UNKNOWN_ORIGINAL
         detail = _UNKNOWN_REMEDY.format(forget_command(str(entity))) if unknown else None
         shown = {"confirmed_brokers": confirmed, "broker_count": brokers} if plan.holds else {}
         self.report_done(entity, plan, attempt, content, detail=detail, **shown)
 
     def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
         """Report that an operator has declared a quota to be the original."""
-        plan = QuotaPlan(LimitVerdict.KEEP, QuotaReason.CONFIRMED, rate, rate, None)
+        plan = LevelPlan(LimitVerdict.KEEP, LimitReason.CONFIRMED, rate, rate)
         self.emit(entity, plan, ReportResult.UNCHANGED, Attempt(at))
 
-    def report_refusal(self, entity: Entity | None, plan: QuotaPlan | None, attempt: Attempt, detail: str) -> None:
+    def report_refusal(self, entity: Entity | None, plan: LevelPlan | None, attempt: Attempt, detail: str) -> None:
         """Report that one entity's quota, or all of the cluster's (None), could not be set."""
-        reason = attempt.wanted.reason if attempt.wanted else QuotaReason.RELEASED
-        verdict = LimitVerdict.RESTORE if reason is QuotaReason.RELEASED else LimitVerdict.SET
-        self.report_failure(entity, plan or _make_unplanned(verdict, reason), attempt, detail)
+        reason = attempt.wanted.reason if attempt.wanted else LimitReason.RELEASED
+        verdict = LimitVerdict.RESTORE if reason is LimitReason.RELEASED else LimitVerdict.SET
+        self.report_failure(entity, plan or LevelPlan(verdict, reason), attempt, detail)
 
     def report_success(self, took_seconds: float | None) -> None:
         """Show that all quotas of the cluster are right, and after which time, if known. The next failure is new."""
@@ -148,20 +129,15 @@ class QuotaReports(LevelReports[QuotaMetrics, QuotaPlan]):
 
     def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
         """Report that a decision came too late: another one is in force."""
-        plan = _make_unplanned(LimitVerdict.REFUSE, QuotaReason.FENCED)
-        attempt = Attempt(at, WantedQuota(order.factor, QuotaReason.FENCED), 1, order)
+        plan = LevelPlan(LimitVerdict.REFUSE, LimitReason.FENCED)
+        attempt = Attempt(at, WantedFactor(order.factor, LimitReason.FENCED), 1, order)
         self.emit(None, plan, ReportResult.REFUSED, attempt, detail=f"sequence {in_force.sequence} is in force")
 
-    def _event(self, target: Hashable, plan: QuotaPlan, attempt: Attempt, **shared: Any) -> QuotaApplication:
+    def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> QuotaApplication:
         return QuotaApplication(
             entity=None if target is None else str(target),
             decision_id=attempt.order.decision_id if attempt.order else None,
             sequence=attempt.order.sequence if attempt.order else None,
-            previous_bytes_per_second=plan.found,
             attempt=attempt.number,
             **shared,
-        ).explained(attempt.at)
-
-
-def _make_unplanned(verdict: LimitVerdict, reason: QuotaReason) -> QuotaPlan:
-    return QuotaPlan(verdict, reason, rate=None, found=None, record=None)
+        )

@@ -26,18 +26,26 @@ from connectors.throttle.quotas.own_quotas import (
     read_broker_settings,
 )
 from connectors.throttle.quotas.reports import QuotaReports, Released
-from policies.free_space.publication import FactorOrder, LimitVerdict
+from policies.free_space.levels import (
+    RELEASED,
+    FactorOrder,
+    LevelPlan,
+    LevelSituation,
+    LimitReason,
+    LimitVerdict,
+    Original,
+    Rate,
+    WantedFactor,
+    plan_level,
+)
 from policies.observations import Outcome
-from policies.throttle.quota_entities import Entity
-from policies.throttle.quota_plan import QuotaPlan, QuotaReason, QuotaSituation, WantedQuota, may_be_ours, plan
-from policies.throttle.quota_settings import DEFAULT_FLOOR, QuotaSettings
+from policies.throttle.quota_rates import may_be_ours
+from policies.throttle.quota_settings import DEFAULT_FLOOR, Entity, QuotaSettings
 from policies.throttle.quota_state import (
     MOST_NAMED,
     Coverage,
     NamedQuota,
-    Original,
     QuotaState,
-    Rate,
     find_additions,
     find_coverage,
     misses_empty_ids,
@@ -51,7 +59,6 @@ _ATTEMPTS_TO_RELEASE = 5
 _MOST_CHANGES_A_MINUTE = 60
 _MOST_FACTORS = 100
 _EXPLAINED = 3
-_RELEASED = WantedQuota(1.0, QuotaReason.RELEASED)
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +66,7 @@ _log = structlog.get_logger(__name__)
 _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
-class QuotaWorker(LevelWorker[WantedQuota | None]):
+class QuotaWorker(LevelWorker[WantedFactor | None]):
     """Carries out one cluster's decisions.
 
     Args:
@@ -134,11 +141,11 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     def _find_problems(self, client: QuotaClient) -> Iterator[str]:
         self._read_brokers(client)
-        seen, slow = client.read(), WantedQuota(0.5, QuotaReason.DECIDED)
+        seen, slow = client.read(), WantedFactor(0.5, LimitReason.DECIDED)
         yield from explain_callbacks(self._callbacks)
         remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
         for entity in self._own.bases:
-            if plan(self._situation(entity, slow, seen)).reason is QuotaReason.NO_BASE:
+            if plan_level(self._situation(entity, slow, seen)).reason is LimitReason.NO_BASE:
                 yield f"entity {entity} {remedy} Set one of the two"
 
     def release(self, stop: Event, forget: Entity | None = None) -> Released:
@@ -211,16 +218,16 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
     def _order(self) -> FactorOrder | None:
         return self._in_force.get(self._cluster)
 
-    def _wanted(self) -> WantedQuota | None:
+    def _wanted(self) -> WantedFactor | None:
         """Return the factor that holds now by the decision in force; None before the first one, and while paused."""
         now = self._clock.now()
         if self._releasing or self._order is None or self._order.is_frozen(now):
             return None
-        return self._order.choose_factor(now, self._throttle, QuotaReason)
+        return self._order.choose_factor(now, self._throttle)
 
     # --- attempts
 
-    def _attempt(self, wanted: WantedQuota | None, number: int) -> float:
+    def _attempt(self, wanted: WantedFactor | None, number: int) -> float:
         try:
             client = self._open()
             self._require_decided_cluster(client.cluster_id)
@@ -254,11 +261,11 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         self._reports.show(failing=state.not_set is not None)
         return self._choose_pause(wanted, plans.all, acted=acted)
 
-    def _describe_attempt(self, wanted: WantedQuota | None, number: int) -> Attempt:
+    def _describe_attempt(self, wanted: WantedFactor | None, number: int) -> Attempt:
         return Attempt(self._clock.now(), wanted, number, self._order)
 
     def _describe(
-        self, wanted: WantedQuota | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
+        self, wanted: WantedFactor | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
     ) -> QuotaState:
         """Return the quotas that are set, the ones that escape, and the ones that somebody else changes.
 
@@ -267,14 +274,14 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         """
         held, brokers = {entity: planned for entity, planned in plans.all.items() if planned.holds}, self._broker_count
         is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
-        unknown = [(e, p.found) for e, p in plans.all.items() if p.reason is QuotaReason.UNKNOWN_ORIGINAL]
+        unknown = [(e, p.found) for e, p in plans.all.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL]
         contests = [(entity, each) for entity, each in self._own.contests().items() if each.is_contested]
         return QuotaState(
             cluster=self._cluster,
             outcome=Outcome.OK,
             factor=wanted.factor if wanted is not None and wanted.applies else None,
             set_count=len(plans.slowed),
-            is_settled=is_confirmed and not any(p.reason is QuotaReason.STEPPING for p in held.values()),
+            is_settled=is_confirmed and not any(p.reason is LimitReason.STEPPING for p in held.values()),
             brokers=brokers,
             let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
             window_seconds=self._own.window_seconds,
@@ -309,7 +316,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
                 f"set on it until somebody runs headgate adopt --cluster {self._cluster}"
             )
 
-    def _must_read_brokers(self, wanted: WantedQuota | None) -> bool:
+    def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
         if self._settings is None or self._releasing or wanted != self._carried_out:
             return self._brokers is None and not self._releasing
@@ -334,8 +341,8 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
 
     def _make_plans(
         self,
-        wanted: WantedQuota | None,
-        targets: Mapping[Entity, WantedQuota],
+        wanted: WantedFactor | None,
+        targets: Mapping[Entity, WantedFactor],
         seen: BrokerQuotas,
         rates: Mapping[Entity, int],
     ) -> PlannedQuotas:
@@ -344,19 +351,19 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         Args:
             rates: the rate of each entity that has one without Headgate.
         """
-        plans = {entity: plan(self._situation(entity, factor, seen)) for entity, factor in targets.items()}
+        plans = {entity: plan_level(self._situation(entity, factor, seen)) for entity, factor in targets.items()}
         if self._settings is None or wanted is None or not wanted.slows or self._releasing:
             return PlannedQuotas(plans)
         throttle = {e: p for e, p in plans.items() if targets[e] is wanted}
         slowed = {e: p.rate for e, p in throttle.items() if p.verdict is not LimitVerdict.REFUSE and p.rate is not None}
         rates_to_add = find_additions(self._settings, rates, slowed, is_stop=wanted.factor == 0.0) if slowed else {}
         free, others_too = (
-            replace(wanted, reason=each) for each in (QuotaReason.EXCLUDED_USER, QuotaReason.ALL_CLIENTS)
+            replace(wanted, reason=each) for each in (LimitReason.EXCLUDED_USER, LimitReason.ALL_CLIENTS)
         )
         others = self._own.held_by_others(seen)
         refusals = [f"{e}: {p.reason.meaning.rstrip('.')}" for e, p in list(throttle.items())[:_EXPLAINED]]
         added = {
-            entity: plan(
+            entity: plan_level(
                 self._situation(entity, free if entity.user in self._settings.exclude else others_too, seen, rate)
             )
             for entity, rate in rates_to_add.items()
@@ -370,24 +377,22 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
             not_set=None if slowed else "; ".join(refusals),
         )
 
-    def _find_cause(self, added: Entity) -> QuotaReason:
-        is_excluded = self._settings is not None and added.user in self._settings.exclude
-        return QuotaReason.EXCLUDED_USER if is_excluded else QuotaReason.ALL_CLIENTS
-
-    def _targets(self, wanted: WantedQuota | None, seen: BrokerQuotas, coverage: Coverage) -> dict[Entity, WantedQuota]:
+    def _targets(
+        self, wanted: WantedFactor | None, seen: BrokerQuotas, coverage: Coverage
+    ) -> dict[Entity, WantedFactor]:
         """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
         held = self._own.held(seen, of_others=self._releasing)
-        targets = dict.fromkeys(held, _RELEASED)
+        targets = dict.fromkeys(held, RELEASED)
         if self._releasing:
             unknown = (e for e, rate in seen.rates.items() if may_be_ours(rate, None, self._floor, ()))
-            return {**dict.fromkeys((*self._own.bases, *unknown), _RELEASED), **targets}
+            return {**dict.fromkeys((*self._own.bases, *unknown), RELEASED), **targets}
         if wanted is None:
             # Without a decision the quotas stay; those that no setting asks for are put back.
-            return {e: _RELEASED for e in held if e not in self._own.bases and e not in coverage.scaled}
+            return {e: RELEASED for e in held if e not in self._own.bases and e not in coverage.scaled}
         scaled = coverage.scaled if wanted.factor < 1.0 else (e for e in coverage.scaled if e in targets)
         return {**targets, **dict.fromkeys(scaled, wanted), **dict.fromkeys(self._own.bases, wanted)}
 
-    def _find_wait(self, plans: Mapping[Entity, QuotaPlan]) -> float:
+    def _find_wait(self, plans: Mapping[Entity, LevelPlan]) -> float:
         """Return how long the limit of changes within a minute holds these back: never one that lowers a quota."""
         acts = [planned for planned in plans.values() if planned.verdict.acts]
         lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
@@ -395,7 +400,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         self._reports.show(held=wait_seconds > 0)
         return wait_seconds
 
-    def _choose_pause(self, wanted: WantedQuota | None, plans: Mapping[Entity, QuotaPlan], *, acted: bool) -> float:
+    def _choose_pause(self, wanted: WantedFactor | None, plans: Mapping[Entity, LevelPlan], *, acted: bool) -> float:
         """Return the time until the next look: earlier where a quota may be lower, or be put back, soon."""
         now, seconds = self._clock.monotonic(), [self._verify_seconds]
         if _throttles(wanted):
@@ -404,19 +409,19 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
             seconds.append(SETTLE_SECONDS)
         seconds += (contest.look_seconds(now, LOOK_SECONDS) for contest in self._own.contests().values())
         for entity, planned in plans.items():
-            if planned.reason is QuotaReason.STEPPING:
+            if planned.reason is LimitReason.STEPPING:
                 step = self._own.find_step(entity, planned.rate, planned.record, now)
                 if step is not None:
                     seconds.append(step.seconds)
         return min(seconds)
 
-    def _situation(self, entity: Entity, wanted: WantedQuota, seen: BrokerQuotas, rate: Rate = None) -> QuotaSituation:
+    def _situation(self, entity: Entity, wanted: WantedFactor, seen: BrokerQuotas, rate: Rate = None) -> LevelSituation:
         """Return the inputs of a plan; `rate`: of an additional quota, which does not depend on the factor."""
         now = self._clock.monotonic()
         quota = self._own.interpret(entity, seen, now)
         step = self._own.find_step(entity, quota.found, quota.record, now) if rate is None else None
         floor, base = (self._floor, self._own.bases.get(entity)) if rate is None else (rate, rate)
-        return QuotaSituation(
+        return LevelSituation(
             wanted=wanted,
             record=quota.record,
             found=quota.found,
@@ -424,12 +429,12 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
             floor=floor,
             recorded=quota.recorded,
             is_unknown=may_be_ours(quota.found, base, floor, self._factors),
-            is_original_new=self._own.is_original_new(entity),
-            obstacle=QuotaReason.QUOTA_CALLBACK if self._callbacks else None,
+            is_removal_meant=self._own.is_original_new(entity),
+            obstacle=LimitReason.QUOTA_CALLBACK if self._callbacks else None,
             least=step.least if step else None,
         )
 
-    def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, QuotaPlan], attempt: Attempt) -> None:
+    def _carry_out(self, client: QuotaClient, plans: Mapping[Entity, LevelPlan], attempt: Attempt) -> None:
         changes = {entity: planned for entity, planned in plans.items() if planned.verdict.acts}
         refused: dict[Entity, Exception] = {}
         if changes:
@@ -449,7 +454,7 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
         if refused:
             raise AlterError(refused, plans)
 
-    def _fail(self, error: Exception, wanted: WantedQuota | None, number: int) -> None:
+    def _fail(self, error: Exception, wanted: WantedFactor | None, number: int) -> None:
         self._problem = detail_of(error)
         self._publish_not_set(error)
         attempt = self._describe_attempt(wanted, number)
@@ -470,5 +475,5 @@ class QuotaWorker(LevelWorker[WantedQuota | None]):
             self._state.publish_if_due(self._cluster, self._describe(wanted, not_set, {}))
 
 
-def _throttles(wanted: WantedQuota | None) -> bool:
+def _throttles(wanted: WantedFactor | None) -> bool:
     return wanted is not None and wanted.slows

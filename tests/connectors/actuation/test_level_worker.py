@@ -3,52 +3,37 @@
 import json
 from datetime import datetime, timedelta
 from threading import Event
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports, LevelWorker
 from policies.decisions import Mode
-from policies.free_space.publication import FactorOrder, LimitVerdict
-from policies.observations import ActuatorEvent
+from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, LimitReason, LimitVerdict
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
 CLUSTER, TARGET = "payments", "all"
 
 
-class Plan(NamedTuple):
-    verdict: LimitVerdict
-    rate: int | None
-    reason: Any = "decided"
-
-
-class ToyEvent(ActuatorEvent):
+class ToyEvent(LimitApplication):
     event_type: ClassVar[str] = "headgate.toy.v1"
     source: ClassVar[str] = "headgate/actuator/toy"
-    target: str | None
+    actuator: ClassVar[str] = "the toy"
+    what: ClassVar[str] = "the level"
+    nothing: ClassVar[str] = "none"
     number: int
-    outcome: str
-    rate_bytes_per_second: int | None
-    detail: str | None = None
 
-    def subject(self) -> str:
-        return self.cluster
+    def name_target(self) -> str:
+        return TARGET
 
 
-class ToyMetrics(LevelMetrics):
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry, "toy_failing", "Whether it fails.", is_paced=True)
-        self.rate = Gauge("toy_rate", "The rate.", ("cluster", "target"), registry=registry)
-        self.outcomes = Counter("toy_outcomes", "The outcomes.", ("cluster", "outcome"), registry=registry)
-
-
-class ToyReports(LevelReports[ToyMetrics, Plan]):
+class ToyReports(LevelReports[LevelMetrics]):
     action = "toy"
 
-    def _event(self, target: Any, plan: Plan, attempt: Attempt, **shared: Any) -> ToyEvent:
-        return ToyEvent(target=target, number=attempt.number, **shared)
+    def _event(self, target: Any, attempt: Attempt, **shared: Any) -> ToyEvent:
+        return ToyEvent(number=attempt.number, **shared)
 
 
 class ToyWorker(LevelWorker[float | None]):
@@ -59,9 +44,8 @@ class ToyWorker(LevelWorker[float | None]):
         super().__init__(
             CLUSTER, self.states.append, clock, verify_seconds=60.0, retried=(OSError,), series=stop_after_attempt(2)
         )
-        self.reports = ToyReports(
-            CLUSTER, lambda _, value: self.events.append(json.loads(value)), ToyMetrics(self.registry)
-        )
+        metrics = LevelMetrics(self.registry, "toy", "target", "toys", "Toyland")
+        self.reports = ToyReports(CLUSTER, lambda _, value: self.events.append(json.loads(value)), metrics)
         self.rate, self.fails, self.attempts = 100, list[Exception](), 0
         self.is_closed = False
 
@@ -84,7 +68,8 @@ class ToyWorker(LevelWorker[float | None]):
         if self.fails:
             raise self.fails.pop(0)
         rate = 100 if wanted is None else int(100 * wanted)
-        plan = Plan(LimitVerdict.KEEP if rate == self.rate else LimitVerdict.SET, rate)
+        verdict = LimitVerdict.KEEP if rate == self.rate else LimitVerdict.SET
+        plan = LevelPlan(verdict, LimitReason.DECIDED, rate, self.rate)
         if plan.verdict.acts:
             self._require_ours()
             self.rate = rate
@@ -94,7 +79,9 @@ class ToyWorker(LevelWorker[float | None]):
 
     def _fail(self, error: Exception, wanted: float | None, number: int) -> None:
         attempt = Attempt(self._clock.now(), None, number)
-        self.reports.report_failure(None, Plan(LimitVerdict.SET, None), attempt, str(error) or type(error).__name__)
+        self.reports.report_failure(
+            None, LevelPlan(LimitVerdict.SET, LimitReason.DECIDED), attempt, str(error) or type(error).__name__
+        )
 
 
 class Bench:
@@ -199,4 +186,4 @@ def test_outcomes_are_counted(bench: Bench) -> None:
     bench.reconcile(0.5)
     bench.reconcile(1.0)
     labels = {"cluster": CLUSTER, "outcome": "applied"}
-    assert bench.worker.registry.get_sample_value("toy_outcomes_total", labels) == 2
+    assert bench.worker.registry.get_sample_value("toy_applications_total", labels) == 2

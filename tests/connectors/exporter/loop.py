@@ -12,12 +12,11 @@ from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from policies.decisions import Decision, Issuer, Mode
 from policies.effects import report_key
-from policies.free_space.publication import LimitVerdict
+from policies.free_space.levels import LimitReason, LimitVerdict
 from policies.observations import ActuatorEvent, Observation, Outcome, Reading, ReportResult
 from policies.pauses import PolicyPause
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
 from policies.throttle.policy import ThrottlePolicy
-from policies.throttle.quota_plan import QuotaReason
 from policies.throttle.readings import BrokerMember, QuotaApplication, VolumeReading
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event, observation_event
@@ -73,7 +72,7 @@ def quota(outcome: ReportResult, rate: int | None, entity: str | None = "user=al
     """A report of the quota actuator about `payments`."""
     plain: dict[str, Any] = {
         "cluster": "payments", "entity": entity, "decision_id": None, "sequence": None, "factor": 0.25, "attempt": 1,
-        "verdict": LimitVerdict.SET, "reason": QuotaReason.DECIDED, "outcome": outcome,
+        "verdict": LimitVerdict.SET, "reason": LimitReason.DECIDED, "outcome": outcome,
         "rate_bytes_per_second": rate, "previous_bytes_per_second": rate,
     }  # fmt: skip
     return QuotaApplication.model_validate({**plain, **more})

@@ -14,8 +14,9 @@ from kafka.protocol.admin import (
 
 from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient
-from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_state import Original, record_entity
+from policies.free_space.levels import Original
+from policies.throttle.quota_settings import DEFAULT, Entity
+from policies.throttle.quota_state import record_entity
 
 ALICE, ALICE_APP = Entity("alice"), Entity("alice", "app")
 EVERYONE = Entity(DEFAULT)

@@ -21,13 +21,12 @@ from connectors.throttle.io import judge_cordons
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
+from policies.free_space.levels import Original
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle import ThrottleFactor, ThrottleSettings
 from policies.throttle.decisions import VolumeCounts
-from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import Original
+from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.units import UserError, to_millis
 from policies.wire import actuator_event, decision_event

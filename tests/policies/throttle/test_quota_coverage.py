@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.throttle.quota_entities import DEFAULT, Entity, forget_command, parse_entity, write_name
-from policies.throttle.quota_settings import Cover, QuotaEntity, QuotaSettings
+from policies.throttle.quota_settings import (
+    DEFAULT,
+    Cover,
+    Entity,
+    QuotaEntity,
+    QuotaSettings,
+    forget_command,
+    parse_entity,
+    write_name,
+)
 from policies.throttle.quota_state import (
     FREE_RATE,
     Coverage,

@@ -25,7 +25,7 @@ from policies.bookie_disks.settings import PublishSettings
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
 from policies.effects import judge_in_force, report_key
-from policies.free_space.publication import FactorOrder
+from policies.free_space.levels import FactorOrder
 from policies.observations import Outcome
 from policies.units import to_millis
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock

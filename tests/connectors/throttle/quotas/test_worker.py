@@ -20,10 +20,9 @@ from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClie
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
-from policies.free_space.publication import FactorOrder
-from policies.throttle.quota_entities import DEFAULT, Entity
-from policies.throttle.quota_settings import QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, Original, QuotaState, owner_number
+from policies.free_space.levels import FactorOrder, Original
+from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
+from policies.throttle.quota_state import MOST_NAMED, QuotaState, owner_number
 from policies.throttle.readings import AppliedQuota
 from policies.units import format_instant
 from policies.wire import EventReader

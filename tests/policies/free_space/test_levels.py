@@ -1,50 +1,53 @@
-"""What is done about one quota: tables of cases, and an actuator that is interrupted anywhere."""
+"""What is done about one level: tables of cases, and an actuator that is interrupted anywhere."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.free_space.publication import LimitVerdict
-from policies.throttle.quota_plan import (
-    QuotaPlan,
-    QuotaReason,
-    QuotaRecord,
-    QuotaSituation,
-    WantedQuota,
-    may_be_ours,
-    plan,
+from policies.decisions import Mode
+from policies.free_space.levels import (
+    FactorOrder,
+    LevelPlan,
+    LevelRecord,
+    LevelSituation,
+    LimitReason,
+    LimitVerdict,
+    Original,
+    WantedFactor,
+    plan_level,
 )
-from policies.throttle.quota_state import Original
 from tests.cases import for_each
+from tests.policies.scenario import HARD, throttle
 
 FLOOR = 1000
 BASE = 100_000
 UNHELD = None
-HELD = QuotaRecord(held=True, baseline=None, base=BASE, rates=(50_000,))
+HELD = LevelRecord(held=True, baseline=None, base=BASE, rates=(50_000,))
 
 rates = st.one_of(st.none(), st.integers(1, 10 * BASE))
 factors = st.floats(0.0, 1.0)
 
 
-def situation(**given: Any) -> QuotaSituation:
+def situation(**given: Any) -> LevelSituation:
     defaults = {
-        "wanted": WantedQuota(0.5, QuotaReason.DECIDED),
+        "wanted": WantedFactor(0.5, LimitReason.DECIDED),
         "record": UNHELD,
         "found": None,
         "base": BASE,
         "floor": FLOOR,
     }
-    it = QuotaSituation(**{**defaults, **given})
+    it = LevelSituation(**{**defaults, **given})
     held = it.record is not None and it.record.held
     original = Original(it.record.baseline, it.found) if it.record and held and it.found in it.record.rates else None
     return replace(it, recorded=it.recorded or original)
 
 
-def decided(factor: float) -> WantedQuota:
-    return WantedQuota(factor, QuotaReason.DECIDED)
+def decided(factor: float) -> WantedFactor:
+    return WantedFactor(factor, LimitReason.DECIDED)
 
 
 CASES: list[Any] = [
@@ -65,7 +68,7 @@ CASES: list[Any] = [
     ("what Strimzi's User Operator deletes is set again, and its original stays",
      {"record": replace(HELD, baseline=80_000)}, "set", "missing", 50_000),
     ("what appeared during the throttle goes with its owner's removal",
-     {"base": None, "record": replace(HELD, baseline=80_000, base=None), "is_original_new": True},
+     {"base": None, "record": replace(HELD, baseline=80_000, base=None), "is_removal_meant": True},
      "refuse", "no_base", None),
     ("a tighter quota is kept", {"found": 40_000}, "keep", "tighter", 40_000),
     ("a step goes no lower than may be set now", {"least": 70_000, "found": 90_000}, "set", "stepping", 70_000),
@@ -81,33 +84,33 @@ CASES: list[Any] = [
     ("at one it stays", {"wanted": decided(1.0), "record": HELD, "found": 90_000}, "keep", "changed_by_hand", 90_000),
     (
         "the base outlives its quota",
-        {"base": None, "record": QuotaRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
+        {"base": None, "record": LevelRecord(held=True, baseline=80_000, base=80_000, rates=(40_000,)), "found": None},
         "set", "missing", 40_000,
     ),
-    ("shadow keeps and tells", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW)}, "keep", "shadow", 50_000),
-    ("shadow tells that a base is missing", {"wanted": WantedQuota(0.5, QuotaReason.SHADOW), "base": None}, "refuse",
+    ("shadow keeps and tells", {"wanted": WantedFactor(0.5, LimitReason.SHADOW)}, "keep", "shadow", 50_000),
+    ("shadow tells that a base is missing", {"wanted": WantedFactor(0.5, LimitReason.SHADOW), "base": None}, "refuse",
      "no_base", None),
     ("a rate that a past throttle had is not missing", {"record": replace(HELD, held=False)}, "set", "decided", 50_000),
     (
         "shadow takes back what was set",
-        {"wanted": WantedQuota(0.5, QuotaReason.SHADOW), "record": HELD, "found": 50_000},
+        {"wanted": WantedFactor(0.5, LimitReason.SHADOW), "record": HELD, "found": 50_000},
         "restore", "shadow", None,
     ),
     (
         "release puts back",
-        {"wanted": WantedQuota(1.0, QuotaReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
+        {"wanted": WantedFactor(1.0, LimitReason.RELEASED), "record": HELD, "found": 50_000, "base": None},
         "restore", "released", None,
     ),
-    ("stale is told", {"wanted": WantedQuota(0.2, QuotaReason.STALE)}, "set", "stale", 20_000),
-    ("no beginning with an obstacle", {"obstacle": QuotaReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
+    ("stale is told", {"wanted": WantedFactor(0.2, LimitReason.STALE)}, "set", "stale", 20_000),
+    ("no beginning with an obstacle", {"obstacle": LimitReason.QUOTA_CALLBACK}, "refuse", "quota_callback", 50_000),
     (
         "but not from going on",
-        {"obstacle": QuotaReason.EXCLUDED_USER, "record": HELD, "found": 50_000, "wanted": decided(0.3)},
+        {"obstacle": LimitReason.EXCLUDED_USER, "record": HELD, "found": 50_000, "wanted": decided(0.3)},
         "set", "decided", 30_000,
     ),
     (
         "nor from ending",
-        {"obstacle": QuotaReason.QUOTA_CALLBACK, "record": HELD, "found": 50_000, "wanted": decided(1.0)},
+        {"obstacle": LimitReason.QUOTA_CALLBACK, "record": HELD, "found": 50_000, "wanted": decided(1.0)},
         "restore", "decided", None,
     ),
     ("a record that is gone is set again", {"record": HELD, "found": 50_000, "recorded": Original(7, 7)}, "set",
@@ -119,7 +122,7 @@ CASES: list[Any] = [
         "unless an operator has confirmed it",
         {
             "found": 1000, "is_unknown": True, "wanted": decided(1.0),
-            "record": QuotaRecord(held=False, baseline=1000, base=None), "recorded": Original(1000, 1000),
+            "record": LevelRecord(held=False, baseline=1000, base=None), "recorded": Original(1000, 1000),
         },
         "keep", "decided", 1000,
     ),
@@ -128,32 +131,15 @@ CASES: list[Any] = [
 
 @for_each(("given_", "verdict", "reason", "rate"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_what_is_done(given_: dict[str, Any], verdict: str, reason: str, rate: int | None) -> None:
-    planned = plan(situation(**given_))
+    planned = plan_level(situation(**given_))
     assert (planned.verdict.value, planned.reason.value, planned.rate) == (verdict, reason, rate)
 
 
-@for_each(
-    ("found", "base", "factors", "expected"),
-    [
-        pytest.param(FLOOR, None, (), True, id="the floor"),
-        pytest.param(50_000, BASE, (0.5,), True, id="the base times a known factor"),
-        pytest.param(50_000, BASE, (0.4,), False, id="times no known factor"),
-        pytest.param(BASE, BASE, (1.0,), False, id="the base itself"),
-        pytest.param(50_000, None, (0.5,), False, id="no base"),
-        pytest.param(None, BASE, (0.5,), False, id="no quota"),
-    ],
-)
-def test_which_quotas_may_be_ours(
-    found: int | None, base: int | None, factors: tuple[float, ...], expected: bool
-) -> None:
-    assert may_be_ours(found, base, FLOOR, factors) is expected
-
-
 def test_a_change_by_hand_becomes_what_is_put_back() -> None:
-    planned = plan(situation(record=HELD, found=90_000))
+    planned = plan_level(situation(record=HELD, found=90_000))
     assert planned.record is not None
     assert planned.record.baseline == 90_000
-    again = plan(situation(record=planned.record, found=planned.rate, wanted=decided(1.0)))
+    again = plan_level(situation(record=planned.record, found=planned.rate, wanted=decided(1.0)))
     assert (again.verdict, again.rate) == (LimitVerdict.RESTORE, 90_000)
 
 
@@ -162,7 +148,7 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
     found: int | None, base: int | None, low: float, high: float
 ) -> None:
     low, high = sorted((low, high))
-    lower, higher = (plan(situation(found=found, base=base, wanted=decided(factor))) for factor in (low, high))
+    lower, higher = (plan_level(situation(found=found, base=base, wanted=decided(factor))) for factor in (low, high))
     if LimitVerdict.REFUSE in (lower.verdict, higher.verdict):
         assert base is None
         assert found is None
@@ -172,7 +158,7 @@ def test_the_rate_is_monotone_in_the_factor_and_never_looser_than_before(
 
 @given(found=rates, base=rates, factor=factors, floor=st.integers(1, BASE))
 def test_no_rate_is_set_below_the_floor(found: int | None, base: int | None, factor: float, floor: int) -> None:
-    planned = plan(situation(found=found, base=base, floor=floor, wanted=decided(factor)))
+    planned = plan_level(situation(found=found, base=base, floor=floor, wanted=decided(factor)))
     if planned.verdict is LimitVerdict.SET:
         assert planned.rate is not None
         assert planned.rate >= floor
@@ -184,13 +170,13 @@ class World:
     def __init__(self, quota: int | None, base: int | None) -> None:
         self.quota, self.base = quota, base
         self.original: Original | None = None
-        self.record: QuotaRecord | None = None
+        self.record: LevelRecord | None = None
 
-    def attempt(self, wanted: WantedQuota, *, is_killed: bool) -> QuotaPlan:
+    def attempt(self, wanted: WantedFactor, *, is_killed: bool) -> LevelPlan:
         known = self.record
         if known is None and self.original is not None:
-            known = QuotaRecord(held=True, baseline=self.original.baseline, base=None, rates=(self.original.latest,))
-        planned = plan(QuotaSituation(wanted, known, self.quota, self.base, FLOOR, self.original))
+            known = LevelRecord(held=True, baseline=self.original.baseline, base=None, rates=(self.original.latest,))
+        planned = plan_level(LevelSituation(wanted, known, self.quota, self.base, FLOOR, self.original))
         if planned.verdict.acts:
             self.quota, self.original = planned.rate, None
             if planned.holds and planned.record is not None and planned.rate is not None:
@@ -199,14 +185,14 @@ class World:
         return planned
 
 
-reasons = st.sampled_from([QuotaReason.DECIDED, QuotaReason.STALE, QuotaReason.SHADOW, QuotaReason.RELEASED])
-wants = st.builds(WantedQuota, factors, reasons)
+reasons = st.sampled_from([LimitReason.DECIDED, LimitReason.STALE, LimitReason.SHADOW, LimitReason.RELEASED])
+wants = st.builds(WantedFactor, factors, reasons)
 steps = st.lists(st.tuples(wants, st.booleans()), max_size=12)
 
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps)
 def test_killed_any_number_of_times_it_restores_exactly_and_leaves_no_record(
-    quota: int | None, base: int, steps: list[tuple[WantedQuota, bool]]
+    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]]
 ) -> None:
     world = World(quota, base)
     for wanted, is_killed in steps:
@@ -219,7 +205,7 @@ def test_killed_any_number_of_times_it_restores_exactly_and_leaves_no_record(
 
 @given(quota=rates, base=st.integers(FLOOR, 2 * BASE), steps=steps, by_hand=st.integers(20 * BASE, 30 * BASE))
 def test_what_an_operator_sets_meanwhile_is_what_stays_in_the_end(
-    quota: int | None, base: int, steps: list[tuple[WantedQuota, bool]], by_hand: int
+    quota: int | None, base: int, steps: list[tuple[WantedFactor, bool]], by_hand: int
 ) -> None:
     world = World(quota, base)
     for wanted, is_killed in steps:
@@ -234,3 +220,47 @@ def test_what_an_operator_sets_meanwhile_is_what_stays_in_the_end(
 
 def _or_unlimited(rate: int | None) -> float:
     return float("inf") if rate is None else rate
+
+
+# --- what an order asks for now: as decided, expired, in shadow mode, during a pause and after it
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+SETTINGS = throttle(HARD, fallback_factor=0.2)
+
+
+def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:
+    return FactorOrder("payments", "payments", "id-1", 1, 0.5, mode, NOW, NOW + timedelta(seconds=valid))
+
+
+@pytest.mark.parametrize(
+    ("order_", "factor", "reason", "slows"),
+    [
+        pytest.param(order(), 0.5, "decided", True, id="decided"),
+        pytest.param(replace(order(), factor=1.0), 1.0, "decided", False, id="decided to open"),
+        pytest.param(order(valid=0), 0.2, "stale", True, id="expired"),
+        pytest.param(order(mode=Mode.SHADOW), 0.5, "shadow", False, id="shadow"),
+        pytest.param(order(valid=0, mode=Mode.SHADOW), 0.5, "shadow", False, id="expired shadow"),
+    ],
+)
+def test_what_an_order_asks_for(order_: FactorOrder, factor: float, reason: str, slows: bool) -> None:
+    wanted = order_.choose_factor(NOW, SETTINGS)
+    assert (wanted, wanted.slows) == (WantedFactor(factor, LimitReason(reason)), slows)
+
+
+PAUSED = replace(order(mode=Mode.SHADOW), frozen_until=NOW + timedelta(seconds=30))
+
+
+@pytest.mark.parametrize(
+    ("after_seconds", "is_frozen"),
+    [
+        pytest.param(0, True, id="while paused"),
+        pytest.param(59, True, id="paused no more: until the next decision"),
+        pytest.param(60, False, id="no decision comes: the fallback, and not what was there before"),
+    ],
+)
+def test_a_pause_keeps_what_is_set(after_seconds: float, is_frozen: bool) -> None:
+    now = NOW + timedelta(seconds=after_seconds)
+    assert PAUSED.is_frozen(now) is is_frozen
+    assert is_frozen or PAUSED.choose_factor(now, SETTINGS) == WantedFactor(0.2, LimitReason.STALE)
+    longer = replace(PAUSED, frozen_until=NOW + timedelta(hours=1))
+    assert longer.is_frozen(now), "a loop that died while paused"
