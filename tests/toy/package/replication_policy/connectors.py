@@ -1,22 +1,25 @@
-"""The replication policy's I/O: the partitions' replicas are read from the cluster's metadata."""
+"""The replication policy's I/O: reads the partitions' replicas from the cluster's metadata, and shows a metric."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.collection import PollMetrics, ticks
+from connectors.collection import Collector
 from connectors.component import Component
-from connectors.kafka.connection import KafkaConnection
 from connectors.policy_io import CollectorContext
 from connectors.registration import ClusterSetting, PolicyConnectors
-from policies.observations import Outcome, Reading
-from policies.units import PositiveDuration, parse_duration
+from connectors.views import DECISION_STALE, Family, FoldingView, Sample
+from policies.decisions import Decision
+from policies.observations import Observation, Outcome
+from policies.units import PositiveDuration, parse_duration, to_millis
 
+from .decisions import ReplicationDecision
+from .policy import NAME, LastReading, fold
 from .readings import UnderReplicated
-from .view import ReplicationView
+from .settings import ReplicationSettings
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -29,32 +32,20 @@ class WatchedReplication(BaseModel):
     poll_interval: PositiveDuration = Field(default=parse_duration("30s"), description="From one reading to the next.")
 
 
-class ReplicationCollector:
-    """Counts a cluster's under-replicated partitions over and over."""
+class ReplicationCollector(Collector):
+    """Counts a cluster's under-replicated partitions periodically."""
 
-    def __init__(
-        self,
-        cluster: str,
-        settings: WatchedReplication,
-        kafka: KafkaConnection,
-        publish: Callable[[Reading], None],
-        metrics: PollMetrics,
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._kafka = kafka
-        self._publish = publish
-        self._metrics = metrics
+    def __init__(self, context: CollectorContext, watched: WatchedReplication, client: AdminClient) -> None:
+        publish = context.sink(UnderReplicated, "replication-policy/collector")
+        super().__init__(context.name, watched.poll_interval, publish, context.metrics)
+        self._client = client
 
-    def run(self, stop: threading.Event) -> None:
-        """Poll until `stop` is set."""
-        client = AdminClient(self._kafka.for_confluent())
-        for _ in ticks(self._settings.poll_interval.total_seconds(), stop.wait):
-            self._metrics.run_poll(self._cluster, lambda: self._publish(self._read(client)))
+    def _poll(self) -> None:
+        self._publish_reading(self._read())
 
-    def _read(self, client: AdminClient) -> UnderReplicated:
+    def _read(self) -> UnderReplicated:
         try:
-            topics = client.list_topics(timeout=_TIMEOUT_SECONDS).topics.values()
+            topics = self._client.list_topics(timeout=_TIMEOUT_SECONDS).topics.values()
         except KafkaException as error:
             return UnderReplicated(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
@@ -67,9 +58,54 @@ class ReplicationCollector:
 def _collectors(context: CollectorContext) -> Iterator[Component]:
     watched, kafka = context.cluster.setting(WatchedReplication), context.cluster.kafka
     if watched is not None and kafka is not None:
-        publish = context.sink(UnderReplicated, "replication-policy/collector")
-        collector = ReplicationCollector(context.name, watched, kafka, publish, context.metrics)
+        collector = ReplicationCollector(context, watched, AdminClient(kafka.for_confluent()))
         yield Component(f"replication collector of {context.name}", collector.run)
+
+
+UNDER_REPLICATED = Family(
+    "headgate_under_replicated_partitions",
+    "Partitions with fewer in-sync replicas than replicas, when last read.",
+    ("cluster",),
+)
+
+
+@dataclass
+class _Cluster:
+    """The state of one cluster."""
+
+    reading: LastReading | None = None
+
+    def take(self, seen: Observation) -> None:
+        self.reading = fold(self.reading, [seen])
+
+
+class ReplicationView(FoldingView[_Cluster]):
+    """The present picture of all clusters."""
+
+    families: tuple[Family, ...] = (UNDER_REPLICATED,)
+
+    def __init__(self, settings: ReplicationSettings) -> None:
+        super().__init__(max(each.validity for each in settings.everywhere()), lambda _: _Cluster())
+        self._decisions: dict[str, ReplicationDecision] = {}
+
+    def decide(self, decision: Decision, *, live: bool) -> bool:
+        """Take a cluster's next decision."""
+        assert isinstance(decision, ReplicationDecision)
+        before = self._decisions.get(decision.cluster)
+        self._decisions[decision.cluster] = decision
+        return before is not None and before.evidence != decision.evidence and before.verdict != decision.verdict
+
+    def forget(self, key: str) -> None:
+        """Drop the cluster whose decision was deleted."""
+        self._decisions.pop(key, None)
+
+    def samples(self, now_ms: int) -> Iterator[Sample]:
+        """Yield the picture at a moment."""
+        for name, cluster in sorted(self._clusters.items()):
+            if cluster.reading is not None:
+                yield Sample(UNDER_REPLICATED, (name,), cluster.reading.under_replicated)
+        for name, decision in sorted(self._decisions.items()):
+            yield Sample(DECISION_STALE, (NAME, name), float(now_ms >= to_millis(decision.valid_until)))
 
 
 CONNECTORS = PolicyConnectors(

@@ -1,13 +1,12 @@
-"""What the replication policy is in every room."""
+"""The registration of the replication policy."""
 
 from policies.decisions import Severity
 from policies.policy import AlertKind, PolicyKind
 
 from .decisions import ReplicationDecision
-from .policy import NAME, UNDER_REPLICATED, ReplicationPolicy
+from .policy import NAME, UNDER_REPLICATED, ReplicationPolicy, ReplicationState
 from .readings import UnderReplicated
 from .settings import ReplicationSettings
-from .state import ReplicationState
 
 KIND = PolicyKind(
     name=NAME,
