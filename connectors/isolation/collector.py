@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
 from connectors.http.client import MAX_CONNECTIONS
 from connectors.http.rest import REST_READ_ERRORS, AdminError
+from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import read_broker_groups
@@ -69,6 +70,10 @@ class BookieSource(ABC):
     @abstractmethod
     def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
         """Read the groups that the namespaces may use."""
+
+    @abstractmethod
+    def open_store(self) -> RackStore:
+        """Return the store of the groups, for an actuator."""
 
     def listen(self, hint: Hint) -> None:  # noqa: B027 - some have no hints
         """Call a function, from any thread, when something may have changed."""
@@ -213,6 +218,11 @@ class ZooKeeperBookies(BookieSource):
             raise UserError(f"no bookie has ever registered below {reader.client.chroot}{root}: {LEDGERS_ELSEWHERE}")
         return reading
 
+    def open_store(self) -> RackStore:
+        """Return the znode with the groups, over sessions of its own."""
+        paths, ledgers = (self._settings.bookies_path, self._settings.ledgers_root), self._ledgers.connection
+        return ZooKeeperRacks(self.cluster, self._session.connection, *paths, ledgers)
+
     def _has_members(self, left_seconds: LeftSeconds) -> bool:
         with suppress(UserError):
             return any((self.read_racks(left_seconds).groups or {}).values())
@@ -251,6 +261,10 @@ class PulsarBookies(BookieSource):
     def close(self) -> None:
         """Close the connections to the bookies' endpoint; the next poll opens new ones."""
         self._bookies.close()
+
+    def open_store(self) -> RackStore:
+        """Return the groups behind the admin REST API."""
+        return AdminRacks(self._admin, self._bookies)
 
     def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:  # noqa: ARG002 - each request has its own limit
         """Read the registered bookies from a bookie's endpoint, and all known ones from the admin REST API."""

@@ -217,7 +217,6 @@ class ZooKeeperRacks:
         self,
         cluster: str,
         connection: ZooKeeperConnection,
-        *,
         bookies_path: str = "/bookies",
         ledgers_root: str = "/ledgers",
         ledgers: ZooKeeperConnection | None = None,

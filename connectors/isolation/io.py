@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from connectors.actuation.actuator import Actuator
@@ -11,14 +11,12 @@ from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.http.rest import REST_READ_ERRORS
 from connectors.isolation.collector import BookieCollector, BookieSource, PulsarBookies, ZooKeeperBookies
-from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from connectors.isolation.registration import WATCHED, WatchedBookies, WatchedPulsarBookies
 from connectors.policy_io import ActuatorContext, Clients, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import parse_broker_groups
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
-from connectors.pulsar.referrers import BookieHttp
 from connectors.registration import ClusterSources
 from connectors.zookeeper.probes import acl_line, write_probes
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
@@ -169,37 +167,20 @@ def open_source(name: str, cluster: ClusterSources, clients: Clients) -> BookieS
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     """Yield the actuator of the clusters that the settings let it act on."""
     isolation: IsolationSettings = context.settings
-    stores = {name: opened for name in context.clusters if (opened := _open_stores(context, name)) is not None}
-    if stores:
+    acting = {name: cluster for name, cluster in context.clusters.items() if isolation.for_cluster(name).acts}
+    opened = ((name, open_source(name, cluster, context.clients)) for name, cluster in acting.items())
+    sources = {name: source for name, source in opened if source is not None}
+    if sources:
         topics, metrics = context.loop_topics(BookieQuarantine), QuarantineMetrics(context.registry)
         audit = topics.reporter(context.publish)
         workers = {
-            name: QuarantineWorker(name, racks, isolation.for_cluster(name), read_affinity, audit, metrics)
-            for name, (racks, read_affinity) in stores.items()
+            name: QuarantineWorker(
+                name, source.open_store(), isolation.for_cluster(name), partial(_read_affinity, source), audit, metrics
+            )
+            for name, source in sources.items()
         }
         actuator = Actuator("quarantine actuator", "headgate-quarantine", topics, workers, BookieQuarantine)
         yield Component("quarantine actuator", actuator.run, None, actuator.caught_up)
-
-
-def _open_stores(context: ActuatorContext, name: str) -> tuple[RackStore, Callable[[], BookieAffinity]] | None:
-    """Return the store of a cluster's groups, and what reads its namespaces; None if quarantine is off there."""
-    cluster, admin = context.clusters[name], context.clients.pulsar(name)
-    source = open_source(name, cluster, context.clients) if context.settings.for_cluster(name).acts else None
-    if source is None:
-        return None
-    bookies, over_http = cluster.setting(WatchedBookies), cluster.setting(WatchedPulsarBookies)
-    if bookies is not None and cluster.zookeeper is not None:
-        racks: RackStore = ZooKeeperRacks(
-            name,
-            cluster.zookeeper,
-            bookies_path=bookies.bookies_path,
-            ledgers_root=bookies.ledgers_root,
-            ledgers=bookies.ledgers,
-        )
-        return racks, partial(_read_affinity, source)
-    if over_http is not None and admin is not None:
-        return AdminRacks(admin, BookieHttp(over_http.bookie_url, admin.settings)), partial(_read_affinity, source)
-    return None
 
 
 def _read_affinity(source: BookieSource) -> BookieAffinity:

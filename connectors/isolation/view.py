@@ -5,7 +5,7 @@ metrics never disagree with decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,10 +101,9 @@ class IsolationView(FoldingView[_IsolatedCluster]):
             yield from _bookie_samples(name, cluster)
         for _, placement in sorted(self._placements.items()):
             labels = (placement.cluster, placement.namespace)
-            candidates = _count(placement.candidate_count, placement.candidates)
-            yield Sample(CANDIDATES, (*labels, placement.tier.value), candidates)
+            yield Sample(CANDIDATES, (*labels, placement.tier.value), placement.candidate_count or 0)
             yield Sample(HEADROOM, labels, placement.headroom)
-            yield Sample(LEAK, labels, _count(placement.leak_count, placement.leak))
+            yield Sample(LEAK, labels, placement.leak_count or 0)
 
 
 def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
@@ -116,11 +115,6 @@ def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
     for bookie, state in sorted(states.items()):
         if state is Presence.WRITABLE and bookie not in (grouped or ()):
             yield Sample(UNASSIGNED, (cluster, bookie), 1.0)
-
-
-def _count(count: int | None, listed: Sequence[str]) -> int:
-    """Return the count, because lists are cut; decisions of older versions have none."""
-    return len(listed) if count is None else count
 
 
 # The isolation policy on the status page: unassigned bookies, and the placement of namespaces.

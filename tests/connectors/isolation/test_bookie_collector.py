@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.collection import PollMetrics, ReadErrors
 from connectors.isolation.collector import BookieCollector, BookieSource, LeftSeconds
+from connectors.isolation.groups import RackStore
 from connectors.isolation.registration import WatchedBookies
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies
 from policies.observations import Outcome, Reading
@@ -67,6 +68,9 @@ class Source(BookieSource):
     def read_affinity(self, left_seconds: LeftSeconds) -> BookieAffinity:
         self._do("affinity")
         return BookieAffinity(cluster=self.cluster, outcome=Outcome.OK, namespaces={})
+
+    def open_store(self) -> RackStore:
+        raise AssertionError("a collector only reads")
 
     def close(self) -> None:
         self.closed = True

@@ -1,6 +1,5 @@
 """The metrics of the isolation policy, from the policy's own decisions, in virtual time."""
 
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -18,7 +17,7 @@ from policies.bookie_readings import (
     NamespaceAffinity,
     RackInfo,
 )
-from policies.isolation import IsolationSettings, Placement
+from policies.isolation import IsolationSettings
 from policies.isolation.policy import IsolationPolicy
 from policies.observations import Observation, Outcome, Reading
 from policies.units import to_millis
@@ -69,8 +68,6 @@ class Loop:
             batch.append(Record(OBSERVED, CLUSTER.encode(), value, to_millis(self.now)))
         self._kept, step = step_hosted(self._policy, self._kept, observations, self.now)
         for decision in step.decisions:
-            if isinstance(decision, Placement):
-                self.last_placement: dict[str, Any] = json.loads(decision_event(decision))
             key = decision.record_key().encode()
             batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
         self.view.fold(batch, live=True)
@@ -117,16 +114,6 @@ def test_a_namespace_shows_its_tier_its_candidates_headroom_and_leak(loop: Loop)
 def test_a_deleted_decision_takes_the_namespaces_series_with_it(loop: Loop) -> None:
     loop.view.fold([Record(DECIDED, f"{CLUSTER}/acme/orders".encode(), None, to_millis(loop.now))], live=True)
     assert loop.series("headgate_namespace_headroom") == {}
-
-
-def test_a_placement_without_evidence_or_counts_is_shown_all_the_same(loop: Loop) -> None:
-    told = Placement.model_validate_json(json.dumps(loop.last_placement["data"]))
-    bare = {"evidence": (), "candidate_count": None, "leak_count": None, "sequence": told.sequence + 1}
-    placement = told.model_copy(update={**bare, "leak": ("x:1",)})
-    record = Record(DECIDED, told.record_key().encode(), decision_event(placement), to_millis(loop.now))
-    loop.view.fold([record], live=True)
-    assert loop.series("headgate_isolation_leak") == {(CLUSTER, "acme/orders"): 1}
-    assert loop.series("headgate_namespace_candidates") == {(CLUSTER, "acme/orders", "primary"): 2}
 
 
 def test_the_leak_fires_as_an_alert_too(loop: Loop) -> None:
