@@ -11,7 +11,6 @@ bookie, affinities by namespace.
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
-from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,11 +20,11 @@ from policies.bookie_readings import (
     BookieRacks,
     BookieRegistration,
     Bookies,
-    BrokerGroups,
     NamespaceAffinity,
 )
 from policies.confirmation import Doubt, confirm
 from policies.isolation.decisions import QUARANTINE_GROUP
+from policies.isolation.placement import NO_GROUPS, AffinityGroups
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import (
@@ -41,7 +40,6 @@ from policies.isolation.state import (
     ReadingStatus,
     collect_cohorts,
     cookie_key,
-    encode_affinities,
     join_groups,
     split_broker_groups,
     split_groups,
@@ -49,18 +47,20 @@ from policies.isolation.state import (
 from policies.observations import Observation, Outcome, Reading, sort_observations
 from policies.units import millis_of, to_millis
 
-_KINDS = (BookieAffinity, Bookies, BookieRacks)
-"""The order in which readings of one instant are folded."""
+_KINDS: Mapping[type[Reading], str] = {BookieAffinity: "affinity", Bookies: "bookies", BookieRacks: "racks"}
+"""The kinds of readings. Those of one instant are folded in this order."""
+_Take = Callable[[BookieClusterState, Observation, Mapping[str, str], Mapping[str, int]], BookieClusterState]
+"""Returns the cluster with the believed members; the last argument tells since when doubted ones are as they are."""
 
 
 def fold(
     cluster: BookieClusterState, observations: Sequence[Observation], settings: IsolationSettings
 ) -> BookieClusterState:
     """Return the cluster's state after these observations."""
-    for seen in sort_observations(tuple(observations), kinds=_KINDS):
+    for seen in sort_observations(tuple(observations), kinds=tuple(_KINDS)):
         if isinstance(seen.reading, NamespacePromise):
             cluster = _fold_promise(cluster, seen, seen.reading)
-        elif isinstance(seen.reading, _KINDS):
+        elif type(seen.reading) in _KINDS:
             cluster = _fold_reading(cluster, seen, millis_of(settings.confirm_after))
     return cluster
 
@@ -71,59 +71,44 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     The first reading is believed as it is, but an absent node only when a second reading confirms it. Later on, an
     absent node is a reading without members.
     """
-    kind, reading = _BY_TYPE[type(seen.reading)], seen.reading
-    status, field = before.statuses[kind.name], f"{kind.name}_status"
+    kind, reading = _KINDS[type(seen.reading)], seen.reading
+    status, field = before.statuses[kind], f"{kind}_status"
     if seen.id in (status.read_id, status.tried_id) or (seen.at_ms, seen.id) <= (status.tried_ms, status.tried_id):
         return before
     tried = replace(status, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
         return replace(before, **{field: tried})
-    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
-    if not status.doubts and status.read_ms != NEVER and _is_unchanged(before, reading):
-        return replace(before, **{field: read})
-    shown = kind.list_shown(reading, before)
-    believed: Mapping[str, str] = {}
+    shown, take = _list_shown(reading, before)
+    believed: Mapping[str, str] = before.believed(kind)
     doubts = status.doubts
-    if status.read_ms != NEVER:
-        believed = before.believed(kind.name)
-    elif reading.outcome is Outcome.ABSENT:
+    if status.read_ms == NEVER and reading.outcome is Outcome.ABSENT:
         doubts = doubts or (Doubt(NODE, None, seen.at_ms, seen.at_ms, is_new=True),)
-    else:
+    elif status.read_ms == NEVER:
         believed, doubts = shown, ()
     believed, doubts = confirm(believed, doubts, shown, seen.at_ms, confirm_ms)
     if any(doubt.name == NODE for doubt in doubts):
         return replace(before, **{field: replace(tried, doubts=doubts)})
-    cluster = kind.take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
+    cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
-    cluster = replace(cluster, **{field: replace(read, doubts=doubts)})
+    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value, doubts)
+    cluster = replace(cluster, **{field: read})
     if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
         cluster = replace(cluster, complete_ms=seen.at_ms)
-    return _assign_bookies(cluster, seen.at_ms) if is_changed and kind.name != "affinity" else cluster
+    return _assign_bookies(cluster, seen.at_ms) if is_changed and kind != "affinity" else cluster
 
 
-def _is_unchanged(before: BookieClusterState, reading: Reading) -> bool:
-    """Return whether a reading equals the believed state. Most readings do, so this comparison is cheap."""
-    match reading:
-        case Bookies(outcome=Outcome.OK):
-            read_only = {r.bookie: (Presence.READ_ONLY, r.session, r.czxid) for r in reading.read_only}
-            listed = read_only | {r.bookie: (Presence.WRITABLE, r.session, r.czxid) for r in reading.writable}
-            known = {
-                b.bookie: (b.presence, b.session, b.czxid) for b in before.bookies if b.presence is not Presence.OFFLINE
-            }
-            return known == listed and {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
-        case BookieRacks(outcome=Outcome.OK):
-            groups = (reading.groups or {}).items()
-            return before.groups == tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in groups))
-        case BookieAffinity():
-            return collect_alike(reading, before.cohorts) == before.cohorts
-    return False
-
-
-def _list_registrations(reading: Bookies, _before: BookieClusterState) -> Mapping[str, str]:
-    """Return the mode of each bookie. One that changes its mode may be in both lists; brokers still write to it."""
-    read_only = dict.fromkeys((r.bookie for r in reading.read_only), Presence.READ_ONLY.value)
-    writable = dict.fromkeys((r.bookie for r in reading.writable), Presence.WRITABLE.value)
-    return read_only | writable | dict.fromkeys(map(cookie_key, reading.known), "")
+def _list_shown(reading: Reading, before: BookieClusterState) -> tuple[Mapping[str, str], _Take]:
+    """Return the members of a reading, as `BookieClusterState.believed` writes them, and how they are taken."""
+    if isinstance(reading, Bookies):
+        # A bookie that changes its mode may be in both lists; brokers still write to it.
+        read_only = dict.fromkeys((r.bookie for r in reading.read_only), Presence.READ_ONLY.value)
+        writable = dict.fromkeys((r.bookie for r in reading.writable), Presence.WRITABLE.value)
+        return read_only | writable | dict.fromkeys(map(cookie_key, reading.known), ""), _take_registrations
+    if isinstance(reading, BookieRacks):
+        groups = (reading.groups or {}).items()
+        return join_groups((group, tuple(bookies)) for group, bookies in groups), _take_memberships
+    assert isinstance(reading, BookieAffinity)  # noqa: S101
+    return list_affinities(reading, split_broker_groups(before.cohorts)[0]), _take_affinities
 
 
 def _take_registrations(
@@ -203,29 +188,6 @@ def _take_affinities(
     return replace(before, cohorts=collect_cohorts(believed), changed_ms=seen.at_ms if is_less else before.changed_ms)
 
 
-class _Kind(NamedTuple):
-    """How readings of one kind are folded."""
-
-    name: str
-    list_shown: Callable[[Any, BookieClusterState], Mapping[str, str]]
-    """Returns the members of a reading."""
-    take: Callable[[BookieClusterState, Observation, Mapping[str, str], Mapping[str, int]], BookieClusterState]
-    """Returns the cluster with the believed members."""
-
-
-_BY_TYPE: Mapping[type[Reading], _Kind] = {
-    Bookies: _Kind("bookies", _list_registrations, _take_registrations),
-    BookieRacks: _Kind(
-        "racks",
-        lambda reading, _: join_groups((group, tuple(names)) for group, names in (reading.groups or {}).items()),
-        _take_memberships,
-    ),
-    BookieAffinity: _Kind(
-        "affinity", lambda reading, before: encode_affinities(collect_alike(reading, before.cohorts)), _take_affinities
-    ),
-}
-
-
 def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterState:
     """Update each bookie's assignment to a group.
 
@@ -247,27 +209,24 @@ def _assign_bookies(cluster: BookieClusterState, at_ms: int) -> BookieClusterSta
     return replace(cluster, bookies=tuple(bookies))
 
 
-def collect_alike(reading: BookieAffinity, before: tuple[Cohort, ...]) -> tuple[Cohort, ...]:
-    """Return the namespaces with the same affinity and persistence as cohorts, by their first namespace.
+def list_affinities(reading: BookieAffinity, last: AffinityGroups = NO_GROUPS) -> dict[str, str]:
+    """Return the affinity of each namespace, encoded.
 
-    The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the last ones count. If the node is
+    The groups of brokers are the affinity of `ALL_OTHERS`; if they were not read, the `last` ones count. If the node is
     absent, no namespace has an affinity of its own.
     """
     found: dict[str, NamespaceAffinity] = dict(reading.namespaces) if reading.outcome is Outcome.OK else {}
-    groups = reading.broker_groups
-    if groups is None:
-        last, _ = split_broker_groups(before)
-        groups = BrokerGroups(primary=tuple(last.primary), secondary=tuple(last.secondary))
+    groups = last if reading.broker_groups is None else reading.broker_groups
     if groups:
-        found[ALL_OTHERS] = NamespaceAffinity(primary=groups.primary, secondary=groups.secondary)
-    alike: dict[tuple[tuple[str, ...], tuple[str, ...], bool | None, int | None], list[str]] = {}
-    for name, affinity in found.items():
-        # An empty list in the znode is split into one empty name, which is no group.
-        primary, secondary = (tuple(sorted(set(groups) - {""})) for groups in (affinity.primary, affinity.secondary))
-        ensemble_size = affinity.ensemble_size if affinity.has_policies else UNKNOWN_ENSEMBLE
-        alike.setdefault((primary, secondary, affinity.strict, ensemble_size), []).append(name)
-    cohorts = (Cohort(*key, tuple(sorted(names))) for key, names in alike.items())
-    return tuple(sorted(cohorts, key=lambda cohort: cohort.namespaces[0]))
+        found[ALL_OTHERS] = NamespaceAffinity(primary=tuple(groups.primary), secondary=tuple(groups.secondary))
+    return {name: _encode_affinity(affinity) for name, affinity in found.items()}
+
+
+def _encode_affinity(affinity: NamespaceAffinity) -> str:
+    # An empty list in the znode is split into one empty name, which is no group.
+    primary, secondary = (tuple(sorted(set(groups) - {""})) for groups in (affinity.primary, affinity.secondary))
+    ensemble_size = affinity.ensemble_size if affinity.has_policies else UNKNOWN_ENSEMBLE
+    return Cohort(primary, secondary, affinity.strict, ensemble_size, ()).encode()
 
 
 def _fold_promise(before: BookieClusterState, seen: Observation, reading: NamespacePromise) -> BookieClusterState:

@@ -1,6 +1,5 @@
 """Joins the read models of a cluster as of now, and judges where each namespace's data may lie. Pure."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +10,15 @@ from msgspec.structs import replace
 from policies.confirmation import Doubt, find_missing
 from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.isolation.decisions import PlacementReason, PlacementVerdict
-from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, first_names, place
+from policies.isolation.placement import (
+    NO_GROUPS,
+    AffinityGroups,
+    BookieMembership,
+    BookieSet,
+    Placed,
+    list_first,
+    place,
+)
 from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
 from policies.isolation.state import (
     UNKNOWN_ENSEMBLE,
@@ -120,10 +127,6 @@ def _find_portless(notable: Sequence[BookieState]) -> Mapping[str, str]:
 
 _UNCONSTRAINED = frozenset({PlacementReason.NO_GROUPS, PlacementReason.NO_AFFINITY, PlacementReason.ANY_GROUP})
 """The reasons for which brokers exclude no bookie."""
-_SEPARATOR = BookieSet(frozenset())
-NO_GROUPS = AffinityGroups(frozenset(), frozenset())
-CORE_LENGTH = 16
-"""The length of a fingerprint's core; its rest stands for the bookies' names and the headroom."""
 
 
 @dataclass(frozen=True)
@@ -160,43 +163,24 @@ class PlacementJudgement:
         return sum(map(len, self.leak_parts))
 
     @cached_property
-    def candidates(self) -> tuple[str, ...]:
-        """The bookies that the cluster's rules allow, sorted; only the first if they do not fit into a record."""
-        return _first_of(self.placed.parts)
-
-    @cached_property
-    def promised_candidates(self) -> tuple[str, ...]:
-        """The bookies that the promise allows, likewise."""
-        return _first_of(self.promised.parts)
-
-    @cached_property
     def leak(self) -> tuple[str, ...]:
-        """The candidates that the promise forbids, likewise."""
-        return _first_of(self.leak_parts)
+        """The first of them that fit into a record, sorted."""
+        return list_first(self.leak_parts)
 
     @cached_property
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits that change when anything changes in the placements of these namespaces.
-
-        The first `CORE_LENGTH` do not depend on the bookies' names and the headroom.
-        """
-        core = "/".join(
-            str(each)
-            for each in (
-                *(self.verdict, self.reason, self.rules, self.promise, self.ensemble_size, self.placed.tier),
-                *(self.placed.feasible, self.promised.feasible, self.asked_strict, self.is_ensemble_assumed),
-            )
+    def core(self) -> str:
+        """Changes when anything changes in the placements of these namespaces but bookies' names and the headroom."""
+        core = (
+            *(self.verdict, self.reason, self.rules, self.promise, self.ensemble_size, self.placed.tier),
+            *(self.placed.feasible, self.promised.feasible, self.asked_strict, self.is_ensemble_assumed),
         )
-        parts = b"/".join(part.digest for part in (*self.placed.parts, _SEPARATOR, *self.promised.parts))
-        whole = f"{core} {self.placed.headroom} ".encode() + parts
-        return "".join(hashlib.blake2b(each, digest_size=8).hexdigest() for each in (core.encode(), whole))
+        return "/".join(map(str, core))
 
-
-def _first_of(parts: tuple[BookieSet, ...]) -> tuple[str, ...]:
-    """The first names of all parts together that fit into a record."""
-    if len(parts) == 1:
-        return parts[0].first
-    return first_names(sorted(name for part in parts for name in part.first))
+    @cached_property
+    def names_digest(self) -> str:
+        """Changes with the headroom and the bookies' names."""
+        digests = (b"".join(part.digest for part in placed.parts) for placed in (self.placed, self.promised))
+        return f"{self.placed.headroom}/{'/'.join(digest.hex() for digest in digests)}"
 
 
 _WITHOUT_AFFINITY = Cohort((), (), strict=None, ensemble_size=None, namespaces=())

@@ -1,8 +1,9 @@
 """Builds explanations from the values that decided, with counts and short lists."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from heapq import nsmallest
 
+from policies.alerts import MOST_SINGLY
 from policies.decisions import Mode
 from policies.isolation.decisions import (
     QUARANTINE_GROUP,
@@ -19,8 +20,6 @@ from policies.units import agreeing, counted, counted_with, format_duration, nam
 
 NAMED_LIMIT = 5
 """The most names of one kind in a sentence about one thing; the rest is counted."""
-MOST_SINGLY = 10
-"""More decisions or alerts of one kind than this become one, with a count and as many names."""
 WORST_FIRST = (
     PlacementVerdict.INFEASIBLE,
     PlacementVerdict.LEAKS,
@@ -36,11 +35,6 @@ _WHY_UNCONSTRAINED = {
 }
 
 _NO_GROUPS = "the cluster has no groups, and the first one would constrain every namespace"
-
-
-def list_names(first: Iterable[str], count: int, limit: int = NAMED_LIMIT) -> str:
-    """``a, b, c, d, e and 12 more``; `count` is the number of all names."""
-    return name_some(list(first), limit, count)
 
 
 def explain_placement(judged: PlacementJudgement) -> str:
@@ -75,7 +69,7 @@ def explain_placement(judged: PlacementJudgement) -> str:
 
 
 def _explain_leak(judged: PlacementJudgement) -> str:
-    named = list_names(judged.leak, judged.leak_count)
+    named = name_some(judged.leak, NAMED_LIMIT, judged.leak_count)
     where = f"can place data on {counted(judged.leak_count, 'bookie')} without a group ({named})"
     if judged.rules is RuleSet.LEGACY and judged.placed.tier is not Tier.UNASSIGNED:
         where += ", which the legacy rules never exclude"
@@ -120,7 +114,8 @@ def _name_owner(judged: PlacementJudgement) -> str:
 
 def name_groups(groups: Collection[str], kind: str = "") -> str:
     """``group default``; with the kind ``secondary ``: ``secondary groups a, b``."""
-    return f"{kind}group{'s' if len(groups) > 1 else ''} {list_names(nsmallest(NAMED_LIMIT, groups), len(groups))}"
+    named = name_some(nsmallest(NAMED_LIMIT, groups), NAMED_LIMIT, len(groups))
+    return f"{kind}group{'s' if len(groups) > 1 else ''} {named}"
 
 
 def explain_portless(bookie: str) -> str:
@@ -161,7 +156,7 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
 
 
 def _explain_many(order: QuarantineOrder, allowed: str) -> str:
-    named = list_names(order.bookies, order.count, MOST_SINGLY)
+    named = name_some(order.bookies, MOST_SINGLY, order.count)
     if order.verdict is QuarantineVerdict.LIFT:
         return f"The decision on {counted(order.count, 'bookie')} together is withdrawn: {named}."
     reasons = {

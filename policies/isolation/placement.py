@@ -5,13 +5,14 @@ history. Rules: docs/design/isolation.md.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
+
+import msgspec
 
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
 from policies.isolation.settings import RuleSet, Unaffine
@@ -25,8 +26,6 @@ LISTED_LIMIT = 1_000
 """The most names in one list of a decision; a separate field has the whole count."""
 _LISTED_BYTES = 250_000
 """The most bytes of names in one list: three such lists fit into a record."""
-_LONGEST_CHARACTER = 6
-"""The most bytes of one character in JSON, which is an escaped control character."""
 
 
 class BookieSet:
@@ -42,11 +41,6 @@ class BookieSet:
     def names(self) -> tuple[str, ...]:
         """The ids, sorted."""
         return tuple(sorted(self.members))
-
-    @cached_property
-    def first(self) -> tuple[str, ...]:
-        """The first ids that fit into a record, sorted."""
-        return first_names(self.names)
 
     @cached_property
     def digest(self) -> bytes:
@@ -128,13 +122,14 @@ class AffinityGroups:
         return bool(self) and ANY_GROUP not in self.primary
 
 
-def first_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The longest prefix of `names` that fits into a record."""
-    first = tuple(names[:LISTED_LIMIT])
-    if sum(len(name) * _LONGEST_CHARACTER + 3 for name in first) <= _LISTED_BYTES:
-        return first
-    ends = accumulate(len(json.dumps(name, ensure_ascii=False).encode()) + 1 for name in first)
-    return tuple(name for name, end in zip(first, ends, strict=True) if end <= _LISTED_BYTES)
+NO_GROUPS = AffinityGroups(frozenset(), frozenset())
+
+
+def list_first(parts: Sequence[BookieSet]) -> tuple[str, ...]:
+    """Return the first names of all parts together that fit into a record, sorted."""
+    names = sorted(name for part in parts for name in part.names[:LISTED_LIMIT])[:LISTED_LIMIT]
+    ends = accumulate(len(msgspec.json.encode(name)) + 1 for name in names)
+    return tuple(name for name, end in zip(names, ends, strict=True) if end <= _LISTED_BYTES)
 
 
 _NO_BOOKIES = BookieSet(frozenset())
@@ -176,6 +171,11 @@ class Placed:
     def candidates(self) -> frozenset[str]:
         """Every bookie it may use now."""
         return frozenset[str]().union(*(part.members for part in self.parts))
+
+    @cached_property
+    def first(self) -> tuple[str, ...]:
+        """The first of them that fit into a record, sorted."""
+        return list_first(self.parts)
 
     @property
     def count(self) -> int:
@@ -339,14 +339,10 @@ def parse_change(text: str) -> HypotheticalChange:
         UserError: the text is none of these.
     """
     kind, _, name = text.partition("=")
-    if kind not in _KINDS or not name:
+    bookie, at, group = name.rpartition("@") if kind == "add" else ("", "", "")
+    if kind not in _KINDS or not name or (at and not (bookie and group)):
         raise UserError(f"--what-if: '{text}' is no change; {_GRAMMAR}")
-    if kind != "add" or "@" not in name:
-        return HypotheticalChange(kind, name)
-    bookie, _, group = name.rpartition("@")
-    if not (bookie and group):
-        raise UserError(f"--what-if: '{text}' lacks the {'group' if bookie else 'bookie'}; {_GRAMMAR}")
-    return HypotheticalChange(kind, bookie, group)
+    return HypotheticalChange(kind, bookie, group) if at else HypotheticalChange(kind, name)
 
 
 def apply_changes(membership: BookieMembership, changes: Iterable[HypotheticalChange]) -> BookieMembership:

@@ -4,28 +4,26 @@ It decides nothing while a reading that it needs is stale. Rules: docs/design/is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import datetime
-from functools import partial
-from itertools import accumulate, compress
+from itertools import accumulate
 
 from msgspec import Struct
 
-from policies.alerts import Sender
+from policies.alerts import MOST_SINGLY, Sender
 from policies.book import Step
 from policies.decisions import Decision, Issuer, Publication, RepeatSchedule
 from policies.isolation import NAME
-from policies.isolation.alert_kinds import IsolationAlertContext
-from policies.isolation.alerts import conditions, due_ms, keep_unknown
+from policies.isolation.alerts import IsolationAlerts
 from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
 from policies.isolation.fold import fold
-from policies.isolation.judge import CORE_LENGTH, IsolationFacts, PlacementJudgement, join_facts, judge_placements
-from policies.isolation.messages import MOST_SINGLY, WORST_FIRST, explain_placement, list_names
+from policies.isolation.judge import IsolationFacts, PlacementJudgement, join_facts, judge_placements
+from policies.isolation.messages import WORST_FIRST, explain_placement
 from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import IsolationState, PublishedPlacements, keep_within_bounds
 from policies.observations import Observation
-from policies.units import to_millis
+from policies.units import name_some, to_millis
 
 _NEXT_PLACEMENTS_MS = 1000
 """When placements for which a step had no room are published."""
@@ -60,32 +58,29 @@ class IsolationPolicy:
             make_quarantine(order, facts, self._issuer, publication.next(is_first=order.bookie not in had_order))
             for order in changed
         ]
-        context = IsolationAlertContext(facts, judged[1:], orders, before.started_ms)
+        alerts = IsolationAlerts(facts, judged[1:], orders, before.started_ms)
         return Step(
             IsolationState(before.started_ms, known, published, orders, publication.sequence),
-            conditions=conditions(context),
-            due_ms=_due_ms(context, published, has_more=has_more),
+            conditions=alerts.find(),
+            due_ms=_due_ms(alerts, published, has_more=has_more),
             refused=refused,
             decisions=(*placements, *quarantines),
-            stay=partial(keep_unknown, facts),
+            stay=alerts.keep_unknown,
         )
 
 
-def _due_ms(
-    context: IsolationAlertContext, published: Sequence[PublishedPlacements], *, has_more: bool
-) -> Iterator[int]:
+def _due_ms(alerts: IsolationAlerts, published: Sequence[PublishedPlacements], *, has_more: bool) -> Iterator[int]:
     """When (milliseconds since the epoch) a verdict may change without an observation."""
-    facts = context.facts
-    yield from due_ms(context)
+    facts = alerts.facts
+    yield from alerts.due_ms()
     yield from quarantine_due_ms(facts)
-    pending = (order for order in context.orders if order.is_pending(facts.quarantined))
+    pending = (order for order in alerts.orders if order.is_pending(facts.quarantined))
     schedule = order_schedule(facts.settings)
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
     if has_more:
         yield facts.now_ms + _NEXT_PLACEMENTS_MS
     if facts.is_fresh:
-        schedule = placement_schedule(facts.settings)
-        yield from (schedule.due_ms(each.published_ms, each.repeat_at_ms) for each in published)
+        yield from (each.repeat_at_ms for each in published)
 
 
 # Publishes placements that changed or are due to be repeated.
@@ -105,27 +100,26 @@ class _Compared(Struct, frozen=True, gc=False):
     namespace: str
     judged: PlacementJudgement
     mark: str
-    """The fingerprint and mode to publish; empty for a namespace that left."""
+    """As in `PublishedPlacements`; empty for a namespace that left."""
     last: PublishedPlacements | None
-    due_ms: int
-    """When the last one is due to be repeated."""
 
     @property
-    def changed(self) -> bool:
-        return self.last is None or self.last.fingerprint != self.mark
+    def repeat_at_ms(self) -> int:
+        return 0 if self.last is None else self.last.repeat_at_ms
 
     @property
-    def core_changed(self) -> bool:
+    def is_changed(self) -> bool:
+        return self.last is None or self.last.mark != self.mark
+
+    @property
+    def is_core_changed(self) -> bool:
         """Whether more changed than the bookies' names and the headroom; it has come or left."""
-        if self.last is None or not self.mark:
-            return True
-        (core, _, mode), (last_core, _, last_mode) = (m.partition("-") for m in (self.mark, self.last.fingerprint))
-        return (core[:CORE_LENGTH], mode) != (last_core[:CORE_LENGTH], last_mode)
+        return self.last is None or self.last.mark.partition("|")[0] != self.mark.partition("|")[0]
 
     @property
     def size_bytes(self) -> int:
         """About the size of its decision and its audit entry."""
-        names = len(self.judged.candidates) + len(self.judged.promised_candidates) + len(self.judged.leak)
+        names = len(self.judged.placed.first) + len(self.judged.promised.first) + len(self.judged.leak)
         return _PLACEMENT_BYTES + _NAME_BYTES * names
 
 
@@ -146,17 +140,24 @@ def _publish_placements(
     """
     if not facts.is_fresh:
         return (), published, False
-    mode, now_ms, schedule = facts.settings.mode, facts.now_ms, placement_schedule(facts.settings)
-    marks = {name: f"{each.fingerprint}-{mode}" for each in judged for name in each.namespaces}
-    in_force = {name: last.fingerprint for last in published for name in last.namespaces}
-    is_due = any(now_ms >= schedule.due_ms(last.published_ms, last.repeat_at_ms) for last in published)
-    if marks == in_force and not is_due:
+    marks = [f"{facts.settings.mode}/{each.core}|{each.names_digest}" for each in judged]
+    wanted = {name: mark for each, mark in zip(judged, marks, strict=True) for name in each.namespaces}
+    known = {name: last for last in published for name in last.namespaces}
+    is_due = any(facts.now_ms >= last.repeat_at_ms for last in published)
+    if not is_due and wanted == {name: last.mark for name, last in known.items()}:
         return (), published, False
-    compared = list(_compare(judged, marks, published, schedule))
-    changed = [each.namespace for each in compared if each.changed]
+    compared = [
+        _Compared(name, each, wanted[name], known.pop(name, None)) for each in judged for name in each.namespaces
+    ]
+    # A namespace that left is published a last time, as one without affinity.
+    compared += (_Compared(name, judged[0], "", last) for name, last in sorted(known.items()))
+    changed = [each.namespace for each in compared if each.is_changed]
     is_mass = len(changed) > MOST_SINGLY
-    is_chosen = (now_ms >= each.due_ms or (each.changed and (not is_mass or each.core_changed)) for each in compared)
-    chosen = list(compress(compared, is_chosen))
+    chosen = [
+        each
+        for each in compared
+        if (each.is_core_changed if is_mass else each.is_changed) or facts.now_ms >= each.repeat_at_ms
+    ]
     sizes = accumulate(each.size_bytes for each in chosen)
     room = max(1, sum(1 for size_bytes in sizes if size_bytes <= MOST_STEP_BYTES))  # at least one goes out in a step
     chosen, later = chosen[:room], chosen[room:]
@@ -174,22 +175,6 @@ def placement_schedule(settings: IsolationSettings) -> RepeatSchedule:
     return RepeatSchedule(settings.validity, valid_for=3)
 
 
-def _compare(
-    judged: Sequence[PlacementJudgement],
-    marks: Mapping[str, str],
-    published: Iterable[PublishedPlacements],
-    schedule: RepeatSchedule,
-) -> Iterator[_Compared]:
-    """Compare every namespace; one that left is published a last time, as a namespace without affinity."""
-    due = ((last, schedule.due_ms(last.published_ms, last.repeat_at_ms)) for last in published)
-    known = {name: (last, due_ms) for last, due_ms in due for name in last.namespaces}
-    for each in judged:
-        for name in each.namespaces:
-            yield _Compared(name, each, marks[name], *known.pop(name, (None, 0)))
-    for name, (last, repeat_ms) in sorted(known.items()):
-        yield _Compared(name, judged[0], "", last, repeat_ms)
-
-
 def _remember(
     compared: Iterable[_Compared], chosen: Set[str], later: Set[str], facts: IsolationFacts
 ) -> tuple[PublishedPlacements, ...]:
@@ -199,19 +184,13 @@ def _remember(
     it is due. One that is published later keeps its last decision, which shows that it is still to be published.
     """
     repeat_at_ms = placement_schedule(facts.settings).due_ms(facts.now_ms)
-    alike: dict[tuple[str, int, int], list[str]] = {}
+    alike: dict[tuple[str, int], list[str]] = {}
     for each in compared:
-        mark, when = each.mark, (facts.now_ms, repeat_at_ms)
-        if each.last is not None and each.namespace not in chosen:
-            when = (each.last.published_ms, each.due_ms)
-        if each.namespace in later:
-            mark = each.last.fingerprint if each.last is not None else ""
-        if mark:
-            alike.setdefault((mark, *when), []).append(each.namespace)
-    return tuple(
-        PublishedPlacements(mark, tuple(sorted(alike[mark, at_ms, repeat_at_ms])), at_ms, repeat_at_ms)
-        for mark, at_ms, repeat_at_ms in sorted(alike)
-    )
+        last_mark = "" if each.last is None else each.last.mark
+        if mark := last_mark if each.namespace in later else each.mark:
+            when = repeat_at_ms if each.namespace in chosen else each.repeat_at_ms
+            alike.setdefault((mark, when), []).append(each.namespace)
+    return tuple(PublishedPlacements(mark, tuple(sorted(names)), when) for (mark, when), names in sorted(alike.items()))
 
 
 def _make_placement(
@@ -239,8 +218,8 @@ def _make_placement(
         ensemble_size=judged.ensemble_size,
         tier=placed.tier,
         feasible=placed.feasible,
-        candidates=judged.candidates,
-        promised_candidates=judged.promised_candidates,
+        candidates=placed.first,
+        promised_candidates=judged.promised.first,
         promised_feasible=judged.promised.feasible,
         leak=judged.leak,
         headroom=placed.headroom,
@@ -265,7 +244,7 @@ def _make_summary(
     first = tuple(sorted(changed)[:MOST_SINGLY])
     by_verdict = {verdict.value: counts[verdict] for verdict in WORST_FIRST if counts[verdict]}
     counted_verdicts = ", ".join(f"{count} {verdict}" for verdict, count in by_verdict.items())
-    named = f"; {len(changed)} changed: {list_names(first, len(changed), MOST_SINGLY)}" if changed else ""
+    named = f"; {len(changed)} changed: {name_some(first, MOST_SINGLY, len(changed))}" if changed else ""
     sequence = publication.next(is_first=True)
     return PlacementSummary(
         **issuer.header(facts.cluster, sequence, facts.now, about=("placement-summary", facts.cluster)),

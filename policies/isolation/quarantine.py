@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from policies.alerts import MOST_SINGLY
 from policies.bookie_readings import BookieAffinity
 from policies.decisions import Issuer, RepeatSchedule
 from policies.isolation.decisions import (
@@ -24,12 +25,12 @@ from policies.isolation.decisions import (
     QuarantineReason,
     QuarantineVerdict,
 )
-from policies.isolation.fold import collect_alike
+from policies.isolation.fold import list_affinities
 from policies.isolation.judge import IsolationFacts, PlacementJudgement, judge_placements
-from policies.isolation.messages import MOST_SINGLY, explain_quarantine
+from policies.isolation.messages import explain_quarantine
 from policies.isolation.placement import BookieMembership
-from policies.isolation.settings import IsolationSettings, Quarantine
-from policies.isolation.state import BookieState, Presence, QuarantineOrder
+from policies.isolation.settings import IsolationSettings
+from policies.isolation.state import BookieState, Presence, QuarantineOrder, collect_cohorts
 from policies.units import from_millis, millis_of
 
 MANY = "unassigned-bookies"
@@ -76,7 +77,7 @@ def find_starved_now(
 
     The cluster must have a group.
     """
-    placements = judge_placements(membership, collect_alike(affinity, ()), (), settings)
+    placements = judge_placements(membership, collect_cohorts(list_affinities(affinity)), (), settings)
     return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
 
 
@@ -107,18 +108,17 @@ def update_orders(
     for order in judged:
         if order not in many:
             after[order.bookie] = _renew(remaining.get(order.bookie), order, facts)
-    is_off = facts.settings.quarantine is Quarantine.OFF
     if many:
         after[""] = _gather(remaining.get(""), many)
-    elif "" in after and (is_off or facts.is_settled):
-        reason = QuarantineReason.SWITCHED_OFF if is_off else QuarantineReason.FEWER
+    elif "" in after and (facts.is_settled or not facts.settings.acts):
+        reason = QuarantineReason.FEWER if facts.settings.acts else QuarantineReason.SWITCHED_OFF
         lifted.append(_lift(after.pop(""), reason, facts))
     changed = [o for o in after.values() if o.published_ms == facts.now_ms and o != remaining.get(o.bookie)]
     return tuple(after[bookie] for bookie in sorted(after)), (*lifted, *changed)
 
 
 def _judge_end(order: QuarantineOrder, bookie: BookieState | None, facts: IsolationFacts) -> QuarantineReason | None:
-    if facts.settings.quarantine is Quarantine.OFF:
+    if not facts.settings.acts:
         return QuarantineReason.SWITCHED_OFF
     if not facts.has_fresh_registrations:
         return None
@@ -136,7 +136,7 @@ def _judge_bookies(
     They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
     newcomer does not take their place.
     """
-    if facts.settings.quarantine is Quarantine.OFF or not facts.is_fresh:
+    if not facts.settings.acts or not facts.is_fresh:
         return
     ordered = {b: order for b, order in remaining.items() if order.verdict is QuarantineVerdict.QUARANTINE}
     away = {b.bookie for b in facts.known.bookies if b.bookie in ordered and not b.takes_data}
@@ -159,9 +159,8 @@ def _judge_bookies(
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
         settled = Needs.collect(without, membership, has_groups=membership.has_groups)
     is_waiting = any(_find_absent(facts))
-    zxids = {b.bookie: _LAST if b.czxid is None else b.czxid for b in due}
-    joined_ms = {b.bookie: b.registered_ms or b.since_ms for b in due}
-    for bookie in sorted(due, key=lambda b: (b.bookie not in ordered, zxids[b.bookie], joined_ms[b.bookie], b.bookie)):
+    due.sort(key=lambda b: (b.bookie not in ordered, *_rank_registration(b)))
+    for bookie in due:
         name = bookie.bookie
         if name in facts.quarantined:
             if name in ordered:
@@ -170,8 +169,7 @@ def _judge_bookies(
         starved = needed.find_starved(taken | {name})
         if starved is None and name not in ordered:
             starved = settled.find_starved(taken | {name})
-        forbidden = _find_guard(name, starved, taken, facts)
-        if forbidden is not None:
+        if (forbidden := _find_guard(name, starved, len(taken), facts)) is not None:
             needs_it = forbidden is QuarantineReason.WOULD_BE_INFEASIBLE
             yield _make_order(bookie, forbidden, (starved or "") if needs_it else "", facts)
         elif not is_waiting and facts.may_order(name):
@@ -179,27 +177,28 @@ def _judge_bookies(
             yield _make_order(bookie, None, "", facts)
 
 
-def _find_guard(
-    bookie: str, starved: str | None, taken: frozenset[str], facts: IsolationFacts
-) -> QuarantineReason | None:
-    """Return the reason to withhold a quarantine, or None.
+def _rank_registration(bookie: BookieState) -> tuple[int, int, str]:
+    czxid = _LAST if bookie.czxid is None else bookie.czxid
+    return czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie
 
-    Args:
-        starved: the namespace that it would starve; empty if the cluster has no groups.
-        taken: the bookies that are in quarantine or on their way there.
+
+def _find_guard(bookie: str, starved: str | None, taken: int, facts: IsolationFacts) -> QuarantineReason | None:
+    """Return the reason to withhold a quarantine that starves a namespace (see `Needs`), or None.
+
+    `taken` is the number of bookies that are in quarantine or on their way there.
     """
     if starved == "":
         return QuarantineReason.NO_GROUPS
     if bookie in facts.portless:
         return QuarantineReason.RACK_ENTRY
-    if len(taken) >= facts.settings.max_quarantined:
+    if taken >= facts.settings.max_quarantined:
         return QuarantineReason.MAX_QUARANTINED
     return QuarantineReason.WOULD_BE_INFEASIBLE if starved else None
 
 
 def _find_recent(facts: IsolationFacts) -> frozenset[str]:
     """Return the writable bookies that came, or became writable, within `settle` and after the first readings."""
-    if facts.settings.quarantine is Quarantine.OFF:
+    if not facts.settings.acts:
         return frozenset()
     oldest_ms = max(facts.known.complete_ms or 0, facts.now_ms - millis_of(facts.settings.settle))
     return frozenset(b.bookie for b in facts.known.bookies if b.takes_data and b.since_ms > oldest_ms)
@@ -216,7 +215,7 @@ def _find_absent(facts: IsolationFacts) -> Iterator[BookieState]:
 
 def quarantine_due_ms(facts: IsolationFacts) -> Iterator[int]:
     """When (milliseconds since the epoch) an order may become right without a reading; some may be past."""
-    if facts.settings.quarantine is not Quarantine.OFF:
+    if facts.settings.acts:
         recent = _find_recent(facts)
         changes = (b.since_ms for b in facts.known.bookies if b.bookie in recent) if recent else ()
         absences = (b.since_ms for b in _find_absent(facts))

@@ -87,6 +87,10 @@ class Cohort(Struct, array_like=True, frozen=True, gc=False):
         """Its groups, as the placement rules need them."""
         return AffinityGroups(frozenset(self.primary), frozenset(self.secondary))
 
+    def encode(self) -> str:
+        """Encode everything but the namespaces."""
+        return msgspec.json.encode((self.primary, self.secondary, self.strict, self.ensemble_size)).decode()
+
 
 class GivenPromise(Struct, array_like=True, frozen=True, gc=False):
     """The rules that an operator promised to a namespace by command."""
@@ -129,7 +133,7 @@ class BookieClusterState(Struct, array_like=True, frozen=True):
         if kind == "racks":
             return join_groups(self.groups or ())
         if kind == "affinity":
-            return encode_affinities(self.cohorts)
+            return {name: encoded for c in self.cohorts for encoded in (c.encode(),) for name in c.namespaces}
         modes = {b.bookie: b.presence.value for b in self.bookies if b.presence is not Presence.OFFLINE}
         return modes | {cookie_key(b.bookie): "" for b in self.bookies if b.has_cookie}
 
@@ -176,17 +180,8 @@ def split_groups(memberships: Mapping[str, str]) -> tuple[tuple[str, tuple[str, 
     return tuple((group, tuple(sorted(found[group] - {_NOBODY}))) for group in sorted(found))
 
 
-def encode_affinities(cohorts: Iterable[Cohort]) -> dict[str, str]:
-    """Return the affinity of each namespace, encoded once for each cohort."""
-    found: dict[str, str] = {}
-    for cohort in cohorts:
-        content = (cohort.primary, cohort.secondary, cohort.strict, cohort.ensemble_size)
-        found |= dict.fromkeys(cohort.namespaces, msgspec.json.encode(content).decode())
-    return found
-
-
 def collect_cohorts(affinities: Mapping[str, str]) -> tuple[Cohort, ...]:
-    """Return the cohorts of encoded affinities, by their first namespace: the inverse of `encode_affinities`."""
+    """Return the cohorts of encoded affinities, by their first namespace."""
     alike: dict[str, list[str]] = {}
     for name, affinity in affinities.items():
         alike.setdefault(affinity, []).append(name)
@@ -214,11 +209,11 @@ def split_broker_groups(cohorts: tuple[Cohort, ...]) -> tuple[AffinityGroups, tu
 class PublishedPlacements(Struct, array_like=True, frozen=True, gc=False):
     """Namespaces whose last published placements had equal content."""
 
-    fingerprint: str
+    mark: str
+    """The mode and the judgement's core, and after `|` its digest of names."""
     namespaces: tuple[str, ...]
-    published_ms: InstantMs = 0
-    repeat_at_ms: InstantMs | None = None
-    """When they must be published again, as computed at publication; later settings cannot extend their validity."""
+    repeat_at_ms: InstantMs
+    """When they are published again, as computed at publication; later settings cannot extend their validity."""
 
 
 class QuarantineOrder(Struct, array_like=True, frozen=True, gc=False):

@@ -2,8 +2,6 @@
 
 from itertools import permutations
 
-import pytest
-
 from policies.bookie_readings import BookieRegistration, Bookies
 from policies.isolation.fold import fold
 from policies.isolation.settings import RuleSet
@@ -27,27 +25,10 @@ from tests.policies.isolation.scenario import (
 NAMESPACES = {"acme/a": "default", "acme/b": "default"}
 
 
-@pytest.mark.parametrize(
-    ("second", "verdict"), [(19, "isolated"), (20, "infeasible")], ids=["too soon", "confirm_after later"]
-)
-def test_that_all_bookies_are_gone_needs_a_second_reading(second: float, verdict: str) -> None:
-    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
-    run.see(bookies(10, "")).see(bookies(second, ""))
-    assert run.placement("acme/a").verdict == verdict
-
-
 def test_the_same_reading_twice_does_not_confirm_itself() -> None:
     run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
     run.see(bookies(10, "", id="x")).see(bookies(30, "", id="x"))
     assert run.placement("acme/a").verdict == "isolated"
-
-
-def test_that_all_are_read_only_needs_a_second_reading() -> None:
-    run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
-    run.see(bookies(10, "", "bk1 bk2"))
-    assert run.placement("acme/a").verdict == "isolated"
-    run.see(bookies(20, "", "bk1 bk2"))
-    assert run.placement("acme/a").verdict == "infeasible"
 
 
 def test_a_cluster_without_bookies_is_believed_at_first() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from policies.isolation.decisions import PlacementReason, PlacementVerdict, Tier
 from policies.isolation.fold import fold
-from policies.isolation.judge import CORE_LENGTH, IsolationFacts, PlacementJudgement, join_facts, judge_placement
+from policies.isolation.judge import IsolationFacts, PlacementJudgement, join_facts, judge_placement
 from policies.isolation.placement import BookieMembership
 from policies.isolation.settings import IsolationSettings
 from policies.isolation.state import BookieClusterState, Cohort
@@ -157,12 +157,11 @@ def test_a_namespace_s_own_ensemble_wins() -> None:
     assert placement_of("bk1 bk2", "default").ensemble_size == 2
 
 
-def test_a_fingerprint_s_core_leaves_out_which_bookies_they_are_and_how_many_more_may_go() -> None:
+def test_a_judgement_s_core_leaves_out_which_bookies_they_are_and_how_many_more_may_go() -> None:
     def judged(writable: str) -> PlacementJudgement:
         membership = BookieMembership(frozenset(writable), {"p": frozenset("abcd")})
         return judge_placement(Cohort(("p",), (), None, None, ("t/a",)), membership, IsolationSettings())
 
     three, two, one = judged("abc"), judged("ab"), judged("a")
-    cores = [each.fingerprint[:CORE_LENGTH] for each in (three, two, one)]
-    assert cores[0] == cores[1] != cores[2]
-    assert len({three.fingerprint, two.fingerprint, judged("bc").fingerprint, one.fingerprint}) == 4
+    assert three.core == two.core != one.core
+    assert len({each.names_digest for each in (three, two, judged("bc"), one)}) == 4
