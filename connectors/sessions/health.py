@@ -38,12 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MemberHealthCollector(Collector):
-    """Reads the list of brokers and each broker's health periodically, and publishes one reading per broker.
-
-    Args:
-        admin: the admin REST API with the list of brokers, and the credentials for all brokers.
-        history: returns the last readings from before this start, with brokers that are not listed any more.
-    """
+    """Reads the list of brokers and each broker's health periodically, and publishes one reading per broker."""
 
     def __init__(
         self,
@@ -111,9 +106,8 @@ class MemberHealthCollector(Collector):
             listed = frozenset(self._list.brokers(self._cluster))
         except REST_READ_ERRORS.expected as error:
             if self._is_listing:
-                _log.warning(
-                    "the list of brokers cannot be read", cluster=self._cluster, detail=describe_rest_error(error)
-                )
+                detail = describe_rest_error(error)
+                _log.warning("the list of brokers cannot be read", cluster=self._cluster, detail=detail)
             self._is_listing = False
             return None
         if not self._is_listing:
@@ -149,13 +143,9 @@ class MemberHealthCollector(Collector):
 
     def _publish_due(self, member: str, answer: _Answer, listed: frozenset[str] | None, fetched_at: float) -> None:
         outcome, detail, healthy = answer
+        is_listed = None if listed is None else member in listed
         reading = MemberHealth(
-            cluster=self._cluster,
-            member=member,
-            outcome=outcome,
-            detail=detail,
-            healthy=healthy,
-            listed=None if listed is None else member in listed,
+            cluster=self._cluster, member=member, outcome=outcome, detail=detail, healthy=healthy, listed=is_listed
         )
         if healthy:
             self._seen_at[member] = self._clock()

@@ -3,9 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 
-import connectors.sessions.health
-import connectors.sessions.ownership
-import connectors.sessions.zookeeper_sessions
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
 from connectors.http.rest import REST_READ_ERRORS
@@ -13,11 +10,9 @@ from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.probes import failed_probe, superuser_line, superuser_probe
 from connectors.registration import ClusterSources
-from connectors.sessions.health import MemberHealthCollector
-from connectors.sessions.ownership import OwnershipCollector
+from connectors.sessions import health, ownership, zookeeper_sessions
 from connectors.sessions.registration import POLLED, UnloadSettings, WatchedHealth, WatchedOwnership, WatchedSessions
 from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadWorker
-from connectors.sessions.zookeeper_sessions import SessionCollector
 from connectors.zookeeper.probes import acl_line, read_probe
 from policies.observations import Outcome, Reading
 from policies.sessions import MemberHealth, OwnershipDecision, Ownerships, ZkSession
@@ -36,19 +31,19 @@ def make_collectors(context: CollectorContext) -> Iterator[Component]:
     name, cluster, metrics = context.name, context.cluster, context.metrics
     zookeeper = context.clients.zookeeper(name)
     if (watched := cluster.setting(WatchedSessions)) is not None and cluster.zookeeper is not None:
-        publish = context.sink(ZkSession, connectors.sessions.zookeeper_sessions.SOURCE)
-        history = context.history(ZkSession)
-        sessions = SessionCollector(name, watched, cluster.zookeeper, publish, metrics, history=history)
+        publish, history = context.sink(ZkSession, zookeeper_sessions.SOURCE), context.history(ZkSession)
+        sessions = zookeeper_sessions.SessionCollector(
+            name, watched, cluster.zookeeper, publish, metrics, history=history
+        )
         yield Component(f"session collector of {name}", sessions.run)
     if (owned := cluster.setting(WatchedOwnership)) is not None and zookeeper is not None:
-        publish = context.sink(Ownerships, connectors.sessions.ownership.SOURCE)
-        ownership = OwnershipCollector(name, owned, zookeeper, publish, metrics, admin=context.clients.pulsar(name))
-        yield Component(f"ownership collector of {name}", ownership.run)
+        publish, admin = context.sink(Ownerships, ownership.SOURCE), context.clients.pulsar(name)
+        owners = ownership.OwnershipCollector(name, owned, zookeeper, publish, metrics, admin=admin)
+        yield Component(f"ownership collector of {name}", owners.run)
     if (asked := cluster.setting(WatchedHealth)) is not None and cluster.pulsar is not None:
-        publish = context.sink(MemberHealth, connectors.sessions.health.SOURCE)
-        earlier = context.history(MemberHealth)
-        health = MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, history=earlier)
-        yield Component(f"health collector of {name}", health.run)
+        publish, earlier = context.sink(MemberHealth, health.SOURCE), context.history(MemberHealth)
+        checks = health.MemberHealthCollector(name, asked, cluster.pulsar, publish, metrics, history=earlier)
+        yield Component(f"health collector of {name}", checks.run)
 
 
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:

@@ -51,12 +51,7 @@ All are asked through one broker. If that one pauses, all are silent, though the
 
 
 class BrokerOwnership:
-    """Asks all registered brokers of one cluster for their bundles.
-
-    Args:
-        cluster: the cluster's name in Pulsar.
-        admin: the admin REST API; shared with others, so not closed here.
-    """
+    """Asks all registered brokers of one cluster for their bundles. `cluster` is its name in Pulsar."""
 
     def __init__(self, cluster: str, admin: AdminApi | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
@@ -126,9 +121,7 @@ class _Listing:
 class OwnedNodes:
     """Reads a tree. For one thread, but `forget_watches` may be called from any.
 
-    Args:
-        root: the tree's path, below the chroot.
-        is_leaf: whether a node is a leaf, by its name; other nodes are listed, too.
+    `is_leaf` tells by a node's name whether it is a leaf; other nodes are listed, too.
     """
 
     def __init__(self, root: str, kind: NodeKind, is_leaf: Callable[[str], bool]) -> None:
@@ -153,11 +146,7 @@ class OwnedNodes:
             self._read_all = True
 
     def read(self, reader: Reader) -> tuple[OwnedNode, ...]:
-        """Return all nodes in order of their paths; no nodes if the tree does not exist.
-
-        Raises:
-            UnreadError: some node cannot be read.
-        """
+        """Return all nodes in order of their paths; no nodes if the tree does not exist. Raises UnreadError."""
         with self._lock:
             hinted, self._hinted = self._hinted, set()
             read_all, self._read_all = self._read_all, False
@@ -255,9 +244,7 @@ _log = structlog.get_logger(__name__)
 class OwnershipCollector(Collector):
     """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
 
-    Args:
-        session: the ZooKeeper session; shared with others, so not closed here.
-        admin: the admin REST API, for brokers whose load manager keeps no ownership in ZooKeeper; shared, too.
+    It asks `admin` for ownership if the brokers' load manager keeps none in ZooKeeper.
     """
 
     def __init__(
@@ -293,8 +280,8 @@ class OwnershipCollector(Collector):
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
         except ZOOKEEPER_READ_ERRORS.expected as error:
-            self._publish_due([self._tree_failure(tree, error) for tree in self._trees], began_at)
-            self._publish_due([self._leader_failure(error)], began_at)
+            failures = [self._tree_failure(tree, error) for tree in self._trees]
+            self._publish_due([*failures, self._leader_failure(error)], began_at)
         else:
             registered = self._read_tree(self._registrations, reader)
             self._publish_due(registered, began_at)
@@ -359,11 +346,7 @@ class OwnershipCollector(Collector):
 
 
 def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:
-    """Yield the reading of a tree, or of each of its branches if one record cannot hold it.
-
-    Args:
-        branches: the paths of the tree's children, with and without nodes.
-    """
+    """Yield the reading of a tree, or of each of its branches, with and without nodes, if a record cannot hold it."""
     if _fits(nodes):
         yield Ownerships(cluster=cluster, tree=tree, nodes=tuple(nodes))
         return

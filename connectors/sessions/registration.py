@@ -43,10 +43,7 @@ class Registrations(BaseModel):
 
 
 class WatchedSessions(BaseModel):
-    """Settings of the session collector.
-
-    It sends `server_stats`, `dump` and `connections` to the servers' admin servers, which ZooKeeper has since 3.5.
-    """
+    """Settings of the session collector, which asks the servers' admin servers; ZooKeeper has them since 3.5."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

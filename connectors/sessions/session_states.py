@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TypeVar
 
 from connectors.collection import DETAIL_LENGTH, most_telling
@@ -209,11 +210,7 @@ Found = TypeVar("Found")
 
 
 class Ensemble:
-    """Asks all servers in parallel. Use it from one thread, and close it.
-
-    Args:
-        sources: the status of each server, by `host:port`.
-    """
+    """Asks all servers in parallel: the status source of each, by its name. Use it from one thread, and close it."""
 
     def __init__(
         self, sources: Mapping[str, AdminServer], timeout_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -240,9 +237,6 @@ class Ensemble:
     def snapshot(self, keep: KeepPath) -> EnsembleSnapshot:
         """Read the leader's sessions, and after them the connections, so that each new session has its connection.
 
-        Args:
-            keep: selects ephemeral nodes by path.
-
         Raises:
             StatusError: no server listed the sessions.
         """
@@ -254,9 +248,7 @@ class Ensemble:
             raise self._explain_no_table({server: role for server, (role, _) in tables.items()})
         # A leader that lost its followers still calls itself leader for some seconds, but its sessions are outdated.
         table = max(leading, key=lambda each: each[0])[1]
-        answers = self._ask_all(
-            {server: self._sources[server] for server in tables}, lambda source: source.connections()
-        )
+        answers = self._ask_all({server: self._sources[server] for server in tables}, methodcaller("connections"))
         return EnsembleSnapshot(began_at, self._clock(), table, _group_connections(answers), complete=not self.unread)
 
     def _ask_all(self, sources: Mapping[str, AdminServer], ask: Callable[[AdminServer], Found]) -> dict[str, Found]:
@@ -281,9 +273,8 @@ class Ensemble:
     def _explain_no_table(self, roles: Mapping[str, ServerRole]) -> StatusError:
         others = f"asked were {', '.join(f'{server} ({role.mode})' for server, role in roles.items())}" if roles else ""
         if not self.unread:
-            return StatusError(
-                Outcome.ERROR, f"no server leads: are all of them in `servers`? {others}"[:DETAIL_LENGTH]
-            )
+            what = f"no server leads: are all of them in `servers`? {others}"
+            return StatusError(Outcome.ERROR, what[:DETAIL_LENGTH])
         outcome = most_telling([outcome_of(error) for error in self.unread.values()])
         details = [f"{server}: {describe_zookeeper_error(error)}" for server, error in self.unread.items()]
         return StatusError(outcome, "; ".join([*details, *([others] if others else [])])[:DETAIL_LENGTH])
@@ -320,11 +311,8 @@ class MemberTracker:
     """The members of a cluster and their sessions, from one snapshot to the next.
 
     A member whose znode is gone keeps its last session while that lives, and for `forget_after_seconds` after its end,
-    unless the member registers again.
-
-    Args:
-        trees: the role of each tree of registrations, by its path with the chroot. If a name occurs in several trees,
-            the first tree counts.
+    unless the member registers again. `trees` has the role of each tree of registrations, by its path with the chroot;
+    if a name occurs in several trees, the first tree counts.
     """
 
     def __init__(self, cluster: str, trees: Mapping[str, str], forget_after_seconds: float) -> None:

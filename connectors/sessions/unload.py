@@ -68,11 +68,7 @@ class Survey:
 
 
 class Brokers:
-    """The brokers of one cluster. Used from one thread.
-
-    Args:
-        admin: reaches any broker, and has the credentials; shared with others, so not closed here.
-    """
+    """The brokers of one cluster. Used from one thread. `admin` reaches any of them, and has the credentials."""
 
     def __init__(
         self, cluster: str, admin: AdminApi, settings: UnloadSettings, transport: httpx.BaseTransport | None = None
@@ -129,29 +125,27 @@ class Brokers:
         except _FAILURES as error:
             raise _convert_error(error) from None
 
-    def find_topic(self, bundle: str) -> str | None:
-        """Return any topic of a bundle, as `tenant/namespace/topic`; None if it has none.
+    def look_up(self, bundle: str) -> str | None:
+        """Look any topic of a bundle up as a client does: if the bundle has no owner, the brokers choose one.
+
+        Returns:
+            The topic, as `tenant/namespace/topic`; None if the bundle has none.
 
         Raises:
-            ActionError: the topics cannot be read.
+            UnknownOutcomeError: no clear answer.
+            ActionError: the topics cannot be read, or the broker refused.
         """
         try:
             names = self._admin.topics(*bundle.rsplit("/", 1))
         except _FAILURES as error:
             raise ActionError(describe_rest_error(error)) from None
-        return min((name.removeprefix(_PERSISTENT) for name in names), default=None)
-
-    def look_up(self, topic: str) -> None:
-        """Look a topic up as a client does: if its bundle has no owner, the brokers choose one.
-
-        Raises:
-            UnknownOutcomeError: no clear answer.
-            ActionError: the broker refused.
-        """
+        topic = min((name.removeprefix(_PERSISTENT) for name in names), default=None)
         try:
-            self._admin.lookup(topic)
+            if topic is not None:
+                self._admin.lookup(topic)
         except _FAILURES as error:
             raise _convert_error(error) from None
+        return topic
 
     def close(self) -> None:
         """Close the connections that were opened here; the next survey opens new ones."""
@@ -208,8 +202,7 @@ def has_other_owner(decision: OwnershipDecision) -> bool:
 def find_conclusion(decision: OwnershipDecision, survey: Survey, *, unsure: bool) -> UnloadResult | None:
     """Return the result if the decision needs no action or must not be carried out now; None to carry it out.
 
-    Args:
-        unsure: an earlier attempt got no answer, so the wanted state counts as its effect.
+    It is `unsure` if an earlier attempt got no answer: then the wanted state counts as its effect.
     """
     serving = {member for member, owned in survey.owned.items() if decision.bundle in owned}
     active = tuple(sorted(member for member in serving if survey.owned[member][decision.bundle]))
@@ -242,9 +235,8 @@ def _judge_unload(
         return ActionResult(UnloadOutcome.CONTESTED, f"{', '.join(sorted(rivals))} may own it rightfully", active)
     silent = [m for m in sorted(survey.unanswered) if m in survey.listed and m not in rightful]
     if silent:
-        return ActionResult(
-            CommonOutcome.FAILED, f"who else serves it is not known: {survey.unanswered[silent[0]]}", active
-        )
+        what = f"who else serves it is not known: {survey.unanswered[silent[0]]}"
+        return ActionResult(CommonOutcome.FAILED, what, active)
     return None
 
 
@@ -280,11 +272,7 @@ _CLOCK_SLACK = timedelta(minutes=1)
 
 
 class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
-    """Carries out one cluster's decisions about bundles.
-
-    Args:
-        admin: shared with others, so not closed here.
-    """
+    """Carries out one cluster's decisions about bundles."""
 
     wanted = frozenset({OwnershipVerdict.UNLOAD, OwnershipVerdict.RE_OWN})
     again = frozenset({UnloadOutcome.FAILED, UnloadOutcome.CONTESTED})
@@ -369,23 +357,16 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
                 return self._re_own(decision, stop)
             self._brokers.unload(decision.member, decision.bundle)
             if has_other_owner(decision):
-                self._confirm_owner(decision)
+                # The unload may have deleted the node of the rightful owner, which has the same version.
+                with suppress(ActionError):  # any client's lookup does the same
+                    self._brokers.look_up(decision.bundle)
             return ActionResult(CommonOutcome.DONE)
         except RedirectedError as error:
             return ActionResult(UnloadOutcome.ALREADY_MOVED, str(error))
 
-    def _confirm_owner(self, decision: OwnershipDecision) -> None:
-        """Have the rightful owner own the bundle: the unload may have deleted its node, which has the same version."""
-        with suppress(ActionError):  # any client's lookup does the same
-            topic = self._brokers.find_topic(decision.bundle)
-            if topic is not None:
-                self._brokers.look_up(topic)
-
     def _re_own(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
-        topic = self._brokers.find_topic(decision.bundle)
-        if topic is None:
+        if self._brokers.look_up(decision.bundle) is None:
             return ActionResult(UnloadOutcome.NO_TOPICS)
-        self._brokers.look_up(topic)
         # A node of an old session answers a lookup, too; the broker that it names does not serve the bundle then.
         owned = find_conclusion(decision, self._survey_brokers(stop), unsure=True)
         return owned or ActionResult(CommonOutcome.FAILED, "a lookup was answered, but no broker serves it")

@@ -1,7 +1,4 @@
-"""Metrics of the sessions policy: each member's session and the bundles as last read, and counts of decisions.
-
-Sessions and bundles are those of the last readings; no rule of the policy is applied to them.
-"""
+"""Metrics of the sessions policy: sessions and bundles as last read, without a rule, and counts of decisions."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, sort_observations
-from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionReason, SessionStatus
+from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionStatus
 from policies.sessions.readings import (
     LEADER,
     NAMESPACES,
@@ -58,15 +55,7 @@ BUNDLES = Family(
 
 _RECOVERY_BOUNDS = (0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _STATES = ("owned", "unowned", "not_ephemeral", "unreadable")
-_CAUSED_BY_READING = frozenset(
-    {
-        SessionReason.CONNECTION_LOST,
-        SessionReason.RECONNECTED,
-        SessionReason.SESSION_REESTABLISHED,
-        SessionReason.CLOSED,
-        SessionReason.JOINED,
-    }
-)
+_CAUSED_BY_READING = ("connection_lost", "reconnected", "session_reestablished", "closed", "joined")
 """A reading or a timer can cause the loss of a session, and the decision does not show which, so it is not here."""
 
 
@@ -84,16 +73,13 @@ _LEVELS = {
 class _LastSession:
     """The last good reading of a member's session."""
 
-    reading: ZkSession
+    role: str
     state: SessionState
     since_ms: int
     """The first of the readings in a row with this state."""
     read_ms: int
-
-    @property
-    def lapse_ms(self) -> int:
-        """When the session counts as lost if it stays disconnected."""
-        return self.since_ms + monitor_ms(self.reading.timeout_ms or DEFAULT_TIMEOUT_MS)
+    lapse_ms: int
+    """When the session counts as lost if it stays disconnected."""
 
     def status(self, now_ms: int, validity_ms: int) -> str:
         """Return the status as of now."""
@@ -121,7 +107,8 @@ class _SessionsCluster:
             case ZkSession(member=str(member), state=SessionState() as state, outcome=Outcome.OK) as reading:
                 last = self.members.get(member)
                 since_ms = last.since_ms if last is not None and last.state is state else at_ms
-                self.members[member] = _LastSession(reading, state, since_ms, at_ms)
+                lapse_ms = since_ms + monitor_ms(reading.timeout_ms or DEFAULT_TIMEOUT_MS)
+                self.members[member] = _LastSession(reading.role, state, since_ms, at_ms, lapse_ms)
             case Ownership(outcome=Outcome.OK) as node:
                 self._take_nodes((node,), at_ms)
             case Ownerships(outcome=Outcome.OK) as tree:
@@ -136,7 +123,9 @@ class _SessionsCluster:
         for node in nodes:
             if is_bundle(node.path) and node.path != LEADER:
                 self.is_hidden = False
-                self._set_bundle(node.path, _classify(node), at_ms)
+                state = "unreadable" if node.owner_member is None else "owned"
+                state = "not_ephemeral" if not node.ephemeral else state
+                self._set_bundle(node.path, state if node.exists else "unowned", at_ms)
 
     def _set_bundle(self, path: str, state: str, at_ms: int) -> None:
         before, since_ms = self.bundles.get(path, ("", at_ms))
@@ -144,14 +133,6 @@ class _SessionsCluster:
         self.bundles[path] = state, since_ms
         if state == "unowned" and at_ms - since_ms >= _UNOWNED_MS:
             del self.bundles[path]
-
-
-def _classify(node: OwnedNode) -> str:
-    if not node.exists:
-        return "unowned"
-    if not node.ephemeral:
-        return "not_ephemeral"
-    return "unreadable" if node.owner_member is None else "owned"
 
 
 class SessionsView(FoldingView[_SessionsCluster]):
@@ -226,7 +207,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
 
 def _member_samples(name: str, cluster: _SessionsCluster, now_ms: int) -> Iterator[Sample]:
     statuses = {member: last.status(now_ms, cluster.validity_ms) for member, last in cluster.members.items()}
-    counts = Counter((last.reading.role, statuses[member]) for member, last in cluster.members.items())
+    counts = Counter((last.role, statuses[member]) for member, last in cluster.members.items())
     for role in sorted({role for role, _ in counts}):
         for status in (*SessionStatus, UNKNOWN):
             yield Sample(SESSIONS, (name, role, str(status)), counts[role, str(status)])

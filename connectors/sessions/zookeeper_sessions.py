@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import structlog
 
@@ -37,14 +37,10 @@ def status_sources(settings: WatchedSessions, connection: ZooKeeperConnection) -
 
 
 class SessionCollector(Collector):
-    """Reads one ensemble periodically, and publishes the members' sessions, failures included.
+    """Reads one ensemble periodically, without a session of its own, and publishes the members' sessions.
 
     It publishes one `headgate.zk-session.v1` for each member, and one without a member for the ensemble as a whole. The
     latter is not `ok` if no session can be read; then no member's reading is published.
-
-    Args:
-        connection: the ensemble; the collector needs no session of its own.
-        history: returns the last readings from before this start, with members that have no session any more.
     """
 
     def __init__(
@@ -70,13 +66,9 @@ class SessionCollector(Collector):
 
     def run(self, stop: threading.Event) -> None:
         """Recall the members from before this start, and poll until `stop` is set."""
-        self.recall(self._history(self._settings.forget_after, stop))
-        super().run(stop)
-
-    def recall(self, readings: Iterable[ZkSession]) -> None:
-        """Add the members of readings from before this start."""
-        for each in readings:
+        for each in self._history(self._settings.forget_after, stop):
             self._members.recall(each)
+        super().run(stop)
 
     def _poll(self) -> None:
         """Read all servers, and publish the readings that have changed or are due."""
@@ -108,13 +100,9 @@ class SessionCollector(Collector):
             self._metrics.polls.labels(self._cluster, outcome.value).inc()
             if outcome is not self._unread.get(server, Outcome.OK):
                 error = self._ensemble.unread.get(server)
-                log = _log.info if error is None else _log.warning
-                detail = None if error is None else describe_zookeeper_error(error)
-                log(
-                    "a server's outcome has changed",
-                    cluster=self._cluster,
-                    server=server,
-                    outcome=outcome,
-                    detail=detail,
-                )
+                log = _log.bind(cluster=self._cluster, server=server, outcome=outcome)
+                if error is None:
+                    log.info("a server answers again")
+                else:
+                    log.warning("a server gives no usable answer", detail=describe_zookeeper_error(error))
         self._unread = now

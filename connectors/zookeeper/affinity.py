@@ -13,7 +13,7 @@ from connectors.collection import DETAIL_LENGTH, parse_document
 from connectors.zookeeper.session import Reader, UnreadError
 from policies.bookie_readings import MAX_ENSEMBLE, BookieAffinity, BrokerGroups, BrokerIsolation, NamespaceAffinity
 from policies.observations import Outcome
-from policies.units import UserError
+from policies.units import UserError, counted
 
 LOCAL_POLICIES = "/admin/local-policies"
 POLICIES = "/admin/policies"
@@ -32,23 +32,14 @@ class ParsedNode(Generic[Value]):
     value: Value | None
     """If the present value cannot be parsed, the last good one or None."""
     problem: str | None = None
-    """Why the present value cannot be parsed."""
 
 
 def read_parsed(
-    reader: Reader,
-    paths: Iterable[str],
-    parse: Callable[[bytes], Value | None],
-    last: Mapping[str, Any],
+    reader: Reader, paths: Iterable[str], parse: Callable[[bytes], Value | None], last: Mapping[str, Any]
 ) -> dict[str, ParsedNode[Value]]:
-    """Return the nodes at these paths, without missing ones.
+    """Return the existing nodes at these paths; raises UnreadError.
 
-    Args:
-        parse: raises ValueError with the reason.
-        last: the values of the last reading by path, which count where the present ones cannot be parsed.
-
-    Raises:
-        UnreadError: a node cannot be read.
+    A value of the `last` reading counts where `parse` raises ValueError for the present one.
     """
     nodes: dict[str, ParsedNode[Value]] = {}
     for path, answer in reader.read_all(reader.client.get_async, paths):
@@ -154,10 +145,9 @@ def parse_persistence(data: bytes) -> PersistenceDocument | None:
 
 
 class AffinityTree:
-    """The affinity of all namespaces of a cluster.
+    """The affinity of all namespaces of a cluster; those without are omitted.
 
-    Namespaces without affinity are omitted. If a namespace's policies cannot be parsed, the last good ones count, and
-    the reading's detail names the node.
+    If a namespace's policies cannot be parsed, the last good ones count, and the reading's detail names the node.
     """
 
     def __init__(self) -> None:
@@ -168,12 +158,10 @@ class AffinityTree:
     def read(
         self, reader: Reader, cluster: str, broker_groups: BrokerGroups | None = None, store: Reader | None = None
     ) -> BookieAffinity:
-        """Read all nodes. If the tree of local policies does not exist, the outcome is `absent`.
+        """Read all nodes; `store` reads the configuration store, if it is another ZooKeeper.
 
-        If brokers have groups of their own, all namespaces are listed, because these groups hold for them.
-
-        Args:
-            store: a reader of the configuration store, if it is another ZooKeeper.
+        If the tree of local policies does not exist, the outcome is `absent`. If brokers have groups of their own, all
+        namespaces are listed, because these groups hold for them.
 
         Raises:
             UserError: the namespaces' policies are not here, so their ensembles are unknown.
@@ -237,17 +225,10 @@ class AffinityTree:
 def broker_isolations(pulsar_cluster: str, policies: IsolationPolicyDocuments) -> Iterator[BrokerIsolation]:
     """Yield the policies for a reading, in their order: brokers use the first that matches a namespace."""
     for name, policy in policies.items():
-        failover: dict[str, Any] = {}
+        fields = policy.model_dump(include={"namespaces", "primary", "secondary"})
         if policy.auto_failover_policy is not None:
-            failover["min_available"] = policy.auto_failover_policy.parameters.min_limit
-        yield BrokerIsolation(
-            pulsar_cluster=pulsar_cluster,
-            name=name,
-            namespaces=policy.namespaces,
-            primary=policy.primary,
-            secondary=policy.secondary,
-            **failover,
-        )
+            fields["min_available"] = policy.auto_failover_policy.parameters.min_limit
+        yield BrokerIsolation(pulsar_cluster=pulsar_cluster, name=name, **fields)
 
 
 def _children(reader: Reader, paths: Iterable[str]) -> list[str]:
@@ -265,7 +246,5 @@ def namespace_affinity(
 
 def _problems(nodes: Mapping[str, ParsedNode[Any]]) -> str | None:
     problems = sorted(f"{path}: {node.problem}" for path, node in nodes.items() if node.problem is not None)
-    if not problems:
-        return None
-    count = f"{len(problems)} {'node' if len(problems) == 1 else 'nodes'}"
-    return f"{count} cannot be parsed, the last good values stand: {'; '.join(problems)}"[:DETAIL_LENGTH]
+    what = f"{counted(len(problems), 'node')} cannot be parsed, the last good values stand: {'; '.join(problems)}"
+    return what[:DETAIL_LENGTH] if problems else None

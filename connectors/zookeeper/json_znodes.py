@@ -61,12 +61,7 @@ class Node(Generic[Document]):
 
 
 class JsonZnodes:
-    """Reads and writes them. Thread-safe.
-
-    Args:
-        session: of their ZooKeeper; its time limit holds for each request.
-        what: what they hold, for errors.
-    """
+    """Reads and writes them. Thread-safe. Errors name `what` they hold; the session's time limit holds for requests."""
 
     def __init__(self, session: ZooKeeperSession, what: str = "the registry") -> None:
         self._session = session
@@ -77,12 +72,7 @@ class JsonZnodes:
         self._request(lambda client: client.sync_async(path))
 
     def get(self, path: str, shape: type[Document]) -> Node[Document] | None:
-        """Return a znode; None if it does not exist.
-
-        Raises:
-            DamagedZnodeError: it has unexpected content.
-            ZnodeError: it cannot be read.
-        """
+        """Return a znode; None if it does not exist. Raises ZnodeError; DamagedZnodeError for unexpected content."""
         try:
             data, stat = self._request(lambda client: client.get_async(path))
         except NoNodeError:
@@ -121,11 +111,7 @@ class JsonZnodes:
         self._request(lambda client: client.ensure_path_async(path))
 
     def require_private(self, root: str) -> None:
-        """Check that nobody else may change a znode or the two levels below it, if this session has a user.
-
-        Raises:
-            ZnodeError: others may, because they created it before; or it cannot be read.
-        """
+        """Raise ZnodeError if others may change a znode or the two levels below it, and this session has a user."""
         if (credential := self._session.connection.credential()) is None:
             return
         user, password = credential.get_secret_value().split(":", 1)
@@ -143,10 +129,7 @@ class JsonZnodes:
                 )
 
     def commit(self, *steps: Step) -> bool:
-        """Run all steps in one transaction, or none.
-
-        Returns:
-            False if a step does not fit the present state, so that nothing was written.
+        """Run all steps in one transaction. False: a step does not fit the present state, so nothing was written.
 
         Raises:
             ZnodeError: the result is unknown, or the write is not allowed.
@@ -285,28 +268,18 @@ def _registrations(paths: list[str], stats: dict[str, Any]) -> tuple[BookieRegis
 
 def parse_registration(bookie: str, stat: Any) -> BookieRegistration:
     """Return a bookie's registration from the stat of its node."""
-    return BookieRegistration(
-        bookie=bookie,
-        session=session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None,
-        czxid=stat.czxid,
-        registered_at=from_millis(stat.ctime),
-    )
+    session = session_name(stat.ephemeralOwner) if stat.ephemeralOwner else None
+    return BookieRegistration(bookie=bookie, session=session, czxid=stat.czxid, registered_at=from_millis(stat.ctime))
 
 
 def read_racks(reader: Reader, cluster: str, path: str, hint: Hint) -> BookieRacks:
-    """Read the groups of bookies, and leave a watch on their node.
-
-    Raises:
-        UserError: the node cannot be parsed.
-        UnreadError: the node cannot be read.
-    """
+    """Read the groups of bookies, and leave a watch on their node. Raises UserError if it cannot be parsed."""
     # `get` leaves no watch on a missing node, `exists` does.
     watched = reader.read(lambda node: reader.client.exists_async(node, watch=hint), path)
     answer = None if watched is None else reader.read(reader.client.get_async, path)
     if answer is None:
-        return BookieRacks(
-            cluster=cluster, outcome=Outcome.ABSENT, detail=f"there is no node {reader.client.chroot}{path}"
-        )
+        detail = f"there is no node {reader.client.chroot}{path}"
+        return BookieRacks(cluster=cluster, outcome=Outcome.ABSENT, detail=detail)
     try:
         groups = parse_groups(answer[0])
     except ValueError as error:

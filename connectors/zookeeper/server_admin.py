@@ -100,10 +100,7 @@ _Some = TypeVar("_Some", bound=_Answer)
 
 
 class AdminServer:
-    """Queries one server by HTTP. Each query raises StatusError if there is no usable answer in time.
-
-    `url` is the address of its admin server, such as ``http://zk-1.example.org:8080``.
-    """
+    """Queries one server, by the URL of its admin server. Each query raises StatusError if no usable answer comes."""
 
     def __init__(
         self, url: str, timeout_seconds: float, tls: Tls | None = None, transport: httpx.BaseTransport | None = None
@@ -156,11 +153,7 @@ class AdminServer:
 
 
 def parse(command: str, answer: bytes, kind: type[_Some]) -> _Some:
-    """Parse an answer.
-
-    Raises:
-        StatusError: the server has no quorum, reports an error, or the answer has another shape.
-    """
+    """Parse an answer; raises StatusError without a quorum, for an error, and for another shape."""
     try:
         error = read_json(answer, _Answer).error
         if error is None:

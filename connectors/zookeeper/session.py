@@ -32,10 +32,7 @@ from policies.units import UserError
 
 
 class UnreadError(Exception):
-    """A node could not be read.
-
-    `path` includes the chroot; `cause` is the client's error.
-    """
+    """A node could not be read. `path` includes the chroot; `cause` is the client's error."""
 
     def __init__(self, path: str, cause: BaseException) -> None:
         super().__init__(path)
@@ -44,10 +41,7 @@ class UnreadError(Exception):
 
 
 class NotConnectedError(Exception):
-    """No server gives us a session.
-
-    `obstacles` has the error of the last attempt at each server, by `host:port`.
-    """
+    """No server gives us a session; `obstacles` has the last error at each server, by `host:port`."""
 
     def __init__(self, obstacles: Mapping[str, BaseException]) -> None:
         super().__init__("not connected")
@@ -128,9 +122,6 @@ class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo i
     - It sees replies that are already decrypted in a TLS socket; kazoo would wait for more bytes on the wire.
     - `obstacles` holds the reasons for a missing connection; kazoo only logs them.
     - `hang_up` ends a connection to a server that does not answer.
-
-    Args:
-        connect_seconds: limit for connecting to one server.
     """
 
     def __init__(self, name: str, tls: Tls | None, connect_seconds: float) -> None:
@@ -222,10 +213,7 @@ class Reader:
         return next(self.read_all(ask, (path,)))[1]
 
     def read_all(self, ask: Ask, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Read many nodes.
-
-        Yields:
-            Each path, in the given order, with its answer; None if the node does not exist.
+        """Yield each path, in the given order, with its answer; None if the node does not exist.
 
         Raises:
             UnreadError: a node cannot be read, or not in time.
@@ -295,9 +283,7 @@ class ZooKeeperSession:
         self._listeners = (*self._listeners, listener)
 
     def reader(self, left_seconds: Callable[[], float]) -> Reader:
-        """Return a reader on a connected client, for one reading.
-
-        `left_seconds` returns the remaining time of the whole reading, connecting included.
+        """Return a reader on a connected client; `left_seconds` is the time left to connect and read.
 
         Raises:
             NotConnectedError: no server gave us a session in time.

@@ -39,11 +39,7 @@ _RENEWED_BUNDLES = frozenset({OwnershipVerdict.WAIT, OwnershipVerdict.RE_OWN})
 
 
 class DecisionPublisher:
-    """Turns the verdicts of one step into decisions, and numbers them.
-
-    Args:
-        sequence: the last sequence before this step.
-    """
+    """Turns the verdicts of one step into decisions, and numbers them after the last `sequence`."""
 
     def __init__(self, issuer: Issuer, facts: Facts, sequence: int) -> None:
         self._issuer = issuer
@@ -68,9 +64,8 @@ class DecisionPublisher:
             session, mode = member.member.session, self._facts.settings.mode
             content = _join(ruling.verdict, ruling.reason, *retry, session, claim.claim.since_ms, mode)
             if self._is_needed(content, last, is_renewed=ruling.verdict in _RENEWED_BUNDLES):
-                self.rulings[claim.claim.key] = LastPublishedRuling(
-                    ruling.verdict, ruling.reason, self._facts.now_ms, content
-                )
+                published = LastPublishedRuling(ruling.verdict, ruling.reason, self._facts.now_ms, content)
+                self.rulings[claim.claim.key] = published
                 self.bundles.append(self._rule(claim, ruling, session, member.member.read_id))
         for verdict in verdicts:
             if (order := verdict.order) is not None:
@@ -130,10 +125,9 @@ class DecisionPublisher:
 
     def _rule(self, claim: ClaimFacts, ruling: BundleRuling, session: str | None, read_id: str) -> OwnershipDecision:
         facts, node, bundle = self._facts, claim.node, bundle_of(claim.claim.path)
+        name, is_first = f"{claim.claim.member}/{bundle}", claim.claim.last_published is None
         return OwnershipDecision(
-            **self._next_header(
-                "ownership", f"{claim.claim.member}/{bundle}", is_first=claim.claim.last_published is None
-            ),
+            **self._next_header("ownership", name, is_first=is_first),
             verdict=ruling.verdict,
             reason=ruling.reason,
             explanation=explain_ruling(bundle, (claim, ruling), session),
@@ -164,9 +158,7 @@ def _join(*parts: object) -> str:
     return "|".join(map(str, parts))
 
 
-# Applies a step to the facts: its publications, the progress of each recovery, and the end of members and nodes.
-#
-# Nothing is decided here. The result is the input of alerts and timers, and the next state.
+# Applies a step to the facts, without a decision. The result is the input of alerts and timers, and the next state.
 
 FORGET_MS = 3_600_000
 """A node that has been absent for this long is forgotten, with the alerts about it."""
@@ -203,13 +195,10 @@ def apply_step(facts: Facts, verdicts: Iterable[MemberVerdict], budget: Budget, 
 def find_forgotten(
     members: Collection[Member], sessions: SourceRecord, validity_ms: int, down: Container[str] = ()
 ) -> frozenset[str]:
-    """Return the members that no reading names any more, though the cluster's sessions are read.
+    """Return the members that no reading names any more, though the cluster's sessions are read without a gap.
 
     A member whose session was never read is forgotten if others were asked for their health since, and it was not.
-
-    Args:
-        sessions: the source of the cluster's sessions. A gap in which they were not read proves no absence.
-        down: the members that were ordered down and are not back.
+    Those that are `down` were ordered down and are not back.
     """
     asked_ms = max((m.health.before_ms for m in members if m.health is not None), default=NEVER)
     patience_ms = max(validity_ms, FORGET_MS)

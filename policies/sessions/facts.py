@@ -25,7 +25,7 @@ from policies.sessions.fleet import (
     process_begun_ms,
 )
 from policies.sessions.fold import ClusterState
-from policies.sessions.readings import BROKERS, NAMESPACES, is_bundle, named_member, registration_path
+from policies.sessions.readings import BROKERS, NAMESPACES, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import (
     NEVER,
@@ -142,13 +142,8 @@ class Facts:
         return Counter(node.owner for node in self.bundles if node.exists and node.owner is not None)
 
     @cached_property
-    def _settled(self) -> frozenset[str]:
-        """The members that will not take back what they owned; computed once for thousands of bundles."""
-        return frozenset(name for name, member in self.members.items() if member.is_settled)
-
-    @cached_property
     def validity_ms(self) -> int:
-        """How long a reading counts."""
+        """How long a reading counts; computed once for thousands of bundles."""
         return self.settings.validity_ms
 
     def is_valid(self, read_ms: int) -> bool:
@@ -159,11 +154,6 @@ class Facts:
     def schedule(self) -> RepeatSchedule:
         """When a published decision lapses: if it still applies, it is published again then."""
         return RepeatSchedule(self.settings.validity, valid_for=1)
-
-    @cached_property
-    def odd_bundles(self) -> Sequence[NodeRecord]:
-        """The bundles whose node is absent, or outlives every session."""
-        return [node for node in self.bundles if not (node.exists and node.ephemeral)]
 
     @cached_property
     def taken(self) -> Sequence[tuple[NodeRecord, str]]:
@@ -179,11 +169,6 @@ class Facts:
             and (member in self.members or _host(member) != _host(node.owner or ""))
         ]  # fmt: skip
 
-    @cached_property
-    def not_ephemeral(self) -> Sequence[NodeRecord]:
-        """The registrations that outlive every session."""
-        return [n for n in self.nodes.values() if n.exists and not n.ephemeral and not is_bundle(n.path)]
-
     def orphan_ms(self, node: NodeRecord, *, is_open: bool = False) -> int | None:
         """When an absent bundle becomes an orphan; None while it has an owner, or its last owner is not settled.
 
@@ -195,7 +180,7 @@ class Facts:
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None and not is_open:
-            if node.prior not in self._settled:
+            if not owner.is_settled:
                 return None
             since_ms = max(since_ms, owner.track.reestablished_ms or NEVER)
         return since_ms + millis_of(self.settings.orphan_after)
@@ -214,16 +199,12 @@ class Facts:
 def join_facts(
     cluster: ClusterState, spent: tuple[SpentShutdown, ...], settings: SessionsSettings, now_ms: int
 ) -> Facts:
-    """Join the read models of a cluster as of now.
-
-    Args:
-        spent: the shutdowns and restarts decided before.
-    """
+    """Join the read models of a cluster as of now; `spent` has the shutdowns and restarts decided before."""
     members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
     roles = join_roles(members.values(), now_ms, settings)
     unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
-    bundles = cluster.nodes.bundles()
+    bundles = cluster.nodes.bundles
     replaced = find_replaced(bundles)
     is_known = _knows_ownership(cluster)
     claims = _join_claims(cluster, replaced, now_ms - settings.validity_ms) if is_known else {}
@@ -237,9 +218,7 @@ def join_facts(
         # A loss that was fleet-wide once remains fleet-wide until the member has a session again.
         if is_lost and not member.fleet_wide and (name in lost_together or _was_unread(member, cluster, settings)):
             member = replace(member, fleet_wide=True)
-        node = nodes.get(registration_path(name))
-        role = roles[member.role]
-        grace_ms = NEVER
+        node, role, grace_ms = nodes.get(registration_path(name)), roles[member.role], NEVER
         if member.fleet_wide:
             # Nobody could reconnect before ZooKeeper and the fleet came back.
             grace_ms = max(role.returned_ms, sessions.recovered_ms) + millis_of(settings.fleet_window)
@@ -259,14 +238,11 @@ def _knows_ownership(cluster: ClusterState) -> bool:
     trees = [s for s in sources if s.name and NAMESPACES.startswith(s.name.rstrip("/"))]
     if any(is_hidden(tree, sources) for tree in trees):
         return False
-    return bool(cluster.nodes.bundles()) or any(tree.outcome == Outcome.OK.value for tree in trees)
+    return bool(cluster.nodes.bundles) or any(tree.outcome == Outcome.OK.value for tree in trees)
 
 
 def _join_claims(cluster: ClusterState, replaced: Mapping[str, bool], oldest_ms: int) -> dict[str, list[ClaimFacts]]:
-    """Return the claims of each member, by path; a node last read before `oldest_ms` is stale.
-
-    A claim to a bundle that was split or merged is over.
-    """
+    """Return each member's claims by path, without replaced bundles; a node last read before `oldest_ms` is stale."""
     found: dict[str, list[ClaimFacts]] = {}
     for path in sorted(cluster.claims.by_path.keys() - replaced.keys()):
         claims, node = cluster.claims.by_path[path], cluster.nodes.by_path.get(path)
@@ -294,23 +270,12 @@ def _join_member(
     deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
     has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
     node_id = node.read_id if node is not None and now_ms - node.read_ms <= validity_ms else ""
+    is_fresh = track is not None and track.is_fresh(now_ms, validity_ms)
+    liveness, evidence = judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id)
     return MemberFacts(
-        member,
-        role,
-        node,
-        claims,
-        is_fresh=track is not None and track.is_fresh(now_ms, validity_ms),
-        has_reported=has_reported,
-        begun_ms=begun_ms,
-        deadline_ms=max(deadline_ms, grace_ms),
-        has_failed=has_failed,
-        is_exhausted=has_failed and now_ms >= grace_ms,
-        certainty=certainty,
-        loss_evidence=loss_evidence,
-        liveness=judge_liveness(member, node, now_ms, settings),
-        has_published=_has_published(member, node),
-        evidence=unique_ids(member.read_id, node_id),
-    )
+        member, role, node, claims, is_fresh, has_reported, begun_ms, max(deadline_ms, grace_ms), has_failed,
+        has_failed and now_ms >= grace_ms, certainty, loss_evidence, liveness, _has_published(member, node), evidence,
+    )  # fmt: skip
 
 
 def _was_unread(member: Member, cluster: ClusterState, settings: SessionsSettings) -> bool:
@@ -348,8 +313,6 @@ def _is_back(spent: SpentShutdown, members: Mapping[str, Member], nodes: Mapping
 
 def _has_published(member: Member, node: NodeRecord | None) -> bool:
     track = member.track
-    if track is None:
-        return False
-    if member.republished_ms >= (track.reestablished_ms or 0):
-        return True
+    if track is None or member.republished_ms >= (track.reestablished_ms or 0):
+        return track is not None
     return node is not None and node.exists and node.session is not None and node.session == track.session

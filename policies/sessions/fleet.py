@@ -7,6 +7,7 @@ Plain values in, plain values out. All times are milliseconds since the epoch.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -53,15 +54,13 @@ class RoleFacts:
     @cached_property
     def lost(self) -> tuple[Member, ...]:
         """The members without a session now."""
-        return self._find(SessionStatus.SESSION_LOST)
+        return tuple(m for m in self.members if m.track is not None and m.track.is_lost)
 
     @cached_property
     def cut_off(self) -> tuple[Member, ...]:
         """The members whose connection is lost. If a fleet is cut off at once, its sessions expire one by one."""
-        return self._find(SessionStatus.CONNECTION_LOST)
-
-    def _find(self, status: SessionStatus) -> tuple[Member, ...]:
-        return tuple(m for m in self.members if m.track is not None and m.track.status is status)
+        lost = SessionStatus.CONNECTION_LOST
+        return tuple(m for m in self.members if m.track is not None and m.track.status is lost)
 
     @property
     def losses(self) -> int:
@@ -115,26 +114,19 @@ class Unread:
 
 def join_roles(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> dict[str, RoleFacts]:
     """Join the members of each role as of now."""
-    by_role: dict[str, list[Member]] = {}
+    counting: dict[str, list[Member]] = {}
+    closed, unread = Counter[str](), Counter[str]()
     for member in members:
-        by_role.setdefault(member.role, []).append(member)
-    return {role: _join_role(found, now_ms, settings) for role, found in by_role.items()}
-
-
-def _join_role(members: Iterable[Member], now_ms: int, settings: SessionsSettings) -> RoleFacts:
-    counting: list[Member] = []
-    closed = unread = 0
-    for member in members:
-        track = member.track
-        if track is None:
-            continue
-        if track.status is SessionStatus.CLOSED:
-            closed += 1
-        elif track.is_lost or track.is_fresh(now_ms, settings.validity_ms):
-            counting.append(member)
-        else:
-            unread += 1
-    return RoleFacts(tuple(counting), settings.fleet_ratio, closed, unread)
+        role, track = member.role, member.track
+        known = counting.setdefault(role, [])
+        if track is not None and track.status is SessionStatus.CLOSED:
+            closed[role] += 1
+        elif track is not None and (track.is_lost or track.is_fresh(now_ms, settings.validity_ms)):
+            known.append(member)
+        elif track is not None:
+            unread[role] += 1
+    ratio = settings.fleet_ratio
+    return {role: RoleFacts(tuple(found), ratio, closed[role], unread[role]) for role, found in counting.items()}
 
 
 def find_unread(
@@ -242,8 +234,7 @@ class Budget:
 
 # Members whose process contradicts their session: dead, alive without a registration, or not listed.
 #
-# A member is brought down only if readings are certain (`Certainty`): recent, taken after the event, and two in a
-# row. Plain values in, plain values out. All times are milliseconds since the epoch.
+# A member is brought down only if readings are certain (`Certainty`): recent, taken after the event, two in a row.
 
 INTERVALS = 2
 """A reading is fresh for this many of its own intervals."""
@@ -303,17 +294,17 @@ class Liveness(Struct, frozen=True, gc=False):
     is_dead: bool
     """Its process has refused connections since it was last connected, and its session has expired, or it has none."""
     unregistered: Absence | None
-    """Set if its health endpoint answers healthy and it has no registration; None if that is not known."""
+    """Its health endpoint answers healthy, and it has no registration; None if that is not known."""
     unlisted: Absence | None
-    """Set if it has a session again and is registered, but the cluster has not listed it since."""
+    """It has a session again and is registered, but the cluster has not listed it since."""
     is_registered: bool
     """Whether a valid reading shows its registration."""
     is_no_zombie: bool
-    """Whether readings show that it is no zombie: it is registered, unwell by its own answer, dead, or closed."""
+    """It is registered, unwell by its own answer, dead, or closed."""
     is_unstable: bool
-    """Whether its registration comes and goes, or collectors disagree about it. Then nothing is concluded from it."""
+    """Its registration comes and goes, or collectors disagree about it. Then nothing is concluded from it."""
     is_restless: bool
-    """Whether its process dies and starts in turn, or collectors disagree about it. Then it is not declared dead."""
+    """Its process dies and starts in turn, or collectors disagree about it. Then it is not declared dead."""
 
 
 def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, settings: SessionsSettings) -> Liveness:
@@ -329,15 +320,10 @@ def judge_liveness(member: Member, node: NodeRecord | None, now_ms: int, setting
     valid = health if health is not None and health.at_ms >= oldest_ms else None
     is_unwell = valid is not None and (valid.has_refused_twice() or valid.healthy is False)
     may_be_absent = valid is not None and valid.outcome == Outcome.OK.value and not is_unstable
-    return Liveness(
-        is_dead,
-        _find_unregistered(member, node, now_ms, settings) if may_be_absent and not is_closed else None,
-        _find_unlisted(member, node, now_ms, settings) if may_be_absent and is_registered else None,
-        is_registered=is_registered,
-        is_no_zombie=is_registered or is_closed or is_dead or is_unwell or is_unstable,
-        is_unstable=is_unstable,
-        is_restless=is_restless,
-    )
+    unregistered = _find_unregistered(member, node, now_ms, settings) if may_be_absent and not is_closed else None
+    unlisted = _find_unlisted(member, node, now_ms, settings) if may_be_absent and is_registered else None
+    is_no_zombie = is_registered or is_closed or is_dead or is_unwell or is_unstable
+    return Liveness(is_dead, unregistered, unlisted, is_registered, is_no_zombie, is_unstable, is_restless)
 
 
 def has_no_protection(member: Member, node: NodeRecord | None) -> bool:

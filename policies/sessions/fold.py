@@ -6,6 +6,7 @@ the other models, and none of them reads it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -31,46 +32,33 @@ from policies.sessions.readings import (
 )
 from policies.sessions.session_machine import Events, fold_health, fold_report, fold_session, pass_member_time
 from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
-from policies.sessions.state import (
-    NEVER,
-    SESSIONS,
-    Claim,
-    Member,
-    NodeRecord,
-    SessionsState,
-    SourceRecord,
-)
+from policies.sessions.state import NEVER, SESSIONS, Claim, Member, NodeRecord, SessionsState, SourceRecord
 
 # Folds the znodes by which members own bundles and register themselves: the last good reading of each.
 
 
 class OwnershipNodes:
-    """The nodes by path, while one step changes them.
-
-    Args:
-        settings: after a gap longer than `validity`, a member may have been registered in between, so its absence
-            starts again. Changes of a registration are remembered for `settle`.
-    """
+    """The nodes by path, while one step changes them."""
 
     def __init__(self, nodes: Iterable[NodeRecord], settings: SessionsSettings) -> None:
         self.by_path = {n.path: n for n in nodes}
         self._settings = settings
-        self._by_owner: dict[str | None, list[NodeRecord]] | None = None
-        self._bundles: list[NodeRecord] | None = None
 
+    @cached_property
     def bundles(self) -> list[NodeRecord]:
         """The nodes that stand for bundles."""
-        if self._bundles is None:
-            self._bundles = [node for path, node in self.by_path.items() if is_bundle(path)]
-        return self._bundles
+        return [node for path, node in self.by_path.items() if is_bundle(path)]
+
+    @cached_property
+    def _by_owner(self) -> dict[str | None, list[NodeRecord]]:
+        found: dict[str | None, list[NodeRecord]] = {}
+        for node in self.bundles:
+            for owner in {node.owner, node.prior}:
+                found.setdefault(owner, []).append(node)
+        return found
 
     def find_bundles(self, member: str) -> list[NodeRecord]:
         """The bundles a member owns, or was the last to own."""
-        if self._by_owner is None:
-            self._by_owner = {}
-            for node in self.bundles():
-                for owner in {node.owner, node.prior}:
-                    self._by_owner.setdefault(owner, []).append(node)
         return self._by_owner.get(member, [])
 
     def fold(self, seen: Observation, reading: Ownership) -> None:
@@ -101,7 +89,8 @@ class OwnershipNodes:
                 self._record_absence(self.by_path[path], at_ms, id_, failed_ms)
 
     def _forget_derived(self) -> None:
-        self._by_owner = self._bundles = None
+        for name in ("bundles", "_by_owner"):
+            self.__dict__.pop(name, None)
 
     def _record(self, node: OwnedNode, at_ms: int, id_: str) -> None:
         path, kind, owner = node.path, node.kind, node.owner_member
@@ -136,18 +125,14 @@ class OwnershipNodes:
         # While ZooKeeper could not be read, a member could not register itself, so it has its time after that.
         longest_ms = self._settings.validity_ms if failed_ms <= last.read_ms else IN_A_ROW_MS
         has_gap = last.read_ms != NEVER and at_ms - last.read_ms > longest_ms and not is_bundle(last.path)
+        changed_ms = at_ms if last.exists or has_gap else last.changed_ms
+        # Two readings of one moment count as one.
+        before_ms = last.read_ms if at_ms > last.read_ms else last.before_ms
+        existed_ms, doubt = last.read_ms if last.exists else last.existed_ms, self._doubt(last, None, at_ms)
         self.by_path[last.path] = NodeRecord(
-            last.path,
-            at_ms,
-            id_,
-            exists=False,
-            changed_ms=at_ms if last.exists or has_gap else last.changed_ms,
-            prior=owner,
-            # Two readings of one moment count as one.
-            before_ms=last.read_ms if at_ms > last.read_ms else last.before_ms,
-            existed_ms=last.read_ms if last.exists else last.existed_ms,
-            doubt=self._doubt(last, None, at_ms),
-        )
+            last.path, at_ms, id_, exists=False, changed_ms=changed_ms, prior=owner,
+            before_ms=before_ms, existed_ms=existed_ms, doubt=doubt,
+        )  # fmt: skip
 
     def _doubt(self, last: NodeRecord, owner: str | None, at_ms: int) -> Doubt | None:
         """Return the doubt about a node after a reading of its owner; None: it has no node."""
@@ -158,10 +143,7 @@ class OwnershipNodes:
 
 
 class Claims:
-    """The bundles that a member owned when it lost its session, or that two members believe they own.
-
-    They are derived from `members` and `nodes`, which are only read here, while one step changes them.
-    """
+    """The bundles that a member owned when it lost its session, or that two members believe they own."""
 
     def __init__(self, claims: Iterable[Claim], members: Mapping[str, Member], nodes: OwnershipNodes) -> None:
         self._members = members
@@ -218,7 +200,7 @@ class Claims:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
         members = self._members
         holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
-        for node in [n for n in self._nodes.bundles() if holders.get(n.session, n.owner) != n.owner and n.exists]:
+        for node in [n for n in self._nodes.bundles if holders.get(n.session, n.owner) != n.owner and n.exists]:
             # A process may register under several names with one session.
             if (owner := node.owner) is None or owner not in members or members[owner].session == node.session:
                 continue
@@ -239,8 +221,6 @@ def _has_owned(member: str, node: NodeRecord, connected_ms: int | None) -> bool:
     return owner == member or has_lapsed
 
 
-# The read models of one cluster, folded from its readings in any order.
-#
 # The result depends on the readings and their times alone, not on their order within a batch or on repetition.
 
 _BEGINS_LOSS = frozenset({SessionEvent.CONNECTION_LOST, SessionEvent.SESSION_LOST})
@@ -301,18 +281,17 @@ class ClusterState:
         """The bound that the reading would exceed; None if there is room for it."""
         nodes: tuple[OwnedNode, ...] = ()
         match reading:
-            case ZkSession(member=str(member)) | MemberHealth(member=member):
-                is_full = len(self.members) >= MOST_MEMBERS and member not in self.members
-                return f"more than {MOST_MEMBERS} members" if is_full else None
+            case ZkSession(member=str(member)) | MemberHealth(member=member) if member not in self.members:
+                return f"more than {MOST_MEMBERS} members" if len(self.members) >= MOST_MEMBERS else None
+            case Ownerships(tree=tree) if tree not in self.sources and len(self.sources) >= MOST_SOURCES:
+                return f"more than {MOST_SOURCES} trees"
             case Ownership() as node:
                 nodes = (node,)
             case Ownerships(nodes=nodes):
-                if len(self.sources) >= MOST_SOURCES and reading.tree not in self.sources:
-                    return f"more than {MOST_SOURCES} trees"
-        room = MOST_NODES - len(self.nodes.by_path)
-        if len(nodes) <= room or len({node.path for node in nodes} - self.nodes.by_path.keys()) <= max(room, 0):
-            return None
-        return f"more than {MOST_NODES} nodes"
+                pass
+        room = max(MOST_NODES - len(self.nodes.by_path), 0)
+        is_full = len(nodes) > room and len({node.path for node in nodes} - self.nodes.by_path.keys()) > room
+        return f"more than {MOST_NODES} nodes" if is_full else None
 
     def _fold_session(self, seen: Observation, reading: ZkSession) -> None:
         if reading.is_good or reading.member is None:  # a failure to read one member says nothing about the others
@@ -384,17 +363,11 @@ def fold_source(source: SourceRecord, seen: Observation, settings: SessionsSetti
     """Return the record of a source after an attempt to read it; the same record if the attempt is not newer."""
     if (seen.at_ms, seen.id) <= (source.tried_ms, source.tried_id):
         return source
-    outcome = seen.reading.outcome.value
+    at_ms = seen.at_ms
+    tried = replace(source, tried_ms=at_ms, tried_id=seen.id, outcome=seen.reading.outcome.value)
     if not good:
-        return replace(source, tried_ms=seen.at_ms, tried_id=seen.id, outcome=outcome)
-    return replace(
-        source,
-        read_ms=seen.at_ms,
-        read_id=seen.id,
-        tried_ms=seen.at_ms,
-        tried_id=seen.id,
-        outcome=outcome,
-        since_ms=source.since_ms if seen.at_ms - source.read_ms <= settings.validity_ms else seen.at_ms,
-        recovered_ms=seen.at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms,
-        doubt=follow(source.doubt, _READ, _READ, seen.at_ms, settings.settle_ms),
-    )
+        return tried
+    since_ms = source.since_ms if at_ms - source.read_ms <= settings.validity_ms else at_ms
+    recovered_ms = at_ms if source.recovered_ms < source.failed_ms else source.recovered_ms
+    doubt = follow(source.doubt, _READ, _READ, at_ms, settings.settle_ms)
+    return replace(tried, read_ms=at_ms, read_id=seen.id, since_ms=since_ms, recovered_ms=recovered_ms, doubt=doubt)

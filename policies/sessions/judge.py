@@ -35,7 +35,7 @@ class MemberOrder(Struct, frozen=True, gc=False):
     """The rest of a sentence that begins with the member's name."""
     evidence: tuple[str, ...] = ()
     left_ms: int | None = None
-    """The time until a wait ends; None if there is no wait."""
+    """The time until a wait ends."""
     recovery_ms: int | None = None
     """The time from the loss until every bundle was settled, for an order that reports a recovery."""
 
@@ -50,18 +50,13 @@ WAITING = frozenset({Reason.STALE_READING, Reason.CONFIRMING, Reason.SHUTDOWN_BU
 
 
 def _bring_down(
-    order: MemberOrder,
-    certainty: Certainty,
-    read_ms: int,
-    facts: Facts,
-    meanwhile: Verdict = Verdict.HOLD,
+    order: MemberOrder, certainty: Certainty, read_ms: int, facts: Facts, meanwhile: Verdict = Verdict.HOLD
 ) -> MemberOrder:
     """Return a shutdown or restart, or the order to give while the budget is spent or the readings are uncertain.
 
     Args:
         order: the shutdown or restart; its message names the cause only.
         certainty: how certain the readings behind it are, the oldest of which is of `read_ms`.
-        facts: the cluster, with the budget that is left.
         meanwhile: the verdict while the budget is spent.
     """
     message = f"{order.message}: {'shut it down' if order.verdict is Verdict.SHUTDOWN else 'restart it'}"
@@ -110,8 +105,7 @@ def _guard_fleet(member: MemberFacts, facts: Facts) -> tuple[str, tuple[str, ...
 
 def _explain_losses(member: MemberFacts) -> str:
     """How many members of its role are without a session, and how many would be fleet-wide."""
-    role = member.role
-    lost = role.losses
+    role, lost = member.role, member.role.losses
     ended = f", and {role.closed} more {agreeing(role.closed, 'has', 'have')} ended theirs" if role.closed else ""
     return (
         f"{lost} of {len(role.members)} {agreeing(lost, 'is', 'are')} without a session or cut off{ended}, "
@@ -129,22 +123,18 @@ BundleVerdicts = tuple[OwnershipVerdict | None, ...]
 def _judge_settled(
     member: MemberFacts, track: SessionTrack, facts: Facts, bundles: BundleVerdicts
 ) -> MemberOrder | None:
-    """Return what a member with a session must do; None if there is nothing to do.
-
-    Args:
-        bundles: the verdict on each bundle it claims.
-    """
-    events = member.member.events
+    """Return what a member with a session must do; None if there is nothing to do."""
+    events, evidence = member.member.events, (member.member.read_id,)
     if (order := _judge_unlisted(member, facts)) is not None:
         return order
     if member.member.recovering:
         return _judge_progress(member, track, facts, bundles)
     if SessionEvent.JOINED in events:
         what = "is back with a new session after an orderly shutdown"
-        return MemberOrder(Verdict.RESUME, Reason.JOINED, what, (member.member.read_id,))
+        return MemberOrder(Verdict.RESUME, Reason.JOINED, what, evidence)
     if SessionEvent.RECONNECTED in events:
         what = "has reconnected in time: it kept its session, and caches filled before are to be invalidated"
-        return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, (member.member.read_id,))
+        return MemberOrder(Verdict.RESUME, Reason.RECONNECTED, what, evidence)
     return _judge_load_data(member, facts)
 
 
@@ -197,12 +187,7 @@ def _judge_load_data(member: MemberFacts, facts: Facts) -> MemberOrder | None:
 
 
 def _judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) -> MemberOrder | None:
-    """Return what a member must do; None if there is nothing to do, or its last published order remains in force.
-
-    Args:
-        facts: the cluster, with the budget that is left.
-        bundles: the verdict on each bundle it claims.
-    """
+    """Return what a member must do; None if there is nothing to do, or its last published order remains in force."""
     track, goes_down = member.track, _goes_down(member)
     if (order := _judge_zombie(member, facts, goes_down=goes_down)) is not None:
         return order
@@ -214,12 +199,12 @@ def _judge_member(member: MemberFacts, facts: Facts, bundles: BundleVerdicts) ->
         return order
     if track.unsettled:
         return _judge_flapping(member, track, facts)
-    match track.status:
-        case SessionStatus.CONNECTION_LOST:
-            return _judge_disconnected(member, track, facts)
-        case SessionStatus.SESSION_LOST:
-            return _judge_lost(member, track, facts)
-    return _judge_settled(member, track, facts, bundles)
+    if track.status is SessionStatus.CONNECTION_LOST:
+        left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
+        left, whole = human_seconds(left_ms / 1000), human_seconds(monitor_ms(track.timeout_ms) / 1000)
+        what = f"is disconnected from ZooKeeper: it keeps serving, and has {left} of {whole} left to reconnect"
+        return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
+    return _judge_lost(member, track, facts) if track.is_lost else _judge_settled(member, track, facts, bundles)
 
 
 def _goes_down(member: MemberFacts) -> bool:
@@ -240,10 +225,7 @@ def _goes_down(member: MemberFacts) -> bool:
 
 
 def _judge_zombie(member: MemberFacts, facts: Facts, *, goes_down: bool) -> MemberOrder | None:
-    """Return what a zombie must do; None for other members, and while that is not certain.
-
-    A zombie answers healthy, but has had no registration for longer than a recovery can take.
-    """
+    """Return what a zombie must do: it answers healthy, but has been unregistered for longer than a recovery takes."""
     absence, node, health = member.liveness.unregistered, member.registration, member.member.health
     if absence is None or absence.due_ms > facts.now_ms or node is None or health is None:
         return _withdraw(member)
@@ -334,14 +316,6 @@ def _judge_flapping(member: MemberFacts, track: SessionTrack, facts: Facts) -> M
     return MemberOrder(Verdict.HOLD, Reason.UNSETTLED, what, (member.member.read_id,), left_ms)
 
 
-def _judge_disconnected(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
-    left_ms = max(0, (track.lapse_ms or 0) - facts.now_ms)
-    whole = human_seconds(monitor_ms(track.timeout_ms) / 1000)
-    left = human_seconds(left_ms / 1000)
-    what = f"is disconnected from ZooKeeper: it keeps serving, and has {left} of {whole} left to reconnect"
-    return MemberOrder(Verdict.HOLD, Reason.CONNECTION_LOST, what, (member.member.read_id,), left_ms)
-
-
 def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     settings, evidence = facts.settings, (member.member.read_id,)
     if member.is_exhausted:
@@ -365,9 +339,7 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
 def _shut_down(order: MemberOrder, what: str, member: MemberFacts, track: SessionTrack, facts: Facts) -> MemberOrder:
     """Return a shutdown, or what to do until the sessions of others that were cut off with it would have expired.
 
-    Args:
-        order: the shutdown; its message names the cause only.
-        what: the cause, while it waits for others.
+    The message of `order` names the cause only; `what` is the cause while it waits for others.
     """
     evidence = (member.member.read_id,)
     confirm_ms = member.begun_ms + shutdown_delay_ms(member, track, facts.settings) - facts.now_ms
@@ -439,13 +411,11 @@ _AFTER_ALL_LOSSES = 2**63
 
 
 class MemberVerdict(Struct, frozen=True, gc=False):
-    """The verdict on one member."""
+    """The verdict on one member, with the rulings on its claims by path."""
 
     member: MemberFacts
     rulings: tuple[RuledClaim, ...]
-    """The rulings on its claims, by path."""
     order: MemberOrder | None
-    """None if there is nothing to do, or its last published order remains in force."""
     shutdowns_spent: int
     """How many shutdowns count against the budget, including this order."""
 

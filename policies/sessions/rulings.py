@@ -46,16 +46,13 @@ def rule(
     rivals: Mapping[str, str | None],
     left_ms: int,
 ) -> BundleRuling:
-    """Return what a member with a session must do with one bundle.
+    """Return what a member must do with one bundle: `keep` only for an ephemeral node of its own session.
 
     Args:
         session: its present session; None if that is not known.
         node: the bundle's node; None if it has not been read since the session was lost.
         rivals: the other members that believe they own the bundle, each with its present session.
         left_ms: how much longer it waits for the node of its old session to be deleted.
-
-    Returns:
-        The ruling. It is `keep` only for an ephemeral node of the member's own session.
     """
     ruling = _rule(member, session, node, rules, rivals, left_ms)
     assert ruling.verdict is not OwnershipVerdict.KEEP or (  # noqa: S101 - the one promise nothing may break

@@ -1,7 +1,4 @@
-"""Folds readings about one member: its session, its health endpoint, and its own reports during a recovery.
-
-Each reading changes one field of the member's read model. A reading that is older than the last one changes nothing.
-"""
+"""Folds readings about one member: its session, its health endpoint, and its own reports during a recovery."""
 
 from msgspec.structs import replace
 
@@ -143,17 +140,12 @@ def _end(
 def _lose(track: SessionTrack, at_ms: int, settings: SessionsSettings) -> tuple[SessionTrack, Events]:
     recent = (*(ms for ms in track.losses if ms > at_ms - settings.settle_ms), at_ms)[-MOST_LOSSES:]
     gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
+    interval_ms = min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms)
     lost = replace(
-        track,
-        status=SessionStatus.SESSION_LOST,
-        since_ms=at_ms,
-        disconnected_ms=None,
-        lost_ms=at_ms,
-        reestablished_ms=None,
-        losses=recent,
-        unsettled=track.unsettled or (len(recent) > FLAPPING_LOSSES and settings.settle_ms > 0),
-        interval_ms=min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms),
-    )
+        track, status=SessionStatus.SESSION_LOST, since_ms=at_ms, disconnected_ms=None, lost_ms=at_ms,
+        reestablished_ms=None, losses=recent, unsettled=track.unsettled or len(recent) > FLAPPING_LOSSES,
+        interval_ms=interval_ms,
+    )  # fmt: skip
     return lost, (SessionEvent.SESSION_LOST,)
 
 
@@ -168,10 +160,9 @@ def _restart(track: SessionTrack, status: SessionStatus, at_ms: int) -> SessionT
 
 def _check(track: SessionTrack, now_ms: int) -> None:
     """Assert the invariants above."""
-    status = track.status
-    assert (track.disconnected_ms is not None) == (status is SessionStatus.CONNECTION_LOST), track  # noqa: S101
-    assert status is not SessionStatus.SESSION_LOST or track.lost_ms is not None, track  # noqa: S101
-    assert status is not SessionStatus.SESSION_LOST or track.reestablished_ms is None, track  # noqa: S101
+    is_cut_off = track.status is SessionStatus.CONNECTION_LOST
+    assert (track.disconnected_ms is not None) == is_cut_off, track  # noqa: S101
+    assert not track.is_lost or (track.lost_ms is not None and track.reestablished_ms is None), track  # noqa: S101
     assert track.since_ms <= now_ms, track  # noqa: S101
     assert track.session is None or track.session not in track.past, track  # noqa: S101
 
@@ -237,11 +228,7 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, settin
     has_started = refused and not refuses
     unlisted_ms = at_ms if last.unlisted_ms == NEVER or has_gap else last.unlisted_ms
     health = Health(
-        at_ms,
-        seen.id,
-        reading.outcome.value,
-        reading.healthy,
-        reading.listed,
+        at_ms, seen.id, reading.outcome.value, reading.healthy, reading.listed,
         down_ms=last.down_ms if is_well and not has_gap else at_ms,
         before_ms=last.at_ms if at_ms > last.at_ms else last.before_ms,
         answered_ms=last.answered_ms if refuses else at_ms,
@@ -250,7 +237,7 @@ def fold_health(member: Member, seen: Observation, reading: MemberHealth, settin
         started_ms=at_ms if has_started else last.started_ms,
         recovered_ms=at_ms if is_well and was_unwell else last.recovered_ms,
         doubt=follow(last.doubt, str(refused), str(refuses), at_ms, settings.settle_ms) if last.outcome else None,
-    )
+    )  # fmt: skip
     attempts = 0 if has_started else member.attempts  # the attempts were those of the process before
     died_ms = at_ms if member.died_ms == NEVER and health.has_refused_twice() else member.died_ms
     return replace(member, health=health, attempts=attempts, seen_ms=max(member.seen_ms, at_ms), died_ms=died_ms)

@@ -125,11 +125,7 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Member(Struct, array_like=True, frozen=True, gc=False):
-    """The known state of one member.
-
-    `fold.members` writes its session, its health and its reports; `facts` whether its loss is fleet-wide; `effects` the
-    progress of its recovery and its last published order.
-    """
+    """The known state of one member."""
 
     member: str
     role: str = "broker"
@@ -303,9 +299,8 @@ class SessionsState(Struct, array_like=True, frozen=True):
 
 # Bundles are ranges of hashes: finds the bundles that a split or a merge has replaced.
 #
-# A split deletes the node of the parent and creates nodes of its children, which cover the same range. Nobody owns
-# the parent any more, and nobody may own it again while a child has an owner: two brokers would serve the same
-# topics.
+# A split deletes the node of the parent and creates nodes of its children, which cover the same range. Nobody may own
+# the parent again while a child has an owner: two brokers would serve the same topics.
 
 _RANGE = re.compile(r"(.+)/0x([0-9a-fA-F]{1,8})_0x([0-9a-fA-F]{1,8})")
 
@@ -354,18 +349,15 @@ def _group_overlapping(bundles: Iterable[NodeRecord]) -> Iterator[list[_Ranged]]
         if found is not None and found[0] in ranged:
             ranged[found[0]].append((found[1], found[2], node))
     for several in ranged.values():
-        several.sort(key=lambda each: each[:2])
         group: list[_Ranged] = []
         end = -1
-        for each in several:
-            if each[0] >= end and group:
-                if len(group) > 1:
-                    yield group
+        for each in sorted(several, key=lambda each: each[:2]):
+            if each[0] >= end:
+                yield group
                 group = []
             group.append(each)
             end = max(end, each[1])
-        if len(group) > 1:
-            yield group
+        yield group
 
 
 def _is_covered(low: int, high: int, others: Sequence[tuple[int, int]]) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connectors.sessions.session_states import EnsembleSnapshot, MemberTracker, SessionConnections, SessionStates
 from connectors.zookeeper.server_admin import SessionTable
-from policies.sessions.readings import MAX_NAME, SessionState
+from policies.sessions.readings import MAX_NAME, SessionState, ZkSession
 
 CONNECTED, DISCONNECTED = SessionState.CONNECTED, SessionState.DISCONNECTED
 EXPIRED, CLOSED = SessionState.EXPIRED, SessionState.CLOSED
@@ -403,3 +403,17 @@ def test_a_member_that_comes_back_in_time_has_its_new_session(tracker: MemberTra
     known(tracker, 10, {})
     assert known(tracker, 20, {2: (f"{BROKERS}/b1",)}) == {"b1": ("broker", "0x2")}
     assert known(tracker, 20 + 2 * FORGET_SECONDS, {2: ()}) == {"b1": ("broker", "0x2")}
+
+
+def test_members_that_were_read_before_this_start_are_known_though_they_have_no_session_now(
+    tracker: MemberTracker,
+) -> None:
+    last = [("b7", "0x77", CONNECTED), ("b8", "0x88", CLOSED), ("b1", "0x11", CONNECTED), ("b6", "nonsense", CONNECTED)]
+    for member, session, state in last:
+        tracker.recall(ZkSession(cluster="c1", member=member, session=session, state=state, timeout_ms=9000))
+    tracker.recall(ZkSession(cluster="other", member="b9", session="0x99", state=CONNECTED))
+    tracker.recall(ZkSession(cluster="c1"))
+    readings = tracker.update(seen_sessions(0, {1: (f"{BROKERS}/b1",)}))
+    assert {each.member: (each.session, each.state, each.timeout_ms) for each in readings} == {
+        "b7": ("0x77", EXPIRED, 9000), "b8": ("0x88", CLOSED, 9000), "b1": ("0x1", DISCONNECTED, None),
+    }  # fmt: skip

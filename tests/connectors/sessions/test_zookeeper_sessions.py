@@ -400,24 +400,6 @@ def was(member: str, session: str, state: SessionState, cluster: str = "payments
     return ZkSession(cluster=cluster, member=member, role="broker", session=session, state=state, timeout_ms=9000)
 
 
-def test_members_that_were_read_before_this_start_are_known_though_they_have_no_session_now(watch: Watch) -> None:
-    watch.collector.recall(
-        [
-            was("b7:8080", "0x77", CONNECTED),
-            was("b8:8080", "0x88", SessionState.CLOSED),
-            was("b1:8080", "0x11", CONNECTED),
-            was("b9:8080", "0x99", CONNECTED, cluster="other"),
-            was("b6:8080", "nonsense", CONNECTED),
-            ZkSession(cluster="payments"),
-        ]
-    )
-    readings = watch.poll()
-    assert set(readings) == {None, "b1:8080", "b2:8080", "b7:8080", "b8:8080"}
-    assert (readings["b7:8080"].state, readings["b7:8080"].timeout_ms) == (SessionState.EXPIRED, 9000)
-    assert readings["b8:8080"].state is SessionState.CLOSED
-    assert (readings["b1:8080"].session, readings["b1:8080"].state) == ("0xb1", CONNECTED)
-
-
 def test_the_last_readings_are_asked_for_before_the_first_poll(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     stop, asked = threading.Event(), []
 

@@ -227,7 +227,7 @@ def test_a_member_s_bundles_are_those_it_owns_or_was_the_last_to_own() -> None:
     assert [record.path for record in nodes.find_bundles("b1")] == [BUNDLE]
     assert [record.path for record in nodes.find_bundles("b2")] == [BUNDLE]
     assert nodes.find_bundles("b3") == []
-    assert [record.path for record in nodes.bundles()] == [BUNDLE]
+    assert [record.path for record in nodes.bundles] == [BUNDLE]
 
 
 # --- What attempts to read a source make of what is remembered of it

@@ -5,7 +5,7 @@ from typing import Any
 
 from policies.book import find_wake_at
 from policies.observations import Observation
-from policies.sessions.timers import due_ms
+from policies.sessions.policy import list_timers
 from tests.cases import for_each
 from tests.policies.sessions.course import at, health, owned, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
@@ -14,7 +14,7 @@ from tests.policies.sessions.joined import after, connected, expired, joined
 def wake_at(*readings: Observation, until: float, review_at: datetime | None = None, **block: Any) -> float | None:
     """The second of the next step."""
     facts = after(joined(*readings, until=until, **block))
-    moment = find_wake_at(due_ms(facts), review_at, facts.now_ms)
+    moment = find_wake_at((ms for ms in list_timers(facts) if ms is not None), review_at, facts.now_ms)
     return None if moment is None else (moment - at(0)).total_seconds()
 
 
