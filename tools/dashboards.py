@@ -5,7 +5,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 Panel = dict[str, Any]
@@ -13,8 +12,6 @@ Panel = dict[str, Any]
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _WIDTH, _HEIGHT = 24, 8
-_PAGE = "http://127.0.0.1:9408"
-"""Of the variable `page`: the exporter's address, as browsers reach it."""
 
 
 def _panel(
@@ -28,15 +25,9 @@ def _panel(
     limits: str = "",
     steps: Sequence[tuple[float | None, str]] = (),
 ) -> Panel:
-    """Return one panel without its place.
+    """Return one panel without its place; unit and kind are Grafana's names.
 
     Args:
-        title: shown above it.
-        query: in PromQL.
-        legend: template of a series' name, such as `{{cluster}}`.
-        unit: Grafana's name of it: `s`, `bytes`, `percentunit`.
-        kind: Grafana's name of the form: `timeseries`, `table`, or `stat` for a number.
-        description: shown on demand.
         limits: the query of the values' limits, which are drawn beside them by their label `limit`.
         steps: values from which a colour is drawn, ascending; the first begins at None.
     """
@@ -48,8 +39,8 @@ def _panel(
     defaults: dict[str, Any] = {"unit": unit}
     if steps:
         colours = [{"color": colour} | ({} if value is None else {"value": value}) for value, colour in steps]
-        defaults["thresholds"] = {"mode": "absolute", "steps": colours}
-        defaults["custom"] = {"thresholdsStyle": {"mode": "dashed"}}
+        defaults |= {"thresholds": {"mode": "absolute", "steps": colours}}
+        defaults |= {"custom": {"thresholdsStyle": {"mode": "dashed"}}}
     return {
         "type": kind,
         "title": title,
@@ -69,10 +60,8 @@ def _increase(counter: str, by: str, cluster: str = "") -> str:
 
 _C = '{cluster=~"$cluster"}'
 _DISK = "{{cluster}}: broker {{broker}} {{log_dir}}"
-_LOW = ((None, "red"), (0.01, "orange"), (1, "green"))
-"""Of a factor: stopped, slowed, free."""
-_SOON = ((None, "red"), (1800, "green"))
-"""Of the time to full, in seconds: the default of `time_to_full_alert`."""
+_LOW = ((None, "red"), (0.01, "orange"), (1, "green"))  # a factor: stopped, slowed, free
+_SOON = ((None, "red"), (1800, "green"))  # the time to full, in seconds: the default of `time_to_full_alert`
 _FULLEST = f"bottomk(10, headgate_volume_usable_bytes{_C})"
 _LATENCY = "sum by (le, policy) (rate(headgate_decision_latency_seconds_bucket[$__rate_interval]))"
 _BATCHES = "sum by (le) (rate(headgate_query_batch_duration_seconds_bucket[$__rate_interval]))"
@@ -195,30 +184,31 @@ ROWS: Mapping[tuple[str, str], Sequence[Panel]] = {
 
 def files() -> dict[str, str]:
     """Return the JSON of every dashboard by its file name; reproducible on any machine."""
-    uids = {name: f"headgate-{name}" for name, _ in ROWS}
-    built = {uid: {"uid": uid, **_dashboard(name)} for name, uid in uids.items()}
-    return {f"{uid}.json": json.dumps(each, indent=2, sort_keys=True) + "\n" for uid, each in built.items()}
+    names = dict.fromkeys(name for name, _ in ROWS)
+    return {f"headgate-{name}.json": json.dumps(_dashboard(name), indent=2, sort_keys=True) + "\n" for name in names}
 
 
 def _dashboard(name: str) -> dict[str, Any]:
     panels: list[Panel] = []
-    rows = {title: row for (board, title), row in ROWS.items() if board == name}
-    for top, (title, row) in zip(count(0, 1 + _HEIGHT), rows.items(), strict=False):
+    rows = ((title, row) for (board, title), row in ROWS.items() if board == name)
+    for number, (title, row) in enumerate(rows):
+        top, width = number * (1 + _HEIGHT), _WIDTH // len(row)
         place = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
         panels.append({"type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": place})
-        for left, panel in zip(count(0, width := _WIDTH // len(row)), row, strict=False):
-            panels.append(panel | {"gridPos": {"h": _HEIGHT, "w": width, "x": left, "y": top + 1}})
+        places = ({"h": _HEIGHT, "w": width, "x": n * width, "y": top + 1} for n in range(len(row)))
+        panels += [panel | {"gridPos": place} for panel, place in zip(row, places, strict=True)]
     variables = [
         _variable("source", "Prometheus", "datasource", "prometheus"),
         _variable("cluster", "Cluster", "query", "label_values(headgate_observation_age_seconds, cluster)")
         | {"datasource": _SOURCE, "multi": True, "includeAll": True, "allValue": ".*"},
-        _variable("page", "Status page", "textbox", _PAGE),
+        _variable("page", "Status page", "textbox", "http://127.0.0.1:9408"),  # as browsers reach the exporter
     ]
     link = {"asDropdown": False, "icon": "", "includeVars": False, "keepTime": False, "tags": [], "tooltip": ""}
     others = {"type": "dashboards", "title": "Headgate", "tags": ["headgate"], "targetBlank": False, "url": ""}
     others |= {"asDropdown": True, "includeVars": True, "keepTime": True}
     page = {"type": "link", "title": "Status page", "targetBlank": True, "url": "${page}/"}
     return {
+        "uid": f"headgate-{name}",
         "title": f"Headgate: {name.replace('-', ' ')}",
         "tags": ["headgate"],
         "refresh": "10s",
@@ -237,6 +227,6 @@ def _dashboard(name: str) -> dict[str, Any]:
 
 
 def _variable(name: str, label: str, kind: str, query: str) -> dict[str, Any]:
-    unused = {"auto": False, "auto_count": 30, "auto_min": "10s", "hide": 0, "skipUrlSync": False}
-    unused |= {"id": "00000000-0000-0000-0000-000000000000", "multi": False, "includeAll": False}
+    unused = {"auto": False, "auto_count": 30, "auto_min": "10s", "hide": 0, "skipUrlSync": False, "multi": False}
+    unused |= {"id": "00000000-0000-0000-0000-000000000000", "includeAll": False}
     return {**unused, "name": name, "label": label, "type": kind, "query": query}

@@ -21,19 +21,21 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 LEAST_PERCENT = 95.0
 KILLED = "killed"
+_EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
 _NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "dist")
 _DEPLOYED = ("query", "commands", "policy_commands", "switch")
 _TESTED = ("policies", "streaming", "connectors", *(f"deploy/{room}" for room in _DEPLOYED))
 _PYTEST = [sys.executable, "-m", "pytest", "-ptools.mutate", "-pno:xdist", "-pno:cacheprovider", "-q"]
+_PYTEST += ["-m", "not system and not streaming"]
 
 _BOUNDS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _OPPOSITES = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
@@ -46,11 +48,9 @@ or `record`."""
 _RECORD = "record"
 _SEEN, _PASSED, _TRIED = "seen", "passed", "tried"
 """Files: (mutant, test) that see each other; seconds of each test that passed; result of each mutant."""
-_SURVIVED, _UNDECIDED = 0, 3
-"""Exit codes of the process that tries a mutant."""
+_SURVIVED, _UNDECIDED = 0, 3  # exit codes of the process that tries a mutant; undecided counts as not killed
 _MOST_BYTES = 4 << 30
-_MOST_SECONDS = 60
-"""Processor time after which a mutant gets no further test: it is undecided, which counts as not killed."""
+_MOST_SECONDS = 60  # of the processor, after which a mutant gets no further test
 
 _folder = Path(os.environ.get(_FOLDER, "."))
 _part, _parts = map(int, os.environ.get(_PART, "0/1").split("/"))
@@ -66,18 +66,20 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--tests", nargs="+", default=[f"tests/{it}" for it in _TESTED])
     parser.add_argument("folders", nargs="*", default=["policies", "streaming"])
     asked = parser.parse_args(arguments)
-    mutants = dict(enumerate(pick(_find_all(root, asked.folders), asked.count, asked.seed)))
+    files = {str(path.relative_to(root)): path for each in asked.folders for path in (root / each).rglob("*.py")}
+    found = (mutant for name, path in files.items() for mutant in find_mutants(name, path.read_bytes()))
+    not_equivalent = (it for it in found if f"{it.path} {it.original} -> {it.mutated}" not in _EQUIVALENT)
+    mutants = dict(enumerate(pick(not_equivalent, asked.count, asked.seed)))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         clone = Path(folder) / "clone"
         shutil.copytree(root, clone, ignore=shutil.ignore_patterns(*_NOT_COPIED))
         originals = {mutant.path: (clone / mutant.path).read_bytes() for mutant in mutants.values()}
         _write_switches(clone, mutants)
         for is_on in (_RECORD, ""):
-            _run_tests(clone, asked.processes, asked.tests, {_FOLDER: folder, _ON: is_on})
+            _run_tests(clone, asked.tests, {_FOLDER: folder, _ON: is_on})
         tried = {int(number): result for number, result in _read_pairs(_TRIED, Path(folder))}
         if not _is_refused_by_types(clone, originals):
             for number, it in mutants.items():
@@ -85,21 +87,20 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
                     if _is_refused_by_types(clone, {it.path: it.change(originals[it.path])}):
                         tried[number] = KILLED
                     (clone / it.path).write_bytes(originals[it.path])
-    survivors = [number for number in mutants if tried.get(number) != KILLED]
-    for number in survivors:
-        print(f"survives: {mutants[number]} ({tried.get(number, 'no test sees it')})")
+    survivors = {number: tried.get(number, "no test sees it") for number in mutants if tried.get(number) != KILLED}
+    for number, why in survivors.items():
+        print(f"survives: {mutants[number]} ({why})")
     killed = len(mutants) - len(survivors)
     percent = 100.0 * killed / max(len(mutants), 1)
     print(f"mutants: {len(mutants)} valid, {killed} killed, {percent:.1f} %")
     return 0 if percent >= LEAST_PERCENT else 1
 
 
-def _run_tests(clone: Path, processes: int, tests: Sequence[str], environment: Mapping[str, str]) -> None:
+def _run_tests(clone: Path, tests: Sequence[str], environment: Mapping[str, str]) -> None:
     """Run the tests of the copy in several processes, in which the plugin does its part of the work."""
-    command = [*_PYTEST, "-m", "not system and not streaming", *tests]
-    variables = {**os.environ, "PYTHONPATH": f"{clone}{os.pathsep}{ROOT}", **environment}
-    parts = [{**variables, _PART: f"{part}/{processes}"} for part in range(processes)]
-    running = [subprocess.Popen(command, cwd=clone, env=part, stdout=subprocess.DEVNULL) for part in parts]
+    variables, count = {**os.environ, "PYTHONPATH": f"{clone}{os.pathsep}{ROOT}", **environment}, os.cpu_count() or 1
+    parts = [{**variables, _PART: f"{part}/{count}"} for part in range(count)]
+    running = [subprocess.Popen([*_PYTEST, *tests], cwd=clone, env=it, stdout=subprocess.DEVNULL) for it in parts]
     for process in running:
         process.wait()
 
@@ -115,8 +116,7 @@ def _is_refused_by_types(clone: Path, files: Mapping[str, bytes]) -> bool:
 # The mutants
 
 
-@dataclass(frozen=True, order=True)
-class Mutant:
+class Mutant(NamedTuple):
     """A changed expression of a file, which stands from byte `start` to `end`."""
 
     path: str
@@ -134,14 +134,6 @@ class Mutant:
         return source[: self.start] + f"({expression or self.mutated})".encode() + source[self.end :]
 
 
-def _find_all(root: Path, folders: Sequence[str]) -> Iterator[Mutant]:
-    equivalent = Path(__file__).with_name("equivalent_mutants.txt").read_text().splitlines()
-    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        found = find_mutants(name, path.read_bytes())
-        yield from (it for it in found if f"{name} {it.original} -> {it.mutated}" not in equivalent)
-
-
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
     """Find all mutants of the functions of a file."""
     starts = [0]
@@ -150,7 +142,7 @@ def find_mutants(path: str, source: bytes) -> list[Mutant]:
     found = set()
     functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
     nodes = (node for function in functions for statement in function.body for node in _walk(statement))
-    for node, changed in (change for each in nodes for change in _change(each)):
+    for node, changed in chain.from_iterable(map(_change, nodes)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         if _can_move(source[start:end], node):
@@ -164,9 +156,8 @@ def pick(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
     random.Random(seed).shuffle(drawn)  # noqa: S311 - a sample that can be repeated
     picked: list[Mutant] = []
     for one in drawn:
-        if len(picked) < count and all(
-            one.path != other.path or one.end <= other.start or other.end <= one.start for other in picked
-        ):
+        beside = (one.path != other.path or one.end <= other.start or other.end <= one.start for other in picked)
+        if len(picked) < count and all(beside):
             picked.append(one)
     return sorted(picked)
 
@@ -234,17 +225,15 @@ def choose(number: int, original: Callable[[], Value], mutated: Callable[[], Val
     if _is_on != _RECORD:
         return mutated() if str(number) == _is_on else original()
     value = original()
-    if number not in _seen and _differs(value, mutated):
+    if number not in _seen:
+        try:
+            if mutated() == value:
+                return value
+        except Exception:  # noqa: S110 - an exception is a difference, too
+            pass
         _seen.add(number)
         _note(_SEEN, number, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0])
     return value
-
-
-def _differs(value: object, mutated: Callable[[], object]) -> bool:
-    try:
-        return bool(mutated() != value)
-    except Exception:
-        return True
 
 
 def _note(name: str, *pair: object) -> None:
@@ -260,78 +249,67 @@ def _read_pairs(name: str, folder: Path = _folder) -> Iterator[tuple[str, str]]:
             yield first, second
 
 
-# The plugin
+# The plugin: hooks of pytest, for both runs
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the half that does the work of this run."""
-    config.pluginmanager.register(Recording() if _is_on == _RECORD else Trial())
-
-
-class Recording:
-    """Runs a part of the tests, and notes each test that passed, and how long it took."""
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests of this part."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of this part while recording."""
+    if _is_on == _RECORD:
         items[:] = [each for each in items if zlib.crc32(each.nodeid.encode()) % _parts == _part]
 
-    def pytest_runtest_logstart(self) -> None:
-        """Let the switch record what the next test sees."""
-        _seen.clear()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that passed."""
-        if report.when == "call" and report.passed:
-            _note(_PASSED, report.duration, report.nodeid)
+def pytest_runtest_logstart() -> None:
+    """Let the switch record what the next test sees."""
+    _seen.clear()
 
 
-class Trial:
-    """Lets the tests that see a mutant run while it is on, until one fails."""
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how long a test took that passed; end the trial of a mutant at the first test that fails."""
+    if _is_on == _RECORD and report.when == "call" and report.passed:
+        _note(_PASSED, report.duration, report.nodeid)
+    elif _is_on != _RECORD and report.failed:
+        os._exit(1)
 
-    has_failed = False
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that a test failed."""
-        self.has_failed |= report.failed
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Try each mutant of this part in a process of its own; a signal that ends it kills the mutant, too."""
+    if _is_on == _RECORD:
+        return None
+    seconds = {test: float(took) for took, test in _read_pairs(_PASSED)}
+    items = {item.nodeid: item for item in session.items if item.nodeid in seconds}
+    seen: dict[str, list[pytest.Item]] = defaultdict(list)
+    for number, test in _read_pairs(_SEEN):
+        if test in items:
+            seen[number].append(items[test])
+    for number in sorted(seen)[_part::_parts]:
+        if (child := os.fork()) == 0:
+            _try(number, sorted(seen[number], key=lambda item: seconds[item.nodeid]), seconds)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        survived = {_SURVIVED: f"{len(seen[number])} tests see it", _UNDECIDED: "undecided"}
+        _note(_TRIED, number, survived.get(status, KILLED))
+    return True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try each mutant of this part in a process of its own; a signal that ends it kills the mutant, too."""
-        seconds = {test: float(took) for took, test in _read_pairs(_PASSED)}
-        items = {item.nodeid: item for item in session.items if item.nodeid in seconds}
-        seen: dict[str, list[pytest.Item]] = defaultdict(list)
-        for number, test in _read_pairs(_SEEN):
-            if test in items:
-                seen[number].append(items[test])
-        for number in sorted(seen)[_part::_parts]:
-            if (child := os.fork()) == 0:
-                self._try(number, sorted(seen[number], key=lambda item: seconds[item.nodeid]), seconds)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            survived = {_SURVIVED: f"{len(seen[number])} tests see it", _UNDECIDED: "undecided"}
-            _note(_TRIED, number, survived.get(status, KILLED))
-        return True
 
-    def _try(self, number: str, items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> None:
-        """Run the tests with the mutant on, in this process and in those that it starts; end the process."""
-        global _is_on
-        status = 1
-        try:
-            os.dup2(nowhere := os.open(os.devnull, os.O_RDWR), 1)
-            os.dup2(nowhere, 2)
-            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
-            _is_on = os.environ[_ON] = number
-            begun = time.process_time()
-            for item, following in zip(items, [*items[1:], None], strict=True):
-                if time.process_time() - begun > _MOST_SECONDS:
-                    os._exit(_UNDECIDED)
-                # A test that takes ten times as long does not end: the signal ends the process.
-                signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds[item.nodeid])
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self.has_failed:
-                    os._exit(1)
-            status = _SURVIVED
-        finally:
-            os._exit(status)
+def _try(number: str, items: Sequence[pytest.Item], seconds: Mapping[str, float]) -> None:
+    """Run the tests with the mutant on, in this process and in those that it starts; end the process."""
+    global _is_on
+    status = 1
+    try:
+        os.dup2(nowhere := os.open(os.devnull, os.O_RDWR), 1)
+        os.dup2(nowhere, 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+        _is_on = os.environ[_ON] = number
+        begun = time.process_time()
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if time.process_time() - begun > _MOST_SECONDS:
+                os._exit(_UNDECIDED)
+            # A test that takes ten times as long does not end: the signal ends the process.
+            signal.setitimer(signal.ITIMER_PROF, 5 + 10 * seconds[item.nodeid])
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        status = _SURVIVED
+    finally:
+        os._exit(status)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from connectors.exporter.http import _INDEX
 from policies.registry import CORE_TOPICS
-from tools.reference.asyncapi import document
+from tools.reference.pages import document
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/design/threats.md").read_text(encoding="utf-8")

@@ -1,12 +1,13 @@
-"""The catalogue of all events: type, topic, data model, JSON Schema and an example from the golden records."""
+"""The catalogue of all events: type, topic, model, JSON Schema (in words, too), an example from the golden records."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
 
@@ -14,11 +15,10 @@ from policies.decisions import Alert, Decision
 from policies.observations import Reading
 from policies.policy import TICKS, TIMERS, Tick, Timer
 from policies.registry import AUDIT, COMMANDS, DEAD_LETTERS, POLICIES, commands, decision_types
-from policies.units import format_instant
+from policies.units import Duration, Size, format_instant
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, Event
 from streaming.dead_letters import DeadLetter, DeadLettersCounted
 from tests.golden import REFERENCE, golden_events
-from tools.reference.shapes import first_paragraph
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -69,7 +69,7 @@ class EventKind:
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the whole event."""
         data: Any = _audit_entries() if self.data is AuditEntry else self.data
-        body = Event[data].model_json_schema(mode=self.mode, schema_generator=_Schemas)
+        body = schema_of(Event[data], self.mode)
         body["properties"]["type"] = {"const": self.event_type}
         head = {"$schema": DIALECT, "$id": f"urn:headgate:{self.event_type}", "title": self.event_type}
         head["description"] = self.summary
@@ -77,7 +77,7 @@ class EventKind:
 
     def data_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of its data."""
-        return self.data.model_json_schema(mode=self.mode, schema_generator=_Schemas)
+        return schema_of(self.data, self.mode)
 
 
 def catalogue() -> tuple[EventKind, ...]:
@@ -123,9 +123,9 @@ def examples() -> dict[str, dict[str, Any]]:
     return found
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def schema_of(model: type[BaseModel], mode: JsonSchemaMode = "validation") -> dict[str, Any]:
     """Return the JSON Schema of any model, as these pages have it."""
-    return model.model_json_schema(schema_generator=_Schemas)
+    return model.model_json_schema(mode=mode, schema_generator=_Schemas)
 
 
 class _Schemas(GenerateJsonSchema):
@@ -174,3 +174,121 @@ def _audit_entries() -> Any:
         for decision in decision_types()
     ]
     return Annotated[reduce(or_, entries), Field(discriminator="decision_type")]
+
+
+# JSON Schemas in words: the type of a value, and the fields of an object as rows of Markdown tables.
+
+Node = Mapping[str, Any]
+
+_DURATION: Node = TypeAdapter(Duration).json_schema()
+_SIZE: Node = TypeAdapter(Size).json_schema()
+_FORMATS = {"date-time": "time", "path": "path", "password": "secret"}
+
+
+class Row(NamedTuple):
+    """One field."""
+
+    name: str
+    """Its name with the names of the objects around it: ``limiting.log_dir``, ``volumes[].log_dir``."""
+    type: str
+    required: bool
+    meaning: str
+
+
+def rows(schema: Node, defs: Node | None = None, prefix: str = "", *, nested: bool = True) -> Iterator[Row]:
+    """Return the fields of an object, in order; with `nested`, the fields of inner objects follow their own."""
+    defs = schema.get("$defs", {}) if defs is None else defs
+    for name, field in schema.get("properties", {}).items():
+        meaning = first_paragraph(field.get("description") or _target(field, defs).get("description"))
+        yield Row(f"{prefix}{name}", words(field, defs), name in schema.get("required", ()), meaning)
+        if nested:
+            inner, suffix = _object_within(field, defs)
+            yield from rows(inner, defs, f"{prefix}{name}{suffix}.")
+
+
+def _target(node: Node, defs: Node) -> Node:
+    """Return the definition that a node refers to; empty if none."""
+    target: Node = defs.get(node.get("$ref", "").removeprefix("#/$defs/"), {})
+    return target
+
+
+def _object_within(node: Node, defs: Node) -> tuple[Node, str]:
+    """Return the object that a field is, may be, or lists; empty if none."""
+    if node.get("type") == "array":
+        return _object_within(node["items"], defs)[0], "[]"
+    targets = (_target(variant, defs) for variant in (node, *node.get("anyOf", ())))
+    return next((target for target in targets if "properties" in target), {}), ""
+
+
+def words(node: Node, defs: Node) -> str:
+    """Describe the type of a value: ``whole number, at least 1``, ``duration``, ``text or null``."""
+    if node.get("pattern") == _DURATION["pattern"]:
+        return "duration"
+    if target := _target(node, defs):
+        return words(target, defs)
+    if "anyOf" in node:
+        # Pydantic merges a size that may be None into one list of variants.
+        is_size = all(variant in node["anyOf"] for variant in _SIZE["anyOf"])
+        others = [variant for variant in node["anyOf"] if not (is_size and variant in _SIZE["anyOf"])]
+        found = ["size"] * is_size + [words(variant, defs) for variant in others]
+        return " or ".join(dict.fromkeys(found))
+    if values := node.get("enum", [node["const"]] if "const" in node else []):
+        return ("one of " if len(values) > 1 else "") + code(values)
+    match node.get("type"):
+        case "string":
+            return _FORMATS.get(node.get("format", ""), "text")
+        case "integer" | "number" as kind:
+            return ("whole number" if kind == "integer" else kind) + _bounds(node)
+        case "array":
+            most = f", at most {node['maxItems']}" if "maxItems" in node else ""
+            return f"list of {words(node['items'], defs)}{most}"
+        case "object":
+            values = node.get("additionalProperties")
+            return f"map of names to {words(values, defs)}" if isinstance(values, Mapping) and values else "object"
+        case "boolean":
+            return "true or false"
+    return str(node.get("type", "any"))
+
+
+def _bounds(node: Node) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and low <= -(2**31):  # no bound except the type's own, as below for the maximum
+        low = None
+    if low is not None and high is not None and high < 2**31 - 1:
+        return f" from {low:g} to {high:g}"
+    return f", at least {low:g}" if low is not None else ""
+
+
+def first_paragraph(text: str | None) -> str:
+    """Return the first paragraph of a docstring on one line, with Markdown's marks for code."""
+    return re.sub(r"\s+", " ", (text or "").strip().partition("\n\n")[0]).replace("``", "`")
+
+
+def models_in(model: type[BaseModel]) -> Iterator[type[Any]]:
+    """Yield every class in the fields of a model and of the models in it, in order."""
+    for field in model.model_fields.values():
+        for kind in () if field.exclude else classes_in(field.annotation):
+            yield kind
+            if issubclass(kind, BaseModel):
+                yield from models_in(kind)
+
+
+def classes_in(annotation: Any) -> Iterator[type[Any]]:
+    """Yield every class in an annotation, at any depth: `Limit` in ``dict[str, Limit | None]``."""
+    parts = getattr(annotation, "__args__", ())
+    if isinstance(annotation, type) and not parts:
+        yield annotation
+    for part in parts:
+        yield from classes_in(part)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Return the lines of a table and an empty one; `|` in a cell is escaped."""
+    escaped = ([cell.replace("|", "\\|") for cell in cells] for cells in (head, *body))
+    first, *others = (f"| {' | '.join(cells)} |" for cells in escaped)
+    yield from (first, "|" + "---|" * len(head), *others, "")
+
+
+def code(names: Iterable[str]) -> str:
+    """Format names as code, with commas between them."""
+    return ", ".join(f"`{name}`" for name in names)

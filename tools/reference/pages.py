@@ -1,13 +1,13 @@
-"""The pages of docs/reference/: events.md, alerts.md with alertmanager.yaml, and metrics.md.
+"""The pages of docs/reference/: events.md with asyncapi.yaml, alerts.md with alertmanager.yaml, and metrics.md.
 
 The metrics are obtained from the parts that register them.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import yaml
@@ -21,6 +21,7 @@ from connectors.http.tls import Certificates
 from connectors.isolation.quarantine import QuarantineMetrics
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import PublisherMetrics
+from connectors.kafka.topics import TopicSettings, plan
 from connectors.partitions.membership import PartitionMetrics
 from connectors.sessions.unload import UnloadMetrics
 from connectors.switching.lease import SwitchExecutorMetrics
@@ -29,12 +30,12 @@ from deploy.processes.renewal import renewal_gauge
 from deploy.query.supervisor import QueryHealth
 from deploy.settings.application import Settings
 from policies.decisions import Severity
+from policies.observations import ActuatorEvent
 from policies.policy import HOST_ALERT_KINDS
-from policies.registry import POLICIES
+from policies.registry import AUDIT, POLICIES, REPORTS
 from policies.units import ClosedEnum
-from policies.wire import MAX_RECORD_BYTES, Event
-from tools.reference.catalogue import AuditEntry, EventKind, catalogue, examples
-from tools.reference.shapes import code, models_in, rows, table
+from policies.wire import CONTENT_TYPE, MAX_RECORD_BYTES
+from tools.reference.catalogue import AuditEntry, EventKind, catalogue, code, examples, models_in, rows, table
 
 _EVENTS = f"""\
 # Events
@@ -48,29 +49,30 @@ milliseconds. Readers ignore unknown fields, so fields may be added; any other c
 Delivery is at least once: a repeated decision has the same `decision_id` and `sequence`.
 """
 
-_ENVELOPE: Mapping[str, str] = {
-    "specversion": "`1.0`.",
-    "id": "Unique; a decision's evidence is the ids of its observations.",
-    "source": "The writer.",
-    "type": "One of the types below.",
-    "subject": "The subject of the data.",
-    "time": "When it was read or decided. The age of an observation is measured from Kafka's append time; only a "
-    "file for `headgate replay` uses this time.",
-    "datacontenttype": "`application/json`.",
-    "data": "As below.",
-}
+_ENVELOPE = """\
+## The envelope
+
+| field | meaning |
+|---|---|
+| `specversion` | `1.0`. |
+| `id` | Unique; a decision's evidence is the ids of its observations. |
+| `source` | The writer. |
+| `type` | One of the types below. |
+| `subject` | The subject of the data. |
+| `time` | When it was read or decided. The age of an observation is measured from Kafka's append time; only a file \
+for `headgate replay` uses this time. |
+| `datacontenttype` | `application/json`. |
+| `data` | As below. |
+"""
 
 
 def events_page() -> str:
     """Return the whole page."""
     kinds = catalogue()
     # GitHub makes anchors of headings without their points.
-    links = {kind: f"[`{kind.event_type}`](#{kind.event_type.replace('.', '')})" for kind in kinds}
-    overview = [(link, f"`{kind.topic}`", kind.key, kind.written_by) for kind, link in links.items()]
-    assert _ENVELOPE.keys() == Event.model_fields.keys(), "the envelope has fields without an explanation"  # noqa: S101
-    envelope = ((f"`{name}`", meaning) for name, meaning in _ENVELOPE.items())
-    lines = [_EVENTS, *table(("type", "topic", "record key", "written by"), overview)]
-    lines += ["## The envelope\n", *table(("field", "meaning"), envelope)]
+    links = (f"[`{kind.event_type}`](#{kind.event_type.replace('.', '')})" for kind in kinds)
+    overview = [(link, f"`{k.topic}`", k.key, k.written_by) for link, k in zip(links, kinds, strict=True)]
+    lines = [_EVENTS, *table(("type", "topic", "record key", "written by"), overview), _ENVELOPE]
     for kind in kinds:
         lines += _section(kind, examples().get(kind.event_type))
     lines += _sets(kinds)
@@ -89,34 +91,112 @@ def _section(kind: EventKind, example: Mapping[str, Any] | None) -> Iterator[str
 
 
 def _sets(kinds: tuple[EventKind, ...]) -> Iterator[str]:
-    """Return each closed enum once, with the fields that use it."""
+    """Return each closed enum once, with the events that use it; its name is the heading, so no two have the same."""
     yield "## Closed sets\n"
-    used: dict[type[ClosedEnum], list[str]] = {}
+    used: dict[type[StrEnum], dict[str, None]] = {}
     for kind in kinds:
         for found in models_in(kind.data):
             if issubclass(found, StrEnum) and kind.data is not AuditEntry:
-                used.setdefault(explained(found), []).append(kind.event_type)
-    names = Counter(closed.__name__ for closed in used)
+                used.setdefault(found, {})[kind.event_type] = None
     for closed, types in used.items():
-        heading = heading_of(closed, alone=names[closed.__name__] == 1)
-        yield f"### {heading}\n\n{(closed.__doc__ or '').strip()} In {', '.join(dict.fromkeys(types))}.\n"
+        yield f"### {closed.__name__}\n\n{(closed.__doc__ or '').strip()} In {', '.join(types)}.\n"
+        assert issubclass(closed, ClosedEnum), f"{closed}: what is on the wire must be a ClosedEnum"  # noqa: S101
         yield from table(("value", "meaning"), ((f"`{member.value}`", member.meaning) for member in closed))
 
 
-def explained(found: type[StrEnum]) -> type[ClosedEnum]:
-    """Return the rows of a closed enum, with the meaning of each member.
+# AsyncAPI 3.0: all topics with their writers and readers.
 
-    Raises:
-        TypeError: it is no `ClosedEnum`.
-    """
-    if not issubclass(found, ClosedEnum):
-        raise TypeError(f"{found.__module__}.{found.__name__}: what is on the wire must be a ClosedEnum")
-    return found
+_BINDING = "0.5.0"
+_CONTENT_TYPE = CONTENT_TYPE.partition(";")[0]
 
 
-def heading_of(closed: type[ClosedEnum], *, alone: bool) -> str:
-    """Return the enum's name; if several have the same name, with its policy, from its module."""
-    return closed.__name__ if alone else f"{closed.__name__} ({closed.__module__.split('.')[1]})"
+def asyncapi() -> str:
+    """Return the whole document."""
+    head = "# `make generate` writes it from the models in the code; `make check` fails when it is stale.\n"
+    return head + yaml.safe_dump(document(), sort_keys=False, width=120, allow_unicode=True)
+
+
+def document() -> dict[str, Any]:
+    """Return the whole document as data."""
+    kinds, shown = catalogue(), examples()
+    channels: dict[str, Any] = {}
+    operations: dict[str, Any] = {}
+    for topic in dict.fromkeys([*(kind.topic for kind in kinds), REPORTS]):
+        # The topic of reports has the last of each of the audit's reports.
+        reports = [k for k in kinds if topic == REPORTS and k.topic == AUDIT and issubclass(k.data, ActuatorEvent)]
+        of_topic = [k for k in kinds if k.topic == topic] + reports
+        channel, names = channel_name(topic), [message_name(kind) for kind in of_topic]
+        channels[channel] = _channel(topic, names)
+        writers = " and ".join(dict.fromkeys(kind.written_by for kind in of_topic))
+        is_observed = of_topic[0].is_observed
+        readers = "the query and the exporter" if is_observed else "actuators, the exporter, and your consumers"
+        for action, summary in (("send", f"Written by {writers}."), ("receive", f"Read by {readers}.")):
+            operations[f"{action}.{channel}"] = {
+                "action": action,
+                "summary": summary,
+                "channel": {"$ref": f"#/channels/{channel}"},
+                "messages": [{"$ref": f"#/channels/{channel}/messages/{name}"} for name in names],
+            }
+    server = {
+        "host": "{bootstrap_servers}",
+        "protocol": "kafka",
+        "description": "The loop's own Kafka: `kafka.bootstrap_servers` of the settings.",
+        "variables": {"bootstrap_servers": {"default": "localhost:9092"}},
+    }
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Headgate",
+            "version": version("headgate"),
+            "description": "Headgate's observations and decisions, each record a CloudEvent in structured JSON mode.",
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": _CONTENT_TYPE,
+        "servers": {"loop": server},
+        "channels": channels,
+        "operations": operations,
+        "components": {"messages": {message_name(k): _message(k, shown.get(k.event_type)) for k in kinds}},
+    }
+
+
+def channel_name(topic: str) -> str:
+    """Convert ``observed.log-dirs`` to ``observedLogDirs``."""
+    first, *rest = topic.replace("-", ".").split(".")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def message_name(kind: EventKind) -> str:
+    """Convert ``headgate.log-dirs.v1`` to ``logDirsV1``."""
+    return channel_name(kind.event_type.removeprefix("headgate."))
+
+
+def _channel(topic: str, messages: Iterable[str]) -> dict[str, Any]:
+    settings = TopicSettings()
+    planned = next(p for p in plan(settings) if p.topic == settings.topic(topic))
+    config: dict[str, Any] = {"cleanup.policy": [planned.config["cleanup.policy"]]}
+    numbers = ("retention.ms", "delete.retention.ms", "max.message.bytes")  # of those that the Kafka binding has
+    config |= {name: int(planned.config[name]) for name in numbers if name in planned.config}
+    binding = {"partitions": planned.partitions, "topicConfiguration": config, "bindingVersion": _BINDING}
+    return {
+        "address": f"{{prefix}}.{topic}",
+        "parameters": {"prefix": {"default": settings.prefix, "description": "The setting `topics.prefix`."}},
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
+        "bindings": {"kafka": binding},
+    }
+
+
+def _message(kind: EventKind, example: Mapping[str, Any] | None) -> dict[str, Any]:
+    key = {"type": "string", "description": f"{kind.key[:1].upper()}{kind.key[1:]}."}
+    return {
+        "name": kind.event_type,
+        "title": kind.event_type,
+        "summary": kind.summary,
+        "contentType": _CONTENT_TYPE,
+        "headers": {"type": "object", "properties": {"content-type": {"const": CONTENT_TYPE}}},
+        "payload": {"$ref": f"./schemas/{kind.event_type}.json"},
+        "bindings": {"kafka": {"key": key, "bindingVersion": _BINDING}},
+        **({"examples": [{"payload": example}]} if example else {}),
+    }
 
 
 # Alerts
@@ -238,7 +318,7 @@ def parts() -> dict[str, list[MetricRow]]:
     """Return the metrics of each part by its name."""
     nowhere = KafkaConnection(bootstrap_servers="127.0.0.1:9092")  # no part connects before it runs
     exporter = partial(Exporter, nowhere, "headgate", {}, settings_hash="")
-    registering = {"The exporter": lambda registry: exporter(registry=registry), **other_parts()}
+    registering = {"The exporter": lambda registry: exporter(registry=registry)} | other_parts()
     return {part: sorted(_list_registered(register)) for part, register in registering.items()}
 
 

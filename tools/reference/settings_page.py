@@ -16,8 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from deploy.settings.application import Settings
-from tools.reference.catalogue import schema_of
-from tools.reference.shapes import Row, classes_in, rows
+from tools.reference.catalogue import Row, classes_in, rows, schema_of
 
 _INTRODUCTION = """\
 # Every setting of Headgate. `make generate` writes it from the models in the code; `make check` fails when it is stale.
@@ -32,55 +31,44 @@ _INTRODUCTION = """\
 # as HEADGATE_HTTP__PORT. So the file need not contain secrets: HEADGATE_KAFKA__SASL__PASSWORD.
 """
 
-_EXAMPLE: dict[str, Any] = {
-    "data_dir": "/var/lib/headgate",
-    "jars_dir": "/var/cache/headgate/jars",
-    "kafka": {"bootstrap_servers": "loop-1:9092,loop-2:9092"},
-    "clusters": {
-        "payments": {
-            "kafka": {"bootstrap_servers": "kafka-1:9092,kafka-2:9092"},
-            "zookeeper": {"servers": "zk-1:2181,zk-2:2181,zk-3:2181"},
-            "pulsar": {"admin_url": "https://pulsar.example.org:8443"},
-            "quotas": {"entities": [{"client_id": "default", "base": "10MB"}]},
-            "publish": {"by": "namespace", "base": "20MB"},
-            "pulsar_bookies": {"bookie_url": "http://bookies.example.org:8000"},
-            "bookie_disks": {"bookie_url": "http://bookie.example.org:8000"},
-            "sessions": {"servers": ["zk-1:2181", "zk-2:2181", "zk-3:2181"], "admin_url": "http://{host}:8080"},
-            "bookkeeper": {
-                "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-9:2181"}}},
-                "bootstrap": "old",
-                "active": "old",
-            },
-            "switching": {"replication": {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}},
-        }
-    },
-    "policies": {
-        "throttle": {
-            "preset": "strimzi",
-            "hard": {"available_bytes_below": "5GB"},
-            "soft": {"available_ratio_below": 0.15},
-            "clusters": {"payments": {"min_hold": "2m"}, "dev-*": {"mode": "shadow", "fallback_factor": 0.5}},
-        },
-        "bookie_disks": {"clusters": {"dev-*": {"mode": "shadow"}}},
-        "isolation": {"clusters": {"messaging": {"quarantine": "on", "max_quarantined": 5}}},
-        "sessions": {
-            "wait_for_deletion": "30s",
-            "shutdown_delay": "15s",
-            "clusters": {"messaging": {"ownership_rules": "current"}},
-        },
-        "switching": {
-            "strategies": {"schema": "remap"},
-            "clusters": {"messaging": {"target_policy": "shared", "cleanup_after": "30d"}},
-        },
-    },
-    "stream": {
-        "checkpoint_dir": "/var/lib/headgate/checkpoint",
-        "spark": {"spark.executor.memory": "1g"},
-        "kafka": {"metadata.max.age.ms": "60000"},
-    },
-    "topics": {"replication_factor": 3},
-    "alertmanager": {"urls": ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]},
-}
+_EXAMPLE: dict[str, Any] = yaml.safe_load("""\
+data_dir: /var/lib/headgate
+jars_dir: /var/cache/headgate/jars
+kafka: {bootstrap_servers: "loop-1:9092,loop-2:9092"}
+clusters:
+  payments:
+    kafka: {bootstrap_servers: "kafka-1:9092,kafka-2:9092"}
+    zookeeper: {servers: "zk-1:2181,zk-2:2181,zk-3:2181"}
+    pulsar: {admin_url: "https://pulsar.example.org:8443"}
+    quotas: {entities: [{client_id: default, base: 10MB}]}
+    publish: {by: namespace, base: 20MB}
+    pulsar_bookies: {bookie_url: "http://bookies.example.org:8000"}
+    bookie_disks: {bookie_url: "http://bookie.example.org:8000"}
+    sessions: {servers: ["zk-1:2181", "zk-2:2181", "zk-3:2181"], admin_url: "http://{host}:8080"}
+    bookkeeper: {clusters: {old: {}, new: {zookeeper: {servers: "zk-9:2181"}}}, bootstrap: old, active: old}
+    switching: {replication: {ensemble_size: 3, write_quorum: 2, ack_quorum: 2}}
+policies:
+  throttle:
+    preset: strimzi
+    hard: {available_bytes_below: 5GB}
+    soft: {available_ratio_below: 0.15}
+    clusters: {payments: {min_hold: 2m}, "dev-*": {mode: shadow, fallback_factor: 0.5}}
+  bookie_disks: {clusters: {"dev-*": {mode: shadow}}}
+  isolation: {clusters: {messaging: {quarantine: "on", max_quarantined: 5}}}
+  sessions:
+    wait_for_deletion: 30s
+    shutdown_delay: 15s
+    clusters: {messaging: {ownership_rules: current}}
+  switching:
+    strategies: {schema: remap}
+    clusters: {messaging: {target_policy: shared, cleanup_after: 30d}}
+stream:
+  checkpoint_dir: /var/lib/headgate/checkpoint
+  spark: {spark.executor.memory: 1g}
+  kafka: {metadata.max.age.ms: "60000"}
+topics: {replication_factor: 3}
+alertmanager: {urls: ["http://alertmanager-0:9093", "http://alertmanager-1:9093"]}
+""")
 """Example values for settings without a default."""
 
 _STAND_INS: Mapping[str, Any] = {
@@ -93,31 +81,23 @@ _STAND_INS: Mapping[str, Any] = {
     "number from 0 to 1": 0.05,
     "whole number from 0 to 65535": 9409,
 }
-"""Example values by type, if the policy's example has none."""
-
-_WIDTH = 100
+"""Example values by type, of settings that are not in the example."""
 
 
 def settings_page() -> str:
     """Return the whole file."""
-    lines = [_INTRODUCTION, *_block(Settings, _EXAMPLE)]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([_INTRODUCTION, *_block(Settings, _EXAMPLE)]).rstrip() + "\n"
 
 
 def _block(model: type[BaseModel], example: Mapping[str, Any], *, off: bool = False) -> Iterator[str]:
-    """Return the fields of a block, each after its description.
-
-    Args:
-        example: values for its fields without a default.
-        off: whether the block itself is commented out, so that the example's values belong to it.
-    """
+    """Return the fields of a block, each after its description; `off`: the block itself is commented out."""
     after_block = False
     for row, field in zip(rows(schema_of(model), nested=False), model.model_fields.values(), strict=True):
         lines = _setting(row, field, example.get(row.name), off=off)
         is_block = len(lines) > 1
         if after_block or is_block:
             yield ""
-        yield from [f"# {line}" for line in textwrap.wrap(_meaning(row, field), _WIDTH)]
+        yield from [f"# {line}" for line in textwrap.wrap(_meaning(row, field), 100)]
         yield from lines
         after_block = is_block
 
@@ -128,22 +108,24 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     if isinstance(default, BaseModel) and default.model_fields_set:
         chosen = default.model_dump(mode="json", exclude_unset=True)
         # The alternatives to the chosen values stay out when a reader takes away one comment sign everywhere.
-        block = [re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True)]
-        return [f"{row.name}:", *_indented(block)]
+        return _named(row.name, [re.sub("^#(?! )", "##", line) for line in _block(type(default), chosen, off=True)])
     if isinstance(default, BaseModel):
-        return [f"{row.name}:", *_indented(_block(type(default), example or {}))]
+        return _named(row.name, _block(type(default), example or {}))
     if default == {} or get_origin(field.annotation) is dict:
         # A map without an example is shown empty, as it is by default.
-        lines = [f"{row.name}:", *_indented(_entries(inner, example))] if example else [f"{row.name}: {{}}"]
-        return lines if field.is_required() else _commented(lines)
+        lines = _named(row.name, _entries(inner, example)) if example else [f"{row.name}: {{}}"]
+        return lines if field.is_required() else [f"#{line}" for line in lines if line]
     if default is not None:
         return [f"{row.name}: {_scalar(_format_default(default, row.type, field))}"]
     shown = field.is_required() or (off and example is not None)
     if inner is not None:
-        lines = [f"{row.name}:", *_indented(_block(inner, example or {}, off=True))]
+        lines = _named(row.name, _block(inner, example or {}, off=True))
     else:
-        lines = [f"{row.name}: {_scalar(_example_by_type(row.type) if example is None else example)}"]
-    return lines if shown else _commented(lines)
+        choice = re.match(r"(?:one of )?`([^`]+)`", row.type)
+        if example is None:
+            example = choice[1] if choice else _STAND_INS[row.type.removesuffix(" or null")]
+        lines = [f"{row.name}: {_scalar(example)}"]
+    return lines if shown else [f"#{line}" for line in lines if line]
 
 
 def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Iterator[str]:
@@ -152,16 +134,14 @@ def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Itera
         if model is None:
             yield from yaml.safe_dump({name: entry}, sort_keys=False).splitlines()
         else:
-            yield from (f"{name}:", *_indented(_block(model, entry, off=True)))
+            yield from _named(name, _block(model, entry, off=True))
 
 
 def _default(field: FieldInfo) -> Any:
     """Return the default of this version; None without one, or if it depends on the machine."""
-    factory = field.default_factory
-    if isinstance(factory, FunctionType):
-        return None
-    # The factory of a block is its class, that of a map is `dict`; both are called without arguments.
-    value = factory() if factory is not None else field.default  # type: ignore[call-arg]
+    # The factory of a block is its class, that of a map is `dict`.
+    depends = isinstance(field.default_factory, FunctionType)
+    value = None if depends else field.get_default(call_default_factory=True, validated_data={})
     return None if value is PydanticUndefined else value
 
 
@@ -192,22 +172,11 @@ def _format_default(value: Any, kind: str, field: FieldInfo) -> Any:
     return TypeAdapter(declared).dump_python(value, mode="json")
 
 
-def _example_by_type(kind: str) -> Any:
-    first = re.match(r"(?:one of )?`([^`]+)`", kind)
-    bare = kind.removesuffix(" or null")
-    if first is None and bare not in _STAND_INS:
-        raise LookupError(f"tools/reference/settings_page.py: give an example of a setting that is: {bare}")
-    return first[1] if first else _STAND_INS[bare]
-
-
 def _scalar(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
 
 
-def _indented(lines: Iterable[str]) -> list[str]:
-    indented = [f"  {line}" if line else "" for line in lines]
-    return indented if indented[0] else indented[1:]
-
-
-def _commented(lines: Iterable[str]) -> list[str]:
-    return [f"#{line}" for line in lines if line]
+def _named(name: str, block: Iterable[str]) -> list[str]:
+    """Return the lines of a block below its name, without an empty first one."""
+    first, *others = (f"  {line}" if line else "" for line in block)
+    return [f"{name}:", *([first] if first else []), *others]
