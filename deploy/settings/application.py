@@ -22,7 +22,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.http.access import HttpAccess
@@ -31,7 +30,7 @@ from connectors.kafka.topics import TopicSettings
 from connectors.partitions.settings import PartitionSettings
 from connectors.registration import ClusterSources, connectors_of, find_needs
 from deploy.settings.folders import default_cache_dir, user_folder
-from deploy.settings.schema import suggest, with_names_of_clusters
+from deploy.settings.schema import suggest
 from policies.policy import LOOP
 from policies.registry import POLICIES
 from policies.settings import PolicySettings, merge_errors
@@ -245,12 +244,8 @@ def _policies_block() -> Any:
 PoliciesSettings: Any = _policies_block()
 
 
-class Settings(BaseSettings):
+class Settings(SettingsBlock):
     """All settings."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="HEADGATE_", env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
-    )
 
     data_dir: Path = Field(
         default_factory=lambda: user_folder("XDG_DATA_HOME", ".local/share"),
@@ -322,19 +317,6 @@ class Settings(BaseSettings):
                 "and sasl.login.callback.handler.class for tokens (docs/managed-kafka.md)"
             )
         return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment overrides the file, whose content is passed to the constructor."""
-        environment = with_names_of_clusters(env_settings(), init_settings())
-        return (InitSettingsSource(settings_cls, environment), init_settings)
 
     def policy_settings(self) -> Mapping[str, PolicySettings]:
         """Return each policy's block by its name, completed from the watched clusters' settings."""

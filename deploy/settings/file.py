@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import SettingsError
 from ruamel.yaml.nodes import Node
 
 from connectors.component import read_named_file
 from deploy.settings.application import Settings
-from deploy.settings.schema import nearest
+from deploy.settings.schema import nearest, with_variables
 from deploy.settings.wording import Wording
 from deploy.settings.yaml_text import parse
 from policies.units import UserError
@@ -20,7 +19,7 @@ from policies.units import UserError
 
 @dataclass(frozen=True)
 class ReadFile:
-    """A file's content as YAML, and the wording of its mistakes."""
+    """The content of a file and the environment, the file's YAML, and the wording of their mistakes."""
 
     content: dict[str, Any]
     tree: Node | None
@@ -38,26 +37,18 @@ def load_settings(file: Path | None) -> Settings:
 
 
 def read_file(file: Path | None) -> ReadFile:
-    """Read the file as YAML; raises as `load_settings` does."""
-    content, tree = ({}, None) if file is None else parse(_read_text(file), str(file))
-    return ReadFile(content, tree, Wording(Settings, tree, None if file is None else str(file), os.environ))
+    """Read the file as YAML, and the environment; raises as `load_settings` does."""
+    written, tree = ({}, None) if file is None else parse(_read_text(file), str(file))
+    content, variables = with_variables(Settings, written, os.environ)
+    return ReadFile(content, tree, Wording(Settings, tree, None if file is None else str(file), variables))
 
 
 def settings_of(read: ReadFile) -> Settings:
-    """Return the settings of a file and the environment; raises as `load_settings` does."""
-    others = list(read.wording.misspelt(read.content))
+    """Return the settings of what was read; raises as `load_settings` does."""
     try:
-        settings = Settings(**read.content)
-    except SettingsError as error:
-        what = str(error).partition(" from source")[0]
-        raise UserError(f"environment: {what}: give such blocks as JSON, or each setting by its own name") from None
-    except RecursionError:
-        raise UserError("environment: nested too deep: give each setting by its own name") from None
+        return Settings.model_validate(read.content)
     except ValidationError as error:
-        raise UserError("\n".join([*read.wording.mistakes(error), *others])) from None
-    if others:
-        raise UserError("\n".join(others))
-    return settings
+        raise UserError("\n".join(read.wording.mistakes(error))) from None
 
 
 def _read_text(file: Path) -> str:

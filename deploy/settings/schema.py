@@ -5,6 +5,7 @@ import json
 import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -130,7 +131,7 @@ def _normalize(name: str) -> str:
     return "".join(each for each in name.casefold() if each not in "_-. ")
 
 
-# Checks environment variables that begin with HEADGATE_: which one caused a mistake, and which one has no effect.
+# The environment variables that begin with HEADGATE_: what they set, and which one has no effect.
 
 PREFIX, DELIMITER = "HEADGATE_", "__"
 
@@ -145,59 +146,57 @@ _PORT = re.compile(r"(?<!_SERVICE)_PORT$")
 """Of these, the variables that are addresses."""
 
 
-def variable_of(place: Place, environment: Mapping[str, str]) -> str | None:
-    """Return the variable that sets a setting; None if no variable does.
-
-    It is the setting's own variable, or that of a block around it whose JSON contains the setting.
-    """
-    given = {name.upper(): name for name in environment}
-    parts = [str(part) for part in place]
-    for length in range(len(parts), 0, -1):
-        name = given.get(variable_for(parts[:length]))
-        if name is not None and (length == len(parts) or _contains(environment[name], parts[length:])):
-            return name
-    return None
-
-
-def variable_below(place: Place, environment: Mapping[str, str]) -> str | None:
-    """Return a variable that sets something below a setting; None if there is none."""
-    above = f"{variable_for(place)}{DELIMITER}"
-    return next((name for name in sorted(environment) if place and name.upper().startswith(above)), None)
-
-
-def with_names_of_clusters(given: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables' settings with the clusters' names as the file writes them, because variables ignore case.
-
-    Args:
-        given: the variables' settings, as nested blocks.
-        file: the file's content, valid or not.
-    """
-    names, policies = _block(file, "clusters"), _block(given, "policies")
-    named = {**given, **_rename_clusters(given, names)}
-    if policies:
-        of_file = _block(file, "policies")
-        blocks = {
-            name: {**block, **_rename_clusters(block, {**names, **_block(_block(of_file, name), "clusters")})}
-            if isinstance(block, Mapping)
-            else block
-            for name, block in policies.items()
-        }
-        named["policies"] = blocks
-    return named
+def with_variables(
+    root: type[BaseModel], file: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[Place, str]]:
+    """Return the content of a file with the settings of the environment laid over it, and which variable set each."""
+    content, variables = dict(file), dict[Place, str]()
+    for name, text in sorted(environment.items()):
+        parts = name.upper().removeprefix(PREFIX).lower().split(DELIMITER)
+        if name.upper().startswith(PREFIX) and parts[0] in names_at(root, ()):
+            place = _spell_clusters(parts, file)
+            value = _parse_variable(root, place, text)
+            ahead = [(place, value)]
+            while ahead:
+                at, found = ahead.pop()
+                inner = found.items() if isinstance(found, dict) else ()
+                ahead += [((*at, key), each) for key, each in inner]
+                variables |= {} if inner else {at: name}
+            for part in reversed(place):
+                value = {part: value}
+            content = _lay_over(content, value)
+    return content, variables
 
 
-def _rename_clusters(block: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Rename each cluster of a block to the name in the file that differs only in case, if there is exactly one."""
-    clusters, renamed = _block(block, "clusters"), {}
-    for name, value in clusters.items():
-        alike = [spelt for spelt in names if str(spelt).lower() == name]
-        renamed[alike[0] if len(alike) == 1 and alike[0] not in clusters else name] = value
-    return {"clusters": renamed} if renamed else {}
+def _spell_clusters(parts: Sequence[str], file: Mapping[str, Any]) -> Place:
+    """Return a path with the clusters' names as the file writes them, because variables ignore case."""
+    place: Place = ()
+    block: Any = file
+    for part in parts:
+        names = [*_names(block), *_names(file.get("clusters"))] if place[-1:] == ("clusters",) else []
+        alike = {name for name in names if str(name).lower() == part}
+        place = (*place, alike.pop() if len(alike) == 1 else part)
+        block = block.get(place[-1]) if isinstance(block, Mapping) else None
+    return place
 
 
-def _block(around: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = around.get(name)
-    return value if isinstance(value, Mapping) else {}
+def _names(block: Any) -> Iterable[str]:
+    return block if isinstance(block, Mapping) else ()
+
+
+def _parse_variable(root: type[BaseModel], place: Place, text: str) -> Any:
+    """Return the value of a variable: JSON where a block or a list belongs; its text if it is none."""
+    collections = (dict, Mapping, list, tuple, frozenset)
+    if any(_fields(kind) or get_origin(kind) in collections for kind in _types_at(root, place)):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return text
+
+
+def _lay_over(below: Any, above: Any) -> Any:
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return above
+    return {**below, **{name: _lay_over(below.get(name), value) for name, value in above.items()}}
 
 
 def variable_for(parts: Sequence[int | str]) -> str:
@@ -225,16 +224,3 @@ def unknown_variables(
     known = [variable_for(place) for place in settings] if unknown else []
     for name in sorted(unknown):
         yield name, f"is no setting and has no effect{suggest(name, [*known, *_OF_OTHERS])}"
-
-
-def _contains(text: str, parts: Sequence[str]) -> bool:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    for part in parts:
-        below = dict(zip(map(str, range(len(value))), value, strict=True)) if isinstance(value, list) else value
-        if not isinstance(below, dict) or part not in below:
-            return False
-        value = below[part]
-    return True

@@ -1,7 +1,7 @@
 """Turns validation errors into sentences that name the place and the remedy, and never quote the given value."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -18,8 +18,6 @@ from deploy.settings.schema import (
     nearest,
     places,
     suggest,
-    variable_below,
-    variable_of,
 )
 from deploy.settings.yaml_text import line_of, node_at, shown_name
 from policies.registry import POLICIES
@@ -48,7 +46,8 @@ class Wording:
     root: type[BaseModel]
     tree: Node | None
     file: str | None
-    environment: Mapping[str, str]
+    variables: Mapping[Place, str]
+    """The variable that sets a setting, by the path of that setting."""
 
     def mistakes(self, error: ValidationError) -> Iterator[str]:
         """Return a line for each of the first hundred mistakes."""
@@ -66,34 +65,25 @@ class Wording:
     def locate(self, place: Place) -> str:
         """Return the place of a setting: ``headgate.yaml:3: http.port``, or ``environment: HEADGATE_HTTP__PORT``."""
         place = tuple(part for part in place if part != _OF_A_KEY)
-        variable = variable_of(place, self.environment)
+        above = (place[:length] for length in range(len(place), 0, -1))
+        variable = next((self.variables[each] for each in above if each in self.variables), None)
         if variable is None and node_at(self.tree, place) is None:
-            variable = variable_below(place, self.environment)
+            variable = self._variable_below(place)
         if variable is not None:
             return f"environment: {variable}"
-        around = self._variable_for_missing_block(place)
-        return self._in_file(place) if around is None else f"environment: {around}: {'.'.join(map(shown_name, place))}"
-
-    def _variable_for_missing_block(self, place: Place) -> str | None:
-        """Return a variable that sets something in the same block of a cluster, if the file has no such block."""
+        # A variable may set something in the same block of a cluster, if the file has no such block.
         for length in range(len(place) - 1, 1, -1):
             if node_at(self.tree, place[:length]) is not None:
-                return None
-            if (variable := variable_below(place[:length], self.environment)) is not None:
-                return variable
-        return None
-
-    def misspelt(self, names: Iterable[str]) -> Iterator[str]:
-        """Return a line for each top-level name that differs from a setting only in case; pydantic would accept it."""
-        known = names_at(self.root, ())
-        for name in names:
-            if name not in known and name.lower() in known:
-                yield f"{self._in_file((name,))}: no such setting; did you mean {name.lower()}?"
-
-    def _in_file(self, place: Place) -> str:
+                break
+            if (variable := self._variable_below(place[:length])) is not None:
+                return f"environment: {variable}: {'.'.join(map(shown_name, place))}"
         line = line_of(self.tree, place)
         path = "".join(f"{'.' if number else ': '}{shown_name(part)}" for number, part in enumerate(place))
         return f"{self.file or 'environment'}{f':{line}' if line else ''}{path}"
+
+    def _variable_below(self, place: Place) -> str | None:
+        """Return a variable that sets something below a setting; None if there is none."""
+        return next((name for each, name in self.variables.items() if place and each[: len(place)] == place), None)
 
     def _message(self, mistake: ErrorDetails) -> str:
         kind, place = mistake["type"], mistake["loc"]
@@ -109,7 +99,8 @@ class Wording:
             case "path_type":
                 return "is no path: write one in quotes"
             case kind if kind in _BLOCKS:
-                return self._explain_non_block(place)
+                is_variable = place in self.variables
+                return "must be JSON that contains settings by name" if is_variable else self._explain_non_block(place)
         said = mistake["msg"].removeprefix("Value error, ")
         said = said[:1].lower() + said[1:] if said[:2].istitle() else said
         return said + self._remedy(kind, place, said)

@@ -197,7 +197,7 @@ def test_a_home_is_put_in_for_a_tilde(tmp_path: Path, monkeypatch: pytest.Monkey
         ("HEADGATE_POLICIES__THROTLE__MODE", "shadow", "environment: HEADGATE_POLICIES__THROTLE__MODE: no such policy"),
         ("HEADGATE_HTTP__PORT__X", "1", "environment: HEADGATE_HTTP__PORT__X: input should be a valid integer"),
         ("HEADGATE_DATA_DIR", "", "environment: HEADGATE_DATA_DIR: is empty: name a folder, or leave it out"),
-        ("HEADGATE_CLUSTERS", "[", 'environment: error parsing value for field "clusters"'),
+        ("HEADGATE_CLUSTERS", "[", "environment: HEADGATE_CLUSTERS: must be JSON that contains settings by name"),
     ],
 )
 def test_a_wrong_variable_is_told_by_its_own_name(
