@@ -6,7 +6,7 @@ read those. Decoding is strict about required fields and ignores unknown ones.
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cache, reduce
@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 
 from policies.decisions import Decision
 from policies.observations import LONGEST_SUBJECT, ActuatorEvent, Observation, Reading
-from policies.units import AnyInstant, ClosedEnum, format_instant, from_millis, to_millis
+from policies.units import AnyInstant, ClosedEnum, format_instant, to_millis
 
 MAX_DECISION_BYTES = 1_000_000
 """No record on a decided topic is larger: a little under what Kafka takes by default."""
@@ -203,40 +203,30 @@ def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes
 
 
 def audit_event(
-    decision: Decision, seen: Sequence[Observation] = (), encoded: dict[str, tuple[int, Any]] | None = None
+    decision: Decision, evidence: Iterable[Observation] = (), encoded: dict[str, tuple[int, Any]] | None = None
 ) -> bytes:
     """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster.
 
     Args:
         decision: a decision, or a note.
-        seen: the observations of its step. The decision's evidence among them is stored with it up to `EVIDENCE_BYTES`,
+        evidence: its evidence, as far as its step saw it. It is stored with the decision up to `EVIDENCE_BYTES`,
             because the observed topics keep records for a day, the audit for a month.
         encoded: the readings encoded so far in this step, by id, each with its size in JSON; thousands of decisions may
             rest on one large reading.
     """
-    data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision}
-    data["numbers"] = dict(decision.numbers)
-    data["observations"] = list(_rests_on(decision, seen, {} if encoded is None else encoded))
-    return encode_event(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
-
-
-def _rests_on(
-    decision: Decision, seen: Sequence[Observation], encoded: dict[str, tuple[int, Any]]
-) -> Iterator[dict[str, Any]]:
-    """The decision's evidence, as events without the fields that are the same in all."""
-    room = EVIDENCE_BYTES
-    for each in seen:
-        if each.id not in decision.evidence:
-            continue
-        if each.id not in encoded:
-            data = each.reading.model_dump_json()
-            encoded[each.id] = len(data), json.loads(data)
-        size, content = encoded[each.id]
-        room -= size
-        if room < 0:
-            return
+    known, room_bytes, observations = {} if encoded is None else encoded, EVIDENCE_BYTES, list[dict[str, Any]]()
+    for each in evidence:
+        if each.id not in known:
+            text = each.reading.model_dump_json()
+            known[each.id] = len(text), json.loads(text)
+        size, content = known[each.id]
+        if (room_bytes := room_bytes - size) < 0:
+            break
         told = {"id": each.id, "type": each.reading.event_type, "subject": each.reading.subject()}
-        yield {**told, "time": format_instant(each.at), "data": content}
+        observations.append({**told, "time": format_instant(each.at), "data": content})
+    data: dict[str, Any] = {"decision_type": decision.event_type, "decision": decision}
+    data |= {"numbers": dict(decision.numbers), "observations": observations}
+    return encode_event(AUDIT_TYPE, decision.decision_id, "headgate/audit", decision.subject, decision.decided_at, data)
 
 
 def encode_event(kind: str, id: str, source: str, subject: str, time: AwareDatetime, data: object) -> bytes:  # noqa: A002
@@ -282,17 +272,6 @@ class ObservedRecord(NamedTuple):
     """Set if `value` holds only the first bytes."""
     key: bytes | None = None
     """Of a record that was read from a recording; the query reads none."""
-
-    def appended_at(self) -> datetime:
-        """The time at which Kafka appended the record.
-
-        Raises:
-            BadRecordError: the timestamp is out of range. Where a topic was created without append times, Kafka accepts
-                any number from a producer, such as microseconds.
-        """
-        if not 0 <= self.appended_ms <= LAST_MS:
-            raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {self.appended_ms} ms is no time")
-        return from_millis(self.appended_ms)
 
     def position(self) -> str:
         """``topic/partition/offset``."""

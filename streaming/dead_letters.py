@@ -8,6 +8,7 @@ the records, so a repeated batch writes the same dead letters. Their number is b
 import base64
 import hashlib
 from collections.abc import Iterator
+from copy import copy
 from datetime import datetime
 
 from msgspec import Struct
@@ -35,9 +36,6 @@ LETTERS_A_WINDOW = 5
 MOST_KINDS = 20
 """Kinds that one key counts separately; further names of unknown clusters are counted together."""
 _LONGEST_DETAIL = 500
-
-Kind = tuple[str, str, str | None]
-"""(topic, reason, name of an unknown cluster)."""
 
 
 class DeadLetter(BaseModel):
@@ -110,17 +108,13 @@ class DeadLetterLimiter:
     """
 
     def __init__(self, policy: str, cluster: str, counts: DeadLetterCounts, now_ms: int) -> None:
-        self._policy = policy
-        self._cluster = cluster
-        self._now_ms = now_ms
+        self._policy, self._cluster, self._now_ms = policy, cluster, now_ms
         # After a clock that was set back, this window would last until the clock is there again.
         is_over = not counts.since_ms <= now_ms < counts.since_ms + WINDOW_MS
-        self._ended = counts if is_over else DeadLetterCounts()
-        self._since_ms = now_ms if is_over else counts.since_ms
-        self._kinds: dict[Kind, DeadLetterCount] = {
-            (k.topic, k.reason, k.name): DeadLetterCount(k.topic, k.reason, k.name, k.written, k.suppressed, k.last)
-            for k in (() if is_over else counts.kinds)
-        }
+        self._ended, open_ = (counts, DeadLetterCounts(now_ms)) if is_over else (DeadLetterCounts(), counts)
+        self._since_ms = open_.since_ms
+        self._kinds = {(kind.topic, kind.reason, kind.name): copy(kind) for kind in open_.kinds}
+        """By topic, reason, and name of an unknown cluster."""
 
     def counted(self) -> Iterator[Output]:
         """The counts of the window that has ended.
@@ -144,7 +138,10 @@ class DeadLetterLimiter:
 
     def put(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
         """Return the record's dead letter, or count it if the limit of its kind is reached."""
-        kind = self._kind(record.topic, error)
+        named = (record.topic, error.reason.value, error.cluster)
+        if named not in self._kinds and error.cluster is not None and len(self._kinds) >= MOST_KINDS:
+            named = (record.topic, error.reason.value, None)
+        kind = self._kinds.setdefault(named, DeadLetterCount(*named))
         if kind.written < LETTERS_A_WINDOW:
             kind.written += 1
             yield dead_letter(record, error)
@@ -155,12 +152,6 @@ class DeadLetterLimiter:
     def counts(self) -> DeadLetterCounts:
         """The counts to store."""
         return DeadLetterCounts(self._since_ms, tuple(self._kinds.values())) if self._kinds else DeadLetterCounts()
-
-    def _kind(self, topic: str, error: BadRecordError) -> DeadLetterCount:
-        named = (topic, error.reason.value, error.cluster)
-        if named not in self._kinds and error.cluster is not None and len(self._kinds) >= MOST_KINDS:
-            named = (topic, error.reason.value, None)
-        return self._kinds.setdefault(named, DeadLetterCount(*named))
 
 
 def dead_letter(record: ObservedRecord, error: BadRecordError) -> Output:

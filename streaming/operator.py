@@ -28,7 +28,7 @@ from streaming.key_state import KeyState, decode, encode
 from streaming.settings import SparkInternals
 from streaming.spark_internals import are_used, convert_rows_by_column, pipeline_state_calls
 from streaming.transition import reconcile
-from streaming.worker_memory import WrittenStates, begin_batch, build_once, collect_garbage, current_batch, end_batch
+from streaming.worker_memory import STATE_CACHE, begin_batch, build_once, collect_garbage, current_batch, end_batch
 
 OUTPUT_SCHEMA = "topic string, key string, value binary"
 # A text would be parsed by the JVM twice per batch.
@@ -93,8 +93,6 @@ class PolicyOperator(StatefulProcessor):
         self._prefix = prefix
         self.internals = internals
         self._steps = steps
-        self._batch = current_batch()
-        self._written = WrittenStates()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Spark ships the operator with each batch; a process builds it once."""
@@ -105,7 +103,7 @@ class PolicyOperator(StatefulProcessor):
         """Declare the state variable; a batch begins."""
         self._handle = handle
         self._batch = current_batch()
-        self._written = begin_batch(self._batch)
+        self._sequel = begin_batch(self._batch)
         self._state = handle.getValueState("state", STATE_SCHEMA)
         pipelines = are_used(self.internals)
         self._update = pipeline_state_calls(handle, self._state) if pipelines else self._state.update
@@ -124,7 +122,7 @@ class PolicyOperator(StatefulProcessor):
 
     def close(self) -> None:
         """A batch ends."""
-        end_batch(self._batch, self._written)
+        end_batch(self._batch, self._sequel)
         collect_garbage()
 
     def _run(self, key: Any, records: Iterable[ObservedRecord], timer_values: Any, *, fires: bool) -> Iterator[Row]:
@@ -145,7 +143,7 @@ class PolicyOperator(StatefulProcessor):
                 due = timer_record(policy, cluster, from_millis(timer_ms), now=from_millis(now_ms))
                 outputs += (Output(TIMERS, *due),)
             self._update((encode(transition.key_state), timer_ms))
-            self._written.put((policy, cluster), transition.key_state, timer_ms)
+            STATE_CACHE.write((policy, cluster), self._sequel, transition.key_state, timer_ms)
         elif before is not None:
             self._clear((policy, cluster))  # otherwise the same counts would be published again
             if timer_ms is not None and not fires:
@@ -154,11 +152,11 @@ class PolicyOperator(StatefulProcessor):
 
     def _clear(self, key: tuple[str, str]) -> None:
         self._state.clear()
-        self._written.drop(key)
+        STATE_CACHE.drop(key)
 
     def _read_state(self, key: tuple[str, str]) -> tuple[KeyState | None, int | None]:
         """Return the key's stored state, and the time of its timer."""
-        if (written := self._written.get(key)) is not None:
+        if (written := STATE_CACHE.read(key, self._sequel)) is not None:
             return written
         stored = self._state.get()
         return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)

@@ -6,12 +6,12 @@ part is like a batch of its own, and batches may be cut anywhere, so that change
 number of steps is bounded: with more culprits than that, whole parts are refused.
 """
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from itertools import chain, groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -24,7 +24,16 @@ from policies.policy import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES, observed_topic, reading_types, topic_readers
 from policies.units import counted, from_millis
-from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader, ObservedRecord, Output, too_large
+from policies.wire import (
+    LAST_MS,
+    BadRecordError,
+    DeadLetterReason,
+    Event,
+    EventReader,
+    ObservedRecord,
+    Output,
+    too_large,
+)
 from streaming.dead_letters import DeadLetterLimiter
 from streaming.host import PolicyHost, StepResult
 from streaming.key_state import CLOCK_JUMP_MS, NEVER_STEPPED, KeyState, Order, begin_again, emit_heartbeat
@@ -35,110 +44,67 @@ MOST_BYTES = 8 * 1024 * 1024
 The largest cluster that a policy accepts publishes less at once; `PolicyKind.most_step_bytes` names exceptions."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A batch parses no more of one partition: records that cannot be read use up nothing else."""
-
-
 MOST_STEPS = 40
 """Steps of one key in one batch: enough to find one culprit among 5,000 readings twice."""
 
 
-class Intake:
-    """Takes the records of one key and batch.
+def take_records(
+    host: PolicyHost, prefix: str, key: tuple[str, str], records: Iterable[ObservedRecord]
+) -> tuple[list[tuple[ObservedRecord, Event[Reading]]], list[tuple[ObservedRecord, BadRecordError]]]:
+    """Read one key's records of a batch: those of each partition from the newest on, while there is room.
+
+    Returns the readings by partition and offset, and the refused records with their errors: first those for which
+    there was no room.
 
     Args:
         key: (policy, cluster); the cluster is empty for records that name no known cluster.
+        records: in any order.
     """
-
-    def __init__(self, host: PolicyHost, prefix: str, key: tuple[str, str], limiter: DeadLetterLimiter) -> None:
-        self._host, self._prefix, self._limiter = host, prefix, limiter
-        self._policy, self._cluster = key
-        self._takes: tuple[type[Reading], ...] = (*POLICIES[self._policy].takes, PauseCommand, OpenAlerts)
-        self._most_bytes = POLICIES[self._policy].most_step_bytes or MOST_BYTES
-        self.taken: list[tuple[ObservedRecord, Event[Reading]]] = []
-        self.left_out = 0
-        """Readings for which there was no room."""
-
-    def accept(self, records: Iterable[ObservedRecord]) -> Iterator[Output]:
-        """Accept records in any order, and return the dead letters."""
-        windows: defaultdict[tuple[str, int], _Window] = defaultdict(_Window)
-        for record in records:
-            if record.cut is not None:
-                yield from self._refuse(record, too_large(record.cut.bytes))
-                continue
-            for dropped in windows[record.topic, record.partition].add(record):
-                yield from self._leave_out(dropped)
-        for _, window in sorted(windows.items()):
-            yield from self._read_partition(window.records())
-
-    def _refuse(self, record: ObservedRecord, error: BadRecordError) -> Iterator[Output]:
-        """Make a dead letter, but only one of a topic that several policies read: that of the first policy."""
-        readers = topic_readers()[record.topic.removeprefix(f"{self._prefix}.")]
-        if self._policy not in readers[1:]:
-            yield from self._limiter.put(record, error)
-
-    def _read_partition(self, records: Sequence[ObservedRecord]) -> Iterator[Output]:
-        """Read the records of a partition, the newest first, while there is room."""
+    kind = POLICIES[key[0]]
+    takes: tuple[type[Reading], ...] = (*kind.takes, PauseCommand, OpenAlerts)
+    most_bytes = kind.most_step_bytes or MOST_BYTES
+    readings: list[tuple[ObservedRecord, Event[Reading]]] = []
+    refused: list[tuple[ObservedRecord, BadRecordError]] = []
+    ordered = sorted(records, key=attrgetter("topic", "partition", "offset"))
+    for _, partition in groupby(ordered, key=attrgetter("topic", "partition")):
         taken: list[tuple[ObservedRecord, Event[Reading]]] = []
+        left_out: list[tuple[ObservedRecord, BadRecordError]] = []
         bad: list[tuple[ObservedRecord, BadRecordError]] = []
-        displaced: list[ObservedRecord] = []
-        room_bytes = self._most_bytes
-        for record in reversed(records):
-            room_bytes -= len(record.value or b"")
-            if displaced or len(taken) >= MOST_RECORDS or (room_bytes < 0 and taken):
-                displaced.append(record)
+        room_bytes, unread_bytes = most_bytes, MOST_UNREAD_BYTES
+        for record in reversed(list(partition)):
+            size = 0 if record.cut is not None else len(record.value or b"")
+            unread_bytes -= size
+            is_full = len(taken) >= MOST_RECORDS or (taken and size > room_bytes) or unread_bytes < 0
+            if record.cut is None and (left_out or is_full):
+                what = f"more than {MOST_RECORDS} readings or {most_bytes} bytes came at once: {record.position()}"
+                left_out.append((record, BadRecordError(DeadLetterReason.TOO_MANY, what)))
                 continue
             try:
-                event = self._read(record)
+                event = _read(host, prefix, key[1], record)
             except BadRecordError as error:
-                event = None
                 bad.append((record, error))
-            if event is not None and isinstance(event.data, self._takes):
+                continue
+            if isinstance(event.data, takes):
                 taken.append((record, event))
-            else:
-                room_bytes += len(record.value or b"")
-        self.taken += reversed(taken)
-        for record in reversed(displaced):
-            yield from self._leave_out(record)
-        for record, fault in reversed(bad):
-            yield from self._refuse(record, fault)
-
-    def _leave_out(self, record: ObservedRecord) -> Iterator[Output]:
-        self.left_out += 1
-        what = f"more than {MOST_RECORDS} readings or {self._most_bytes} bytes came at once: {record.position()}"
-        yield from self._refuse(record, BadRecordError(DeadLetterReason.TOO_MANY, what))
-
-    def _read(self, record: ObservedRecord) -> Event[Reading]:
-        event = read_record(self._host, record.value or b"", record.topic.removeprefix(f"{self._prefix}."))
-        if (cluster := event.data.cluster) != self._cluster:
-            raise BadRecordError(
-                DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{cluster}' was routed as '{self._cluster}'"
-            )
-        record.appended_at()
-        return event
+                room_bytes -= size
+        readings += reversed(taken)
+        refused += (*reversed(left_out), *reversed(bad))
+    return readings, refused
 
 
-class _Window:
-    """The newest records of one partition; the order in which they come does not matter."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, ObservedRecord]] = []
-        self._bytes = 0
-        self._dropped_offset = -1
-
-    def add(self, record: ObservedRecord) -> Iterator[ObservedRecord]:
-        """Add a record, and return those for which there is no room."""
-        if record.offset <= self._dropped_offset:
-            yield record
-            return
-        heapq.heappush(self._heap, (record.offset, record))
-        self._bytes += len(record.value or b"")
-        while self._bytes > MOST_UNREAD_BYTES:
-            self._dropped_offset, oldest = heapq.heappop(self._heap)
-            self._bytes -= len(oldest.value or b"")
-            yield oldest
-
-    def records(self) -> list[ObservedRecord]:
-        """Its records by offset."""
-        return [record for _, record in sorted(self._heap, key=lambda each: each[0])]
+def _read(host: PolicyHost, prefix: str, cluster: str, record: ObservedRecord) -> Event[Reading]:
+    """Decode a record of a key; raises as `read_record` does, and for another cluster or a time out of range."""
+    if record.cut is not None:
+        raise too_large(record.cut.bytes)
+    event = read_record(host, record.value or b"", record.topic.removeprefix(f"{prefix}."))
+    if event.data.cluster != cluster:
+        raise BadRecordError(
+            DeadLetterReason.CLUSTER_MISMATCH, f"data.cluster: '{event.data.cluster}' was routed as '{cluster}'"
+        )
+    if not 0 <= record.appended_ms <= LAST_MS:
+        # Where a topic was created without append times, Kafka accepts any number from a producer.
+        raise BadRecordError(DeadLetterReason.INVALID, f"timestamp: {record.appended_ms} ms is no time")
+    return event
 
 
 @cache
@@ -202,63 +168,57 @@ def reconcile(
         before: the state stored by the last transition; None: there is none.
         records: in any order.
     """
-    previous, records = before or NEVER_STEPPED, tuple(records)
+    kind, previous, records = POLICIES[key[0]], before or NEVER_STEPPED, tuple(records)
     if any(record.appended_ms >= previous.now_ms - CLOCK_JUMP_MS for record in records):
         # Kafka's clock confirms the last step's time: if the batch is dated before it, the batch's clock is wrong.
         now_ms = max(now_ms, previous.now_ms)
     elif previous.now_ms - now_ms > CLOCK_JUMP_MS:
-        before = previous = begin_again(POLICIES[key[0]], previous, now_ms)
+        previous = begin_again(kind, previous, now_ms)
     limiter = DeadLetterLimiter(*key, previous.letters, now_ms)
     order = Order(previous.positions, max(previous.now_ms, now_ms))
-    intake = Intake(host, prefix, key, limiter)
-    outputs = [*limiter.counted(), *intake.accept(records)]
+    readings, bad = take_records(host, prefix, key, records)
+    outputs = [*limiter.counted()]
+    for record, error in bad:
+        # Of a topic that several policies read, the first one makes the dead letters.
+        if key[0] not in topic_readers()[record.topic.removeprefix(f"{prefix}.")][1:]:
+            outputs += limiter.put(record, error)
     taken = [
         (record, Observation(event.id, from_millis(order.effective_ms(record)), event.data, event.source))
-        for record, event in intake.taken
+        for record, event in readings
     ]
-    readings = [(observation.at, observation.reading) for _, observation in taken]
-    pause = commanded(previous.pause, [(at, each) for at, each in readings if isinstance(each, PauseCommand)])
-    opened = [each for _, each in readings if isinstance(each, OpenAlerts)]
+    observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand | OpenAlerts)]
+    pause = commanded(previous.pause, [(o.at, o.reading) for _, o in taken if isinstance(o.reading, PauseCommand)])
+    opened = [o.reading for _, o in taken if isinstance(o.reading, OpenAlerts)]
     if opened and opened[-1].policy == key[0]:
         # An alert that is not registered any more expires.
-        names = HOST_ALERTS.keys() | {alert.name for alert in POLICIES[key[0]].alerts}
+        names = HOST_ALERTS.keys() | {alert.name for alert in kind.alerts}
         alerts = previous.book.alerts.recover(each.entry() for each in opened[-1].alerts if each.alert in names)
-        book = msgspec.structs.replace(previous.book, alerts=alerts)
-        before = previous = msgspec.structs.replace(previous, book=book)
-    observed = [each for each in taken if not isinstance(each[1].reading, PauseCommand | OpenAlerts)]
-    quiet = _quiet(key, pause, now_ms)
-    after = previous
-    decisions: tuple[Decision, ...] = ()
+        previous = msgspec.structs.replace(previous, book=msgspec.structs.replace(previous.book, alerts=alerts))
+    now, after, decisions = from_millis(now_ms), previous, tuple[Decision, ...]()
+    quiet, was_quiet = open_at(pause, now), open_at(previous.pause, from_millis(previous.now_ms))
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
-    if observed or is_due or (previous.has_stepped and _quiet(key, previous.pause, previous.now_ms) != quiet):
-        why = {READINGS_REFUSED: f"{counted(intake.left_out, 'reading')} too many came at once"}
-        result, refused = step_apart(
-            host, key, before, [o for _, o in observed], from_millis(now_ms), pause,
-            why if intake.left_out else {},
-        )  # fmt: skip
-        outputs += [
-            letter for place, error in sorted(refused.items()) for letter in limiter.put(observed[place][0], error)
-        ]
+    if observed or is_due or (previous.has_stepped and quiet != was_quiet):
+        left_out = sum(error.reason is DeadLetterReason.TOO_MANY for _, error in bad)
+        why = {READINGS_REFUSED: f"{counted(left_out, 'reading')} too many came at once"} if left_out else {}
+        result, refused = step_apart(host, key, previous, [o for _, o in observed], now, pause, why)
+        for place, error in sorted(refused.items()):
+            outputs += limiter.put(observed[place][0], error)
         outputs += result.outputs
         after, decisions = result.key_state, result.step.decisions
     heartbeat, wakes = previous.last_heartbeat, [after.wake_ms, limiter.counts().due_ms]
-    kind, positions = POLICIES[key[0]], order.positions()
+    positions = order.positions()
     # A policy that takes readings of others watches a cluster only once it has got one of its own.
     watches = not kind.shares or any(each.topic.removeprefix(f"{prefix}.") in kind.observed for each in positions)
     if after.has_stepped and not after.failures and watches:
         if heartbeat.is_due(now_ms, quiet):
-            heartbeat, record = emit_heartbeat(host.issuer(*key), heartbeat, now_ms, quiet)
-            outputs.append(record)
+            heartbeat, said = emit_heartbeat(host.issuer(*key), heartbeat, now_ms, quiet)
+            outputs.append(said)
         wakes += [heartbeat.due_ms, None if quiet is None else quiet.until_ms]
     after = msgspec.structs.replace(
         after, letters=limiter.counts(), positions=positions, last_heartbeat=heartbeat, pause=pause
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
     return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
-
-
-def _quiet(key: tuple[str, str], pause: PolicyPause | None, now_ms: int) -> PolicyPause | None:
-    return open_at(pause, from_millis(now_ms)) if key[1] else None
 
 
 def step_apart(
@@ -284,15 +244,15 @@ def step_apart(
     if first.failure is None:
         return first, _over_bounds(first, observations)
     if not observations or host.step(*key, before, (), now, pause, refused).failure is not None:
-        failed = _failed(key[0], first)  # the policy fails without them, too
-        return first, dict.fromkeys(range(len(observations)), failed)
+        # The policy fails without them, too.
+        return first, dict.fromkeys(range(len(observations)), _failed(key[0], first))
     results: list[StepResult] = []
     culprits: dict[int, BadRecordError] = {}
     ahead, steps = [range(len(observations))], 0
     while ahead:
         part, steps = ahead.pop(), steps + 1
         taken = [observations[place] for place in part]
-        result = first if len(part) == len(observations) else host.step(*key, before, taken, now, pause, refused)
+        result = host.step(*key, before, taken, now, pause, refused)
         if result.failure is None:
             results.append(result)
             before = result.key_state
@@ -302,10 +262,11 @@ def step_apart(
         else:
             middle = len(part) // 2
             ahead += [part[middle:], part[:middle]]
-    results.append(host.step(*key, before, (), now, pause, {**refused, POLICY_FAILED: first.failure}))
-    decisions = tuple(decision for each in results for decision in each.step.decisions)
-    outputs = tuple(output for each in results for output in each.outputs)
-    return results[-1]._replace(step=replace(results[-1].step, decisions=decisions), outputs=outputs), culprits
+    last = host.step(*key, before, (), now, pause, {**refused, POLICY_FAILED: first.failure})
+    results.append(last)
+    decisions = tuple(chain.from_iterable(each.step.decisions for each in results))
+    outputs = tuple(chain.from_iterable(each.outputs for each in results))
+    return last._replace(step=replace(last.step, decisions=decisions), outputs=outputs), culprits
 
 
 def _failed(policy: str, result: StepResult) -> BadRecordError:

@@ -219,9 +219,10 @@ def test_an_instant_can_be_written_in_utc(text: str, is_accepted: bool) -> None:
 
 @pytest.mark.parametrize("kind", [Size, Duration])
 def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
-    with pytest.raises(ValidationError, match="it has 200001 characters") as refused:
-        TypeAdapter(kind).validate_python("1" * 200_000 + "x")
-    assert "111" not in refused.value.errors()[0]["msg"]
+    for text in ("1" * 200_000 + "!", " " * 200_000 + "!"):
+        with pytest.raises(ValidationError, match="is not a ") as refused:
+            TypeAdapter(kind).validate_python(text)
+        assert len(refused.value.errors()[0]["msg"]) < 300
 
 
 # --- Names that others gave, in sentences that a person reads: nothing in them is obeyed by a terminal

@@ -6,8 +6,6 @@ replay engine. This adds the courses of some tests, and writes what is published
     python -m tests.streaming.courses tests/policies/throttle/test_policy.py::test_it
 """
 
-# ruff: noqa: N802, N803 - Spark names the hooks of a StatefulProcessor
-
 import json
 import lzma
 import sys
@@ -29,7 +27,6 @@ from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
 from policies.wire import ObservedRecord, decision_event, observation_event
 from streaming.host import PolicyHost
-from streaming.operator import PolicyOperator
 from streaming.replay import Recorded, Replay
 from streaming.transition import KeyTransition
 from tests.golden import DATA, OF_A_KEY, Batch, Course, Published, read_courses
@@ -38,6 +35,7 @@ from tests.policies.switching.events import Event, readings_of
 from tests.policies.switching.wire import CLUSTER, SETTINGS
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import VirtualRun
+from tests.streaming.records import UnwrappedOperator
 from tests.streaming.transitions import Transitions
 
 PREFIX = "headgate"
@@ -45,20 +43,10 @@ TIMERS = f"{PREFIX}.timers"
 _IDENTITIES = frozenset({"id", "decision_id", "sequence", "evidence", "settings_hash", "triggered_by"})
 
 
-class _Unwrapped(PolicyOperator):
-    """The tester puts each key into a tuple of one; Spark gives a key of two columns as it is."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        return super().handleInputRows(key[0], rows, timerValues)
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)
-
-
 def publish(course: Course) -> Iterator[Published]:
     """Run a course through the operator in Spark's tester."""
     key, offset = (course.policy, course.cluster), 0
-    tester = TwsTester(_Unwrapped(_host(course), PREFIX), timeMode="ProcessingTime")
+    tester = TwsTester(UnwrappedOperator(_host(course), PREFIX), timeMode="ProcessingTime")
     tester.handle.setGroupingKey(key)
     for number, batch in enumerate(course.batches):
         tester._currentProcessingTimeMs = batch.at_ms

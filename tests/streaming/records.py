@@ -1,12 +1,16 @@
 """Records as they lie in Kafka, from the readings of `tests.policies.scenario`."""
 
+# ruff: noqa: N802, N803 - Spark names the hooks of a StatefulProcessor
+
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Row
 
 from policies.observations import Observation
 from policies.wire import observation_event
+from streaming.operator import PolicyOperator
 
 TOPIC = "headgate.observed.log-dirs"
 
@@ -36,3 +40,13 @@ def row(value: bytes | None, *, offset: int = 0, appended_ms: int = 0, topic: st
 def rows(*observations: Observation) -> list[Row]:
     """Input rows of the operator, each appended when it was observed."""
     return [row(event(o), offset=number, appended_ms=o.at_ms) for number, o in enumerate(observations)]
+
+
+class UnwrappedOperator(PolicyOperator):
+    """The tester puts each key into a tuple of one; Spark gives a key of two columns as it is."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        return super().handleInputRows(key[0], rows, timerValues)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+        return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)

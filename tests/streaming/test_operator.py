@@ -1,10 +1,8 @@
 """The stateful operator in Spark's own tester: rows and timers in, rows out, one value kept. No JVM."""
 
-# ruff: noqa: N802, N803 - Spark names the hooks of a StatefulProcessor
-
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,29 +20,17 @@ from policies.registry import POLICIES
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES
-from streaming.dead_letters import DeadLetter, DeadLetterCounts
+from streaming.dead_letters import DeadLetter
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode
-from streaming.operator import PolicyOperator
 from streaming.transition import KeyTransition, reconcile
 from streaming.worker_memory import StateCache
-from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
-from tests.streaming.records import changed, changed_data, event, row, rows
+from tests.streaming.records import UnwrappedOperator, changed, changed_data, event, row, rows
 
 KEY = ("throttle", CLUSTER)
 SETTINGS = throttle(SOFT_AND_HARD, heartbeat="60s", validity="5m", alert_refresh="1h")
 READING = log_dirs(0, 3, 4 * GB)
-
-
-class _Unwrapped(PolicyOperator):
-    """The tester puts each key into a tuple of one; Spark gives a key of two columns as it is."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        return super().handleInputRows(key[0], rows, timerValues)
-
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        return super().handleExpiredTimer(key[0], timerValues, expiredTimerInfo)
 
 
 class Batch(NamedTuple):
@@ -68,7 +54,7 @@ class Query:
     ) -> None:
         self.key = key
         host = PolicyHost({"throttle": SETTINGS}, clusters)
-        self.tester = TwsTester(_Unwrapped(host, "headgate"), timeMode="ProcessingTime")
+        self.tester = TwsTester(UnwrappedOperator(host, "headgate"), timeMode="ProcessingTime")
         self.tester._currentProcessingTimeMs = now_ms
         self.tester.handle.setGroupingKey(key)
         if kept is not None:
@@ -224,10 +210,6 @@ def test_bad_records_alone_leave_no_state_of_the_policy_and_no_timer(value: byte
     assert not query.key_state.has_stepped
     assert [kind.reason for kind in query.key_state.letters.kinds] == [reason]
     assert query.timers == []
-
-
-def replace_letters(remembered: KeyState) -> KeyState:
-    return msgspec.structs.replace(remembered, letters=DeadLetterCounts())
 
 
 @pytest.mark.parametrize(
@@ -440,14 +422,6 @@ def test_a_crash_before_any_batch_changes_no_byte(number: int) -> None:
 
 def test_crashes_before_every_batch_change_no_byte() -> None:
     assert run(COURSE, set(range(len(COURSE)))) == UNBROKEN
-
-
-@for_each("number", range(len(COURSE)))
-def test_a_batch_that_is_run_twice_gives_the_same_rows(number: int) -> None:
-    query = Query()
-    for batch in COURSE[:number]:
-        query.run(batch)
-    assert query.crashed().run(COURSE[number]) == query.crashed().run(COURSE[number])
 
 
 def test_records_read_again_after_a_commit_decide_nothing_new() -> None:

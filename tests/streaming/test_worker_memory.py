@@ -4,10 +4,14 @@ import gc
 import itertools
 import pickle
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import TaskContext
 
 from policies.registry import POLICIES
 from policies.throttle import ThrottleSettings
@@ -18,7 +22,7 @@ from streaming import worker_memory
 from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, decode, encode
 from streaming.operator import PolicyOperator
-from streaming.worker_memory import StateCache
+from streaming.worker_memory import PartitionBatch, StateCache, begin_batch, current_batch, end_batch
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 THROTTLE = POLICIES["throttle"]
@@ -167,7 +171,142 @@ def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only
     monkeypatch.setattr(worker_memory, "_batches", itertools.count())
     for name in ("unfreeze", "collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: called.append(name))
+    operator = PolicyOperator(PolicyHost(), "headgate")
+    operator.init(MagicMock())
     for _ in range(1001):
-        PolicyOperator(PolicyHost(), "headgate").close()
+        operator.close()
     full, young = ["unfreeze", "collect", "freeze"], ["collect", "freeze"]
     assert called == [*full, *young * 999, *full]
+
+
+# --- A process may use the states that it wrote, only if nobody else can have written them since.
+
+
+RUN, ANOTHER_RUN = "3f0a", "77c1"
+
+
+@pytest.fixture(autouse=True)
+def _no_batch_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_memory, "_ended", {})
+
+
+def write(cache: StateCache, cluster: str, sequel: object, at_ms: int) -> tuple[KeyState, int | None]:
+    """Step a key, and write its state in a batch; return it with its timer."""
+    written = msgspec.structs.replace(put(cache, cluster, 10), now_ms=at_ms), at_ms
+    cache.write((TEXTS.name, cluster), sequel, *written)
+    return written
+
+
+def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[PartitionBatch]:
+    return [PartitionBatch(run, partition, number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "known"),
+    [
+        pytest.param([], 4, [], id="the first batch knows nothing"),
+        pytest.param(batches(4), 5, [4], id="a batch follows the last one"),
+        pytest.param(batches(4, 5, 6), 7, [4, 5, 6], id="many batches follow each other"),
+        pytest.param(batches(4, 5, 7), 8, [7], id="states written before a gap are unknown"),
+        pytest.param(batches(4, 5), 7, [], id="the gap may be the last batch"),
+        pytest.param(batches(4, 5), 5, [], id="a repeated batch follows nothing"),
+        pytest.param(batches(4, 5, 5), 6, [5], id="the next batch follows the repeated one"),
+        pytest.param(batches(4, 5, run=ANOTHER_RUN), 6, [], id="another run of the query does not count"),
+        pytest.param(batches(4, 5, partition=1), 6, [], id="another partition does not count"),
+    ],
+)
+def test_a_process_knows_the_states_of_its_batches_without_a_gap(
+    before: list[PartitionBatch], number: int, known: list[int]
+) -> None:
+    cache = StateCache()
+    for batch in before:
+        sequel = begin_batch(batch)
+        write(cache, str(batch.number), sequel, batch.number)
+        end_batch(batch, sequel)
+    sequel = begin_batch(PartitionBatch(RUN, 0, number))
+    assert [each for each in range(10) if cache.read((TEXTS.name, str(each)), sequel)] == known
+
+
+def test_a_batch_that_never_ended_is_a_gap() -> None:
+    cache, (first, second, third) = StateCache(), batches(4, 5, 6)
+    sequel = begin_batch(first)
+    written = write(cache, "a", sequel, 7)
+    end_batch(first, sequel)
+    assert cache.read((TEXTS.name, "a"), begin_batch(second)) == written
+    assert cache.read((TEXTS.name, "a"), begin_batch(third)) is None
+
+
+def test_a_state_that_was_deleted_or_for_which_there_is_no_room_is_not_known() -> None:
+    cache, sequel = StateCache(most_bytes=40), object()
+    for cluster in ("a", "b"):
+        write(cache, cluster, sequel, 1)
+    cache.drop((TEXTS.name, "a"))
+    assert cache.read((TEXTS.name, "a"), sequel) is None
+    write(cache, "c", sequel, 1)
+    write(cache, "d", sequel, 1)
+    assert [name for name in "abcd" if cache.read((TEXTS.name, name), sequel)] == ["b", "c"]
+
+
+class Turn(NamedTuple):
+    """One process takes a batch and writes these keys; the batch may fail, and the run may end after it."""
+
+    process: int
+    keys: frozenset[int]
+    ends: bool
+    run_ends: bool
+
+
+TURNS = st.lists(
+    st.builds(
+        Turn, st.integers(0, 1), st.frozensets(st.integers(0, 2)), st.sampled_from((True, True, False)), st.booleans()
+    ),
+    max_size=40,
+)
+
+
+@given(TURNS)
+def test_a_written_state_is_the_stored_one_whatever_processes_die(turns: list[Turn]) -> None:
+    stored: dict[str, tuple[KeyState, int | None]] = {}
+    processes: tuple[tuple[dict[int, Any], StateCache], ...] = (({}, StateCache()), ({}, StateCache()))
+    run, number, now_ms = 0, 0, 0
+    for turn in turns:
+        worker_memory._ended, cache = processes[turn.process]
+        batch = PartitionBatch(str(run), 0, number)
+        sequel, writes = begin_batch(batch), {}
+        for cluster in map(str, turn.keys):
+            assert cache.read((TEXTS.name, cluster), sequel) in (None, stored.get(cluster))
+            now_ms += 1
+            writes[cluster] = write(cache, cluster, sequel, now_ms)
+        if turn.ends:
+            end_batch(batch, sequel)
+            stored |= writes
+            number += 1
+        run += turn.run_ends
+
+
+class Task:
+    def __init__(self, **properties: str) -> None:
+        self._properties = {name.replace("_", "."): value for name, value in properties.items()}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("task", "batch"),
+    [
+        (None, None),
+        (Task(), None),
+        (Task(spark_jobGroup_id=RUN), None),
+        (Task(spark_jobGroup_id=RUN, streaming_sql_batchId="12"), PartitionBatch(RUN, 3, 12)),
+    ],
+    ids=["no task", "a task of no query", "another job", "a task of a query"],
+)
+def test_the_current_batch_is_named_by_the_properties_of_the_task(
+    monkeypatch: pytest.MonkeyPatch, task: Any, batch: PartitionBatch | None
+) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    assert current_batch() == batch

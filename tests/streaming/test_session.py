@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.session import Scratch
+from streaming.session import Scratch, zip_code
 
 SHORT = "/srv/headgate/spark-tmp/run-12345678"
 _HOLD = """
@@ -65,3 +65,33 @@ def test_two_starts_at_once_leave_each_other_alone(tmp_path: Path) -> None:
             starting.result(0.3)
         lock.close()
         starting.result().close()
+
+
+# --- The code sent to executors: alone it is enough to decide, and the same code gives the same bytes.
+
+
+_WORKER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from policies.registry import POLICIES
+from streaming.operator import PolicyOperator
+from streaming.host import PolicyHost
+PolicyOperator(PolicyHost(), "headgate")
+loaded = [m for n, m in sys.modules.items() if n.partition(".")[0] in ("policies", "streaming", "connectors", "deploy")]
+assert all(m.__file__.startswith(sys.argv[1]) for m in loaded), loaded
+print(*POLICIES)
+"""
+
+
+def test_an_executor_without_headgate_decides_with_it(tmp_path: Path) -> None:
+    packed = zip_code(tmp_path)
+    worker = subprocess.run(
+        [sys.executable, "-c", _WORKER, str(packed)], cwd=tmp_path, env={}, capture_output=True, text=True, check=False
+    )
+    assert worker.returncode == 0, worker.stderr
+    assert {"throttle", "isolation", "sessions", "switching"} <= set(worker.stdout.split())
+
+
+def test_the_same_code_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = zip_code(tmp_path).read_bytes()
+    assert zip_code(tmp_path).read_bytes() == first
