@@ -83,8 +83,6 @@ class ActuatorContext:
     java: Callable[[], Path]
     data_dir: Callable[[], Path]
     """Returns the data folder; creates it if necessary."""
-    elsewhere: frozenset[str] = frozenset()
-    """Names of clusters whose decisions other processes carry out."""
     may_act: Callable[[str], bool] = lambda _: True
     """Whether this process, and no other, may act on a cluster; must be asked before each action."""
 

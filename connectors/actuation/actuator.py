@@ -16,7 +16,7 @@ from connectors.actuation.worker import Fenced, PublishAudit, Worker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
 from policies.effects import report_key
-from policies.units import from_millis
+from policies.units import UserError, from_millis
 from policies.wire import BadRecordError, DeadLetterReason, EventReader
 
 _POLL_SECONDS = 0.2
@@ -184,6 +184,7 @@ class Actuator(Follower, Generic[Fenced]):
         kind: the decisions to follow.
         convert: makes of a decision the worker's own form of it.
         side: a further topic to follow.
+        find_refusals: finds why the actuator must not begin, with all problems at once.
     """
 
     def __init__(
@@ -195,14 +196,20 @@ class Actuator(Follower, Generic[Fenced]):
         kind: type[Any],
         convert: Callable[[Any], Fenced] = lambda decision: decision,
         side: SideTopic[Any] | None = None,
+        find_refusals: Callable[[], list[str]] = list,
     ) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
         self._decisions: EventReader[Any] = EventReader((kind,))
         self._convert = convert
         self._side = side
+        self._find_refusals = find_refusals
         for cluster, worker in workers.items():
             worker.may_act = partial(topics.may_act, cluster)
+
+    def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
+        if problems := self._find_refusals():
+            raise UserError("\n".join(problems))
 
     def _histories(self) -> dict[str, timedelta | None]:
         return super()._histories() | ({} if self._side is None else {self._side.name: self._side.history})

@@ -277,7 +277,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
         "act": (
             _LOOK,
-            *_read(_OBSERVED, _DECIDED, AUDIT, APPLIED_QUOTAS),
+            *_read(_OBSERVED, _DECIDED, AUDIT),
             *_write(
                 AUDIT,
                 APPLIED_QUOTAS,

@@ -1,6 +1,5 @@
 """The throttle policy's I/O: reads log dirs through Kafka's admin API, and applies factors as client quotas."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,7 +10,7 @@ from threading import Event
 import structlog
 
 import connectors.kafka.log_dirs
-from connectors.actuation.actuator import Actuator, LoopTopics, SideTopic
+from connectors.actuation.actuator import Actuator
 from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.component import Component
 from connectors.kafka.cluster_client import ClusterClient, detail_of, outcome_of
@@ -33,9 +32,8 @@ from policies.throttle import LogDirs, ThrottleFactor, ThrottleSettings
 from policies.throttle.quota_rates import may_be_ours
 from policies.throttle.quota_settings import Cover, Entity, QuotaSettings, forget_command, parse_entity
 from policies.throttle.quota_state import QuotaState, exclude_own, find_coverage, misses_empty_ids
-from policies.throttle.readings import AppliedQuota, QuotaApplication
+from policies.throttle.readings import QuotaApplication
 from policies.units import UserError, counted, human_bytes, name_some
-from policies.wire import EventReader
 
 _log = structlog.get_logger(__name__)
 
@@ -206,48 +204,6 @@ def make_collectors(context: CollectorContext) -> Iterator[Component]:
         yield Component(f"collector of {context.name}", collector.run)
 
 
-class QuotaActuator(Actuator[FactorOrder]):
-    """Carries out the decisions of some clusters. Only one may run for a cluster at a time.
-
-    When it stops, quotas stay as they are: a restart must not open a gate.
-
-    Args:
-        applied: the topic (with its prefix) of the records of applied quotas.
-        elsewhere: clusters whose quotas other processes set.
-    """
-
-    def __init__(
-        self,
-        topics: LoopTopics,
-        applied: str,
-        workers: Mapping[str, QuotaWorker],
-        elsewhere: frozenset[str] = frozenset(),
-    ) -> None:
-        side = SideTopic(applied, EventReader((AppliedQuota,)), self._note_applied)
-        super().__init__(
-            "quota actuator", "headgate-actuator", topics, workers, ThrottleFactor, FactorOrder.build, side
-        )
-        self._own = workers
-        self._elsewhere = elsewhere
-        self._unwatched: defaultdict[str, set[str]] = defaultdict(set)
-        """The entities that still have a quota of ours by the records, by cluster without `quotas` in the settings."""
-
-    def _note_applied(self, applied: AppliedQuota) -> None:
-        # These records are for people. An original quota is only believed from the watched cluster itself.
-        if applied.cluster not in self._own and applied.cluster not in self._elsewhere:
-            (set.add if applied.held else set.discard)(self._unwatched[applied.cluster], applied.entity)
-
-    def _prepare(self, stop: Event) -> None:  # noqa: ARG002 - it does not take long
-        """Refuse settings that do not fit their clusters, with all problems at once."""
-        if problems := find_refusals(self._own.values()):
-            raise UserError("\n".join(problems))
-        for cluster, entities in self._unwatched.items():
-            if entities:
-                _log.warning(
-                    "a cluster without `quotas` still has our quotas", cluster=cluster, entities=sorted(entities)
-                )
-
-
 def find_refusals(workers: Iterable[QuotaWorker]) -> list[str]:
     """Return why clusters refuse the settings of their quotas."""
     with ThreadPoolExecutor(_CONCURRENT_CHECKS, thread_name_prefix="quota check") as pool:
@@ -261,8 +217,9 @@ _CONCURRENT_CHECKS = 16
 def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     """Yield the actuator of the clusters that the settings let it act on."""
     if quotas := _make_quota_workers(context, only_set=True):
-        topics, applied = context.loop_topics(ThrottleFactor), context.topic(APPLIED_QUOTAS)
-        actuator = QuotaActuator(topics, applied, quotas, context.elsewhere)
+        topics, about = context.loop_topics(ThrottleFactor), ("quota actuator", "headgate-actuator")
+        refuse = partial(find_refusals, quotas.values())
+        actuator = Actuator(*about, topics, quotas, ThrottleFactor, FactorOrder.build, find_refusals=refuse)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 

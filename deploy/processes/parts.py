@@ -235,9 +235,8 @@ class Actuators:
         """Make a policy's actuators for some clusters."""
         kind = POLICIES[policy]
         watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
-        elsewhere = self._clusters[policy] - clusters
         context = _context(self._blocks[policy], self._settings, registry, publish, publish_answer, self._connections)
-        own = replace(context, clusters=watched, elsewhere=elsewhere, may_act=may_act)
+        own = replace(context, clusters=watched, may_act=may_act)
         return list(load_hook(connectors_of(kind).actuators)(own))
 
 

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
-from connectors.actuation.actuator import LoopTopics
+from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
 from connectors.kafka.tail import Record
@@ -21,7 +20,7 @@ from connectors.throttle.io import judge_cordons
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
-from policies.free_space.levels import Original
+from policies.free_space.levels import FactorOrder, Original
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
 from policies.throttle import ThrottleFactor, ThrottleSettings
@@ -29,9 +28,9 @@ from policies.throttle.decisions import VolumeCounts
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.units import UserError, to_millis
-from policies.wire import actuator_event, decision_event
+from policies.wire import decision_event
 from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
-from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka, applied
+from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)
@@ -179,12 +178,7 @@ def decided(factor: float, sequence: int) -> Record:
     return record(DECIDED, decision_event(decision), to_millis(NOW))
 
 
-def noted(event_id: str = "before", **fields: Any) -> Record:
-    note = applied(**{"valid_until": NOW + timedelta(hours=1), **fields})
-    return record(APPLIED, actuator_event(note, id=event_id, at=NOW), to_millis(NOW))
-
-
-class MemoryActuator(io.QuotaActuator):
+class MemoryActuator(Actuator[FactorOrder]):
     """Follows topics in memory, acts on a cluster in memory, and ends once that has a rate for all clients.
 
     Args:
@@ -203,10 +197,11 @@ class MemoryActuator(io.QuotaActuator):
         reports = QuotaReports(CLUSTER, audit, applied, QuotaMetrics(CollectorRegistry()))
         settings = ThrottleSettings()
         worker = QuotaWorker(CLUSTER, KAFKA, SETTINGS, settings, reports, lambda _: None, connect=kafka.connect)
-        super().__init__(topics, APPLIED, {CLUSTER: worker})
+        refuse = partial(io.find_refusals, [worker])
+        super().__init__("a", "b", topics, {CLUSTER: worker}, ThrottleFactor, FactorOrder.build, find_refusals=refuse)
 
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
-        assert histories == {DECIDED: None, APPLIED: None}
+        assert histories == {DECIDED: None}
         return self.tail
 
     def _hear(self, topic: str, key: str, value: bytes) -> None:
@@ -227,23 +222,6 @@ def test_decisions_from_before_and_after_the_start_pass_the_fence() -> None:
     assert kafka.rates == {ANY: 250_000}, "never without a quota, which sequence 4 asked for"
 
 
-@pytest.mark.parametrize("baseline", [None, 1, 10**12], ids=["none", "1 B/s", "1 TB/s"])
-@pytest.mark.parametrize("user", [None, "replicator"], ids=["an entity of the settings", "a user they do not name"])
-def test_a_forged_record_takes_no_quota_away_and_is_no_original(
-    baseline: int | None, user: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("connectors.actuation.level_worker.AGAIN_SECONDS", 0.05)
-    replicator = Entity(user="replicator")
-    kafka = Kafka(rates={ANY: 900_000, replicator: 900_000})
-    forged = noted(
-        user=user, client_id=None if user else "default", rates_bytes_per_second=(900_000,),
-        baseline_bytes_per_second=baseline, sequence=99,
-    )  # fmt: skip
-    actuator = MemoryActuator(kafka, forged, decided(0.5, 1), live=(forged, decided(1.0, 2)), until=900_000)
-    actuator.run(actuator.stop)
-    assert kafka.rates == {ANY: 900_000, replicator: 900_000}
-
-
 def test_settings_that_do_not_fit_keep_it_from_beginning() -> None:
     kafka = Kafka(brokers={1: BrokerQuotaSettings("io.example.Callback")})
     actuator = MemoryActuator(kafka, decided(0.5, 1))
@@ -253,17 +231,9 @@ def test_settings_that_do_not_fit_keep_it_from_beginning() -> None:
     assert actuator.caught_up() is not None
 
 
-def test_quotas_held_on_a_cluster_without_quotas_in_the_settings_are_logged() -> None:
-    elsewhere = noted(cluster="old"), noted(cluster="older"), noted(cluster="older", held=False)
-    actuator = MemoryActuator(Kafka(), *elsewhere, decided(0.5, 1), until=500_000)
-    with capture_logs() as logs:
-        actuator.run(actuator.stop)
-    assert [entry["cluster"] for entry in logs if "still has our quotas" in entry["event"]] == ["old"]
-
-
 def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     kafka = Kafka()
-    bad = [record(topic, value) for topic in (DECIDED, APPLIED) for value in (b"{", None)]
+    bad = [record(DECIDED, value) for value in (b"{", None)]
     actuator = MemoryActuator(kafka, *bad, decided(0.5, 1), live=tuple(bad), until=500_000)
     actuator.run(actuator.stop)
     assert kafka.rates == {ANY: 500_000}

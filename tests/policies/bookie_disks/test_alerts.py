@@ -33,28 +33,6 @@ def test_a_dir_at_a_limit_has_its_alerts(free: int, alerts: set[tuple[str, str]]
     assert run.firing() == {(alert, "b1/l", severity) for alert, severity in alerts}
 
 
-def test_a_saw_tooth_around_a_limit_is_one_alert() -> None:
-    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, **WIDE))
-    for second, free in enumerate([20, 21, 20, 21, 22], 1):
-        run.see(disks(10 * second, "b1", free))
-    assert [(a.alert, a.status.value) for a in run.alerts] == [("bookie-disk-below-soft-limit", "firing")]
-    run.see(disks(100, "b1", 23))
-    assert run.firing() == set()
-
-
-def test_silence_ends_no_alert() -> None:
-    run = Run(settings(heartbeat="1d")).see(*all_disks(0, b1=10, **WIDE)).see(failed(10, "b1")).until(1000)
-    assert ("bookie-disk-below-hard-limit", "b1/l", "critical") in run.firing()
-    assert ("compaction-suspended", "b1/l", "critical") in run.firing()
-
-
-def test_a_dir_that_fills_soon_is_named_in_time() -> None:
-    run = Run(settings(QUIET)).see(*all_disks(0, b1=60, **WIDE))
-    for poll in range(1, 8):
-        run.see(disks(60 * poll, "b1", 60 - 2 * poll))
-    assert run.firing() == {("bookie-disk-fills-soon", "b1/l", "warning")}
-
-
 def test_without_thresholds_no_claim_is_made_about_compaction() -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", 5, thresholds=None), *all_disks(0, **WIDE))
     assert "compaction-suspended" not in {alert for alert, _, _ in run.firing()}

@@ -9,7 +9,7 @@ from policies.bookie_disks.readings import PublishState
 from policies.decisions import Alert, AlertStatus
 from policies.observations import Observation, Outcome
 from tests.cases import for_each
-from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, all_disks, disks, failed, let_through, settings
+from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, all_disks, disks, let_through, settings
 from tests.policies.virtual_run import at
 
 ACTS = {"has_actuator": True, "heartbeat": "1d", "min_change": 1.0}
@@ -78,13 +78,6 @@ def test_the_sentence_names_the_rates() -> None:
     assert alert(run).summary == ("publishing to group default of c1 is stopped, but bookie b1 /l fills by 33.0 MB/s")
 
 
-def test_the_sentence_has_the_age_of_the_rate() -> None:
-    run = fill(Run(settings(ACTS, validity="5m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
-    for second in range(210, 400, 30):
-        run.see(let_through(second, 10 * MB), *all_disks(second, b2=90))
-    assert "fills by 43.0 MB/s, as measured 3 min ago, where the limits let" in alert(run).summary
-
-
 RAMP = {"soft": {"available_bytes_below": "60GB"}, "hard": {"available_bytes_below": "10GB"}}
 """Below 35 GB free the factor is below one half."""
 
@@ -118,17 +111,6 @@ def test_while_publishing_is_slowed_the_growth_is_compared_with_that_before(
         assert "(before: 100 MB/s)" in alert(run).summary
 
 
-def test_one_window_alone_is_none() -> None:
-    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 120)
-    assert not firing(fill(run, 14, 0.0, 400, since=150))
-
-
-def test_it_ends_with_a_window_of_expected_growth() -> None:
-    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
-    assert firing(run)
-    assert not firing(fill(run, 11, 0.0, 300, since=210))
-
-
 def test_a_rate_that_goes_down_counts_from_the_next_window_on() -> None:
     """Within the window in which it changes, the higher one may have been let through."""
     run = fill(Run(settings(ACTS)).see(let_through(0, 100 * MB)), SLOWED, 43.0, 60)
@@ -149,23 +131,6 @@ def test_the_alert_ends_when_growth_is_not_compared_any_more() -> None:
     ended = alert(run)
     assert ended.summary == "publish-without-effect of c1/default is no longer reported"
     assert ended.status is AlertStatus.RESOLVED
-
-
-@pytest.mark.parametrize("silence", [[], [failed(120, "b1"), failed(150, "b1")]], ids=["silent", "failed"])
-def test_an_unread_bookie_is_not_judged(silence: list[Observation]) -> None:
-    run = fill(Run(settings(ACTS, validity="1m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 90)
-    run.see(*silence, *all_disks(170, b2=90))
-    assert not firing(fill(run, 12, 0.0, 400, since=180))
-
-
-def test_it_does_not_end_because_the_bookie_is_no_longer_read() -> None:
-    run = fill(Run(settings(ACTS, validity="4m")).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
-    for second in range(210, 600, 30):
-        run.see(let_through(second, 10 * MB), *all_disks(second, b2=90))
-    assert firing(run)
-    for second in range(600, 800, 30):
-        run.see(let_through(second, 10 * MB), *all_disks(second, b1=10, b2=90))
-    assert not firing(run)
 
 
 def test_a_bookie_with_several_dirs_is_judged_in_a_stop_only() -> None:

@@ -102,26 +102,6 @@ def test_one_wrong_reading_of_groups_or_affinities_moves_no_factor(wrong: Observ
     assert {each.factor for each in run.decided("g1")} == {before[0]}
 
 
-def test_a_larger_ensemble_counts_at_once_though_the_same_reading_lacks_a_secondary_group() -> None:
-    two = NamespaceAffinity(primary=("g1",), secondary=("g2",), ensemble_size=2)
-    three = NamespaceAffinity(primary=("g1",), ensemble_size=3)
-    groups = racks(0, {"g1": "b1 b2 b3", "g2": "b4"})
-    run = Run(settings(QUIET)).see(groups, affinity(0, {"a/b": two}), *all_disks(0, b1=50, b2=50, b3=16, b4=50))
-    assert run.verdict("g1") == (1.0, "above_limits")
-    assert run.see(affinity(10, {"a/b": three})).verdict("g1") == (0.5, "soft_limit")
-
-
-@pytest.mark.parametrize("wrong", ["no groups", "no namespaces"])
-def test_what_two_readings_lack_is_gone(wrong: str) -> None:
-    """The other readings in between repeat what is there, and so they change nothing."""
-    run = run_of(racks(0, GROUPS), affinity(0, {"a/b": "g1"}))
-    again = {"no groups": racks(20, {}), "no namespaces": affinity(20, {})}
-    others = {"no groups": affinity(15, {"a/b": "g1"}), "no namespaces": racks(15, GROUPS)}
-    run.see(WRONG[wrong]).see(others[wrong]).see(again[wrong])
-    assert run.verdict("default") == (1.0, "above_limits")
-    assert run.verdict("g1") == (1.0, "group_ended")
-
-
 def test_namespaces_without_affinity_are_placed_on_the_brokers_own_groups() -> None:
     placed = affinity(0, {"a/one": "", "a/two": "g2", "a/three": "*"}, brokers="g1 > g2")
     run = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed, ensemble=1)

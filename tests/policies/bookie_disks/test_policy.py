@@ -38,15 +38,6 @@ def test_the_bookie_of_the_rank_of_the_ensemble_decides(
     assert (round(decided.factor, 6), decided.reason.value, decided.ensemble) == (factor, reason, ensemble)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_fullest_dir_of_a_bookie_counts_whatever_the_order_of_dirs(order: int) -> None:
-    dirs = dict([("/a", 50), ("/b", 16), ("/c", 80)][::order])
-    run = Run(settings(QUIET)).see(disks(0, "b1", dirs), disks(0, "b2", 90))
-    limiting = run.last().limiting
-    assert limiting is not None
-    assert (run.verdict(), limiting.bookie, limiting.dir) == ((0.5, "soft_limit"), "b1", "/b")
-
-
 def test_the_sentence_has_the_numbers_that_decided() -> None:
     run = Run(settings(QUIET, ensemble=3)).see(*all_disks(0, b1=50, b2=60, b3=16, b4=1))
     assert run.last().explanation == (
@@ -66,20 +57,6 @@ def test_a_read_only_bookie_counts_as_full(free: int | dict[str, None]) -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", 50), disks(0, "b2", free, read_only=True))
     assert run.verdict() == (0.0, "read_only")
     assert "bookie b2 is read-only" in run.last().explanation
-
-
-def test_registrations_show_a_read_only_bookie_sooner_than_its_disks() -> None:
-    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
-    run.see(registered(1, "b1", read_only="b2"))
-    assert run.verdict() == (0.0, "read_only")
-    assert run.see(registered(2, "b1 b2")).verdict() == (1.0, "above_limits")
-
-
-@pytest.mark.parametrize("read_at", [1, 2, 3])
-def test_a_bookie_shows_its_mode_unless_registrations_are_newer(read_at: int) -> None:
-    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50), registered(2, "b1 b2"))
-    run.see(disks(read_at, "b2", 50, read_only=True))
-    assert run.verdict() == ((1.0, "above_limits") if read_at < 2 else (0.0, "read_only"))
 
 
 def test_it_falls_at_once_and_rises_after_the_hold_and_clear_of_the_margin() -> None:
@@ -120,25 +97,6 @@ def test_registered_bookies_are_awaited_at_the_start_for_the_validity() -> None:
     )
 
 
-def test_http_servers_that_are_enabled_one_by_one_stop_nothing() -> None:
-    run = Run(settings(heartbeat="1d")).see(registered(0, "b1 b2 b3"), failed(0, "b1"), failed(0, "b2")).until(301)
-    assert run.verdict() == (1.0, "no_data")
-    run.see(disks(310, "b1", 90), failed(310, "b2"), failed(310, "b3"))
-    assert run.verdict() == (1.0, "stale_volume")
-    assert run.see(disks(320, "b2", 90)).verdict() == (1.0, "above_limits")
-
-
-@pytest.mark.parametrize(("free", "factor"), [(16, 0.5), (11, 0.0), (90, 1.0)])
-def test_a_bookie_in_place_of_another_one_counts_as_the_factor_in_force_until_it_is_read(
-    free: int, factor: float
-) -> None:
-    run = Run(settings(QUIET, NO_PATIENCE, fallback_factor=1.0)).see(*all_disks(0, b1=90, b2=free))
-    for second in (5, 10):
-        run.see(registered(second, "b1 b3"), failed(second, "b3"))
-    assert run.verdict()[0] == factor
-    assert run.see(disks(20, "b3", 90)).verdict() == (1.0, "above_limits")
-
-
 def test_an_unread_bookie_does_not_hide_that_the_others_are_full() -> None:
     run = Run(settings(QUIET)).see(registered(0, "b1 b2 b3"), *all_disks(0, b1=5, b2=16))
     assert run.verdict() == (0.0, "hard_limit"), "two are known, so unread ones do not count"
@@ -151,11 +109,6 @@ def test_an_unread_bookie_does_not_hide_that_the_others_are_full() -> None:
     )
 
 
-def test_a_read_only_bookie_that_was_never_read_does_not_count() -> None:
-    run = Run(settings(heartbeat="1d")).see(registered(0, "b1", read_only="b2"), disks(0, "b1", 90)).until(400)
-    assert run.verdict() == (0.0, "too_few_bookies")
-
-
 def test_a_read_only_bookie_is_not_said_to_be_of_use() -> None:
     run = Run(settings(QUIET, ensemble=4)).see(*all_disks(0, b1=90, b3=90), disks(0, "b2", 90, read_only=True))
     assert run.last().explanation.endswith(": a ledger needs 4 bookies, and 2 can be used.")
@@ -166,20 +119,6 @@ def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None
     assert run.verdict() == (0.0, "too_few_bookies")
     assert run.see(disks(60, "b2", 13)).verdict() == (0.0, "recovery_margin")
     assert run.see(disks(70, "b2", 14)).verdict() == (0.25, "soft_limit")
-
-
-@pytest.mark.parametrize("then", [{"/n": None}, {"/n": 90}, {}], ids=["an unreadable dir", "another dir", "no dir"])
-def test_a_dir_that_leaves_while_it_is_stale_goes_on_counting_as_the_fallback(then: dict[str, int | None]) -> None:
-    run = Run(settings(NO_PATIENCE, heartbeat="1d", fallback_factor=0.0)).see(*all_disks(0, b1=50, b2=50))
-    run.see(disks(290, "b1", 50)).until(301)
-    assert run.verdict() == (0.0, "stale_volume")
-    run.see(disks(320, "b1", 50), disks(320, "b2", then))
-    assert run.verdict() == (0.0, "departed_volume")
-
-
-def test_a_bookie_whose_only_dir_left_does_not_count_as_one_with_room() -> None:
-    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(disks(10, "b2", 90)).see(disks(20, "b2", {}))
-    assert run.verdict()[0] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -258,28 +197,6 @@ def test_a_forgotten_dir_that_is_back_is_no_longer_named() -> None:
     run.see(disks(620, "b2", {"/a": None, "/b": 60}))
     assert "departed-ledger-dir-forgotten" not in {alert for alert, _, _ in run.firing()}
     assert run.verdict() == (1.0, "above_limits"), "what it had before is forgotten"
-
-
-def test_a_bookie_leaves_when_two_readings_of_the_registrations_lack_it() -> None:
-    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
-    run.see(registered(5, "b1"))
-    assert run.verdict() == (1.0, "above_limits")
-    assert run.see(registered(10, "b1")).verdict() == (0.0, "too_few_bookies")
-
-
-def test_a_bookie_that_is_registered_in_between_has_not_left() -> None:
-    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
-    run.see(registered(5, "b1"), registered(10, "b1 b2"), registered(15, "b1"))
-    assert run.verdict() == (1.0, "above_limits")
-
-
-@pytest.mark.parametrize("name", ["a", "z"])
-@pytest.mark.parametrize("in_one_step", [True, False])
-def test_a_bookie_that_is_read_when_the_registrations_lack_it_has_not_left(name: str, *, in_one_step: bool) -> None:
-    lacking, answer = registered(5, "b1"), disks(5, "b2", 50, id=name)
-    run = Run(settings(QUIET, NO_PATIENCE)).see(*all_disks(0, b1=50, b2=50))
-    run = run.together(lacking, answer) if in_one_step else run.feed([lacking, answer])
-    assert run.see(registered(10, "b1")).verdict() == (1.0, "above_limits")
 
 
 def test_readings_of_other_policies_alone_decide_nothing() -> None:

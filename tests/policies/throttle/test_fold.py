@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +12,6 @@ from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.scenario import GB, at, failed, log_dirs, members
 from tests.policies.throttle.known import A, B, batches, counting, folded, freshness
-
-
-@given(batches, st.data())
-def test_order_and_duplicates_within_a_batch_do_not_matter(batch: list[Observation], data: st.DataObject) -> None:
-    repeated = batch + (data.draw(st.lists(st.sampled_from(batch), max_size=5)) if batch else [])
-    shuffled = data.draw(st.permutations(repeated))
-    assert msgspec.msgpack.encode(folded(shuffled)) == msgspec.msgpack.encode(folded(batch))
 
 
 @given(batches, st.data())

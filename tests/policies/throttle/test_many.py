@@ -36,16 +36,6 @@ def test_thousands_of_full_volumes_are_stopped_for_at_once_and_told_of_in_turns(
     assert not run.book.alerts.entries
 
 
-def test_a_broker_whose_dirs_take_ever_new_names_fills_no_memory() -> None:
-    run = Run(throttle(HARD))
-    for number in range(5):
-        run.step([log_dirs(number * 10, 1, full(1, 0, f"n{number}"))], at(number * 10))
-    assert run.state is not None
-    volumes = run.state.cluster.brokers[0].volumes
-    assert len(volumes) == MOST_VOLUMES
-    assert all(volume.log_dir.startswith("/data/n4") for volume in volumes)
-
-
 def test_of_the_departed_dirs_that_are_too_many_those_with_most_free_space_are_dropped() -> None:
     run = Run(throttle(SOFT_AND_HARD))
     dirs = {name: list(full(1, free, name).items()) for name, free in (("new", 50 * GB), ("slow", 4 * GB), ("stop", 0))}

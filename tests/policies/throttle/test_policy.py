@@ -1,7 +1,5 @@
 """The whole policy: one scenario for each sentence of the specification, and what it publishes."""
 
-from typing import Any
-
 import pytest
 
 from policies.decisions import deterministic_id
@@ -16,7 +14,6 @@ from tests.policies.scenario import (
     CLUSTER,
     GB,
     HARD,
-    NO_PATIENCE,
     SOFT_AND_HARD,
     TOTAL,
     Run,
@@ -26,7 +23,7 @@ from tests.policies.scenario import (
     members,
     throttle,
 )
-from tests.policies.throttle.known import A, B, eventful, polls
+from tests.policies.throttle.known import A, B, polls
 
 
 @pytest.mark.parametrize("fallback", [0.0, 0.5, 1.0])
@@ -81,14 +78,6 @@ def test_departed_volumes_are_held_and_then_forgotten() -> None:
     assert run.said("departed-volume-forgotten")[0] == (3660, "firing", "warning")
 
 
-def test_a_broker_that_left_without_limiting_is_forgotten_at_once() -> None:
-    run = Run(throttle(HARD, fallback_factor=0.0)).see(log_dirs(0, 1, 50 * GB), log_dirs(0, 2, 50 * GB))
-    run.see(members(10, 2)).feed(polls(20, 1000, 50 * GB, broker=2, every=60))
-    assert run.changes() == [(0, 1.0)]
-    assert run.last.volumes.counted == 1
-    assert run.said("departed-volume-forgotten") == []
-
-
 def test_a_log_dir_that_is_removed_while_limiting_is_held_too() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, {A: 0, B: 50 * GB}))
     run.feed(log_dirs(t, 1, {B: 50 * GB}) for t in range(60, 4000, 60))
@@ -137,12 +126,6 @@ def test_what_time_alone_changes_is_decided_by_the_timer_not_the_heartbeat(
     ]
 
 
-def test_going_up_waits_for_min_hold_by_the_timer_alone() -> None:
-    run = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 1, 2 * GB)).see(log_dirs(10, 1, 4 * GB)).until(40)
-    assert run.changes() == [(0, 0.25), (30, 0.75)]
-    assert not any(step.decisions for now, step in run.steps if at(10) < now < at(30))
-
-
 def test_every_volume_that_stopped_the_cluster_must_be_clear_of_the_margin() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 0), log_dirs(0, 2, 0))
     run.see(log_dirs(60, 1, 9 * GB), log_dirs(60, 2, 1_050_000_000))
@@ -170,15 +153,6 @@ def test_a_volume_that_keeps_the_cluster_stopped_goes_on_doing_so_when_its_broke
 
 
 # --- presets
-
-
-STRIMZI = throttle(HARD, preset="strimzi", fallback_factor=0.25)
-
-
-@pytest.mark.parametrize("settings", [throttle(HARD, NO_PATIENCE), STRIMZI], ids=["none", "strimzi"])
-def test_without_patience_the_factor_is_the_raw_factor(settings: Any) -> None:
-    run = Run(settings).feed(sorted(eventful(), key=lambda o: o.at))
-    assert all(d.factor == d.raw_factor for d in run.decisions)
 
 
 def test_observations_of_another_kind_are_ignored() -> None:
@@ -232,12 +206,6 @@ def test_the_audit_has_the_numbers_that_led_to_it() -> None:
     }]  # fmt: skip
 
 
-def test_the_decision_is_repeated_each_heartbeat_and_valid_for_three() -> None:
-    run = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB)).until(240)
-    assert [(d.decided_at - at(0)).total_seconds() for d in run.decisions] == [0, 60, 120, 180, 240]
-    assert {(d.valid_until - d.decided_at).total_seconds() for d in run.decisions} == {180}
-
-
 def test_evidence_names_the_readings_that_decided() -> None:
     run = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB), log_dirs(0, 2, 0), log_dirs(0, 3, 9 * GB))
     assert list(run.last.evidence) == ["dirs-2@0"]
@@ -250,14 +218,6 @@ def test_evidence_is_at_most_ten_with_the_limiting_volume_first() -> None:
     assert len(run.last.evidence) == 10
     assert run.last.limiting is not None
     assert run.last.evidence[0] == f"dirs-{run.last.limiting.broker}@0"
-
-
-def test_limiting_names_the_volume_that_allows_least() -> None:
-    run = Run(throttle(SOFT_AND_HARD)).see(
-        log_dirs(0, 1, {A: 4 * GB, B: 3 * GB}), log_dirs(0, 2, {A: 2 * GB, B: 9 * GB})
-    )
-    assert run.last.limiting is not None
-    assert (run.last.limiting.broker, run.last.limiting.log_dir, run.last.factor) == (2, A, 0.25)
 
 
 def test_two_full_volumes_do_not_take_turns() -> None:

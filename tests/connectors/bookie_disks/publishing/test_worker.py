@@ -298,25 +298,10 @@ def test_reports_go_to_the_audit_and_to_the_topic_of_the_last_reports(monkeypatc
 
 
 @EVERY_KIND
-def test_a_dead_loop_opens_no_gate(by: str) -> None:
-    bench = Bench(by).decide(g1=0.4, default=1.0)
-    bench.decide(after=600)
-    assert 4 * MB in bench.limits().values()
-
-
-@EVERY_KIND
 def test_in_shadow_mode_nothing_is_set_and_what_was_set_is_taken_back(by: str) -> None:
     bench = Bench(by).decide(g1=0.4, default=1.0)
     bench.order("g1", 0.4, mode=Mode.SHADOW)
     assert bench.decide().is_untouched()
-
-
-@EVERY_KIND
-def test_while_the_policy_is_paused_all_stays_as_it_is_set(by: str) -> None:
-    bench = Bench(by).decide(g1=0.4, default=1.0)
-    before = bench.limits()
-    bench.order("g1", 1.0, mode=Mode.SHADOW, frozen_until=bench.clock.now() + timedelta(hours=1))
-    assert bench.decide().limits() == before
 
 
 @EVERY_KIND
@@ -332,14 +317,6 @@ def test_a_loop_that_died_during_a_pause_opens_no_gate_after_it(by: str, factor:
 @EVERY_KIND
 def test_a_group_that_ended_slows_nobody(by: str) -> None:
     assert Bench(by).decide(g1=0.4, default=1.0).decide(g1=None).is_untouched()
-
-
-@EVERY_KIND
-def test_a_process_that_may_not_act_sends_nothing(by: str) -> None:
-    bench = Bench(by)
-    bench.worker.may_act = lambda: False
-    bench.decide(g1=0.1, default=1.0)
-    assert bench.pulsar.writes == []
 
 
 def test_an_original_rate_is_put_back_exactly_with_its_messages() -> None:
@@ -515,10 +492,3 @@ def test_a_rate_that_goes_down_counts_from_when_it_is_read_back() -> None:
     bench = Bench("broker").decide(default=0.5).decide(after=6)
     assert let_through(bench.decide(default=0.1)) == 2 * 5 * MB
     assert let_through(bench.decide(after=6)) == 2 * MB
-
-
-def test_the_reading_is_repeated_each_minute() -> None:
-    bench = Bench("broker").decide(default=0.5).decide(after=6)
-    count = len(bench.states)
-    assert len(bench.decide(after=30).states) == count
-    assert len(bench.decide(after=30, default=0.5).states) == count + 1

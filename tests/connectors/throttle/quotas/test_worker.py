@@ -22,7 +22,7 @@ from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
 from policies.free_space.levels import FactorOrder, Original
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, QuotaState, owner_number
+from policies.throttle.quota_state import QuotaState, owner_number
 from policies.throttle.readings import AppliedQuota
 from policies.units import format_instant
 from policies.wire import EventReader
@@ -138,16 +138,6 @@ class KafkaClient(QuotaClient):
 
     def close(self) -> None:
         self._kafka.clients -= 1
-
-
-def applied(**fields: Any) -> AppliedQuota:
-    """A record that 500 kB/s were set for all clients, where no quota was before."""
-    given: dict[str, Any] = {
-        "cluster": CLUSTER, "user": None, "client_id": "default", "held": True, "baseline_bytes_per_second": None,
-        "base_bytes_per_second": 1_000_000, "rates_bytes_per_second": (500_000,), "decision_id": "id-5", "sequence": 5,
-        "factor": 0.5, "valid_until": NOON + timedelta(seconds=180), **fields,
-    }  # fmt: skip
-    return AppliedQuota(**given)
 
 
 EVERYBODY = {"client_id": "default", "base": 1_000_000}
@@ -273,14 +263,6 @@ def test_the_report_names_the_operation_and_its_time(bench: Bench) -> None:
     assert "could not be set to 65.5 kB/s, for factor 0.00" in bench.events[-1]["explanation"]
 
 
-def test_the_record_is_removed_with_the_restored_quota(bench: Bench) -> None:
-    bench.kafka.rates[ANY] = 900_000
-    bench.reconcile(order(0.5))
-    assert bench.reconcile(order(1.0, 2)) == [("applied", "decided")]
-    assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 900_000}, {})
-    assert [note.held for note in bench.notes] == [True, False]
-
-
 def test_the_records_of_another_headgate_are_left_alone_until_a_release(bench: Bench) -> None:
     bench.kafka.rates[ALICE] = 65_536
     bench.kafka.originals[ALICE] = Original(900_000, 65_536, OWNER + 1)
@@ -307,14 +289,6 @@ def test_a_restart_within_a_throttle_changes_nothing(bench: Bench) -> None:
     bench.restart(order(0.5, 4))
     assert bench.reconcile() == [("unchanged", "decided")]
     assert len(bench.kafka.acts) == 1
-
-
-def test_a_request_without_an_answer_that_arrived_all_the_same_is_known(bench: Bench) -> None:
-    bench.kafka.rates[ANY] = 900_000
-    bench.kafka.loses = [KafkaTimeoutError("slow")]
-    assert bench.reconcile(order(0.5)) == [("unchanged", "decided")]
-    bench.reconcile(order(1.0, 2))
-    assert bench.kafka.rates == {ANY: 900_000}
 
 
 @pytest.mark.parametrize(
@@ -353,13 +327,6 @@ def test_a_quota_that_equals_the_first_decision_of_a_loop_without_history_is_no_
     assert bench.states[-1].unknown[0].entity == str(ANY)
 
 
-def test_among_many_quotas_the_unknown_originals_are_named_in_the_reading(bench: Bench) -> None:
-    bench.kafka.rates |= {Entity(f"user-{number}"): 9_000_000 for number in range(2 * MOST_NAMED)}
-    bench.kafka.rates[ANY] = 65_536
-    bench.reconcile(order(0.1))
-    assert [each.entity for each in bench.states[-1].unknown] == [str(ANY)]
-
-
 def test_an_operators_value_decides_too(bench: Bench) -> None:
     bench.kafka.rates[ANY] = 65_536
     bench.reconcile(order(0.5))
@@ -371,27 +338,6 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
 
 
 # --- brokers that are late
-
-
-@pytest.mark.parametrize(
-    ("late_seconds", "late_brokers", "step_seconds"),
-    combined([0.3, 2.5, 7.0, 30.0], [(1,), (1, 2, 3)], [0.4, 1.0, 6.0]),
-)
-def test_a_broker_that_is_late_takes_no_original_away(
-    late_seconds: float, late_brokers: tuple[int, ...], step_seconds: float
-) -> None:
-    bench = Bench({"client_id": "default", "base": 10_000_000})
-    bench.kafka.brokers = dict.fromkeys((1, 2, 3), BrokerQuotaSettings())
-    bench.kafka.late_seconds = dict.fromkeys(late_brokers, late_seconds)
-    bench.kafka.set_by_hand(ANY, 10_000_000)
-    bench.clock.advance(60)
-    for number in range(1, 13):
-        bench.reconcile(order(1 - number / 13, number, valid_seconds=3600))
-        bench.look(step_seconds)
-    bench.reconcile(order(1.0, 20, valid_seconds=3600))
-    bench.look(90)
-    assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 10_000_000}, {})
-    assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
 @pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
@@ -594,17 +540,6 @@ def test_a_more_specific_quota_that_is_set_later_is_scaled_at_the_next_look(benc
     assert bench.kafka.rates == STOP, "a quota that its owner removed is not set again"
 
 
-def test_one_that_is_called_default_is_scaled_and_put_back_by_itself(bench: Bench) -> None:
-    before = {ANY: 800_000, Entity(client_id="default"): 50_000_000, Entity(user="default"): 30_000_000}
-    bench.kafka.rates |= before
-    bench.reconcile(order(0.5))
-    assert bench.kafka.rates == {ANY: 500_000, Entity(client_id="default"): 25_000_000, Entity("default"): 15_000_000}
-    assert {n.entity for n in bench.notes} == {"client-id=<default>", "client-id=default", "user=default"}
-    bench.restart()
-    bench.reconcile(order(1.0, 2))
-    assert (bench.kafka.rates, bench.kafka.originals) == (before, {})
-
-
 def test_with_cover_listed_more_specific_quotas_are_left_alone_and_shown() -> None:
     bench = Bench(cover="listed")
     bench.kafka.rates[ALICE] = 9_000_000
@@ -769,12 +704,6 @@ def test_a_late_decision_is_refused_by_name_and_changes_nothing(bench: Bench) ->
     assert bench.kafka.rates == {ANY: 500_000}
 
 
-def test_a_forged_decision_holds_until_the_next_true_one(bench: Bench) -> None:
-    bench.reconcile(order(0.0, 10**15, valid_seconds=86_400))
-    assert ("applied", "decided") in bench.reconcile(order(0.75, 1, at=NOON + timedelta(seconds=60)), after=60)
-    assert bench.kafka.rates == {ANY: 750_000}
-
-
 # --- expiry
 
 
@@ -797,17 +726,6 @@ def test_a_query_that_dies_opens_no_gate(bench: Bench, action: str, factor: floa
     bench.restart(decision)
     bench.reconcile(after=3600)
     assert bench.kafka.rates == rates
-
-
-def test_an_expired_decision_in_shadow_mode_goes_on_applying_nothing(bench: Bench) -> None:
-    bench.reconcile(replace(order(0.5), mode=Mode.SHADOW))
-    assert bench.reconcile(after=200) == []
-    assert bench.kafka.rates == {}
-
-
-def test_an_expired_decision_from_before_the_start_means_the_fallback(bench: Bench) -> None:
-    bench.worker.recall(order(0.5, valid_seconds=0), NOON)
-    assert bench.reconcile() == [("applied", "stale")]
 
 
 # --- shadow mode
@@ -1059,20 +977,4 @@ def test_a_slow_descent_of_the_factor_is_followed_without_steps() -> None:
         assert bench.reconcile(order(factor, number), after=1.0) == [("applied", "decided")]
 
 
-def test_a_quota_that_is_tighter_already_is_not_loosened_by_a_step() -> None:
-    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
-    bench.kafka.rates[ANY] = 100_000
-    bench.reconcile(order(0.0, valid_seconds=3600))
-    assert bench.kafka.rates[ANY] == 65_536
-
-
 # --- a cluster that may be another process's
-
-
-def test_while_the_cluster_may_be_anothers_nothing_is_altered_and_then_at_once(bench: Bench) -> None:
-    bench.worker.may_act = lambda: False
-    assert bench.reconcile(order(0.5)) == []
-    assert (bench.kafka.rates.get(ANY), bench.kafka.acts) == (None, [])
-    assert 0 < bench.worker.pause_seconds() <= 1.0, "it asks again soon, and not all the time"
-    bench.worker.may_act = lambda: True
-    assert bench.reconcile(after=1.0) == [("applied", "decided")]
