@@ -33,9 +33,9 @@ from policies.isolation import IsolationSettings
 from policies.observations import Observation, Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.readings import BROKERS, NAMESPACES, OwnedNode, SessionState
-from policies.switching.ledgers import LedgerKind, LedgerState
+from policies.switching.ledgers import Ledger, LedgerKind, LedgerState
 from policies.switching.policy import SwitchingPolicy
-from policies.switching.readings import LedgerOutcome, LedgerReading, SwitchLedger
+from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState, SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
@@ -171,7 +171,7 @@ def switching(ledgers: int = 20_000) -> Figures:
     policy, encoded = SwitchingPolicy("c", SwitchingSettings()), msgspec.msgpack.encode(world.state)
     now, readings = from_millis(world.now_ms), list[Reading]()
     for op, task in ((order.op, order.task) for order in world.orders if order.task is not None):
-        read = LedgerReading(
+        read = Ledger(
             ledger_id=task.ledger_id, state=LedgerState.CLOSED, last_entry_id=0, length_bytes=42,
             entries_digest="d", created_ms=1,
         )  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
 from msgspec import structs
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from connectors.bookkeeper.cluster import (
     FoundLedgers,
@@ -48,11 +49,7 @@ from policies.switching.precheck import (
     precheck,
 )
 from policies.switching.readings import (
-    GeneratorReading,
-    LedgerReading,
     LowerCounter,
-    ReferenceReading,
-    StayingReading,
     SwitchBrokers,
     SwitchCluster,
     SwitchInventory,
@@ -270,13 +267,11 @@ class ClusterReader:
             except (*_UNREAD, UserError) as error:
                 yield SwitchCluster(cluster=self._cluster, name=name, **_describe_failure(error))
             else:
-                known = {name: getattr(seen, name) for name in ("name", "instance_id", "root", "layout")}
-                generator = seen.generator
+                known = {name: getattr(seen, name) for name in ("name", "instance_id", "root", "layout", "generator")}
                 yield SwitchCluster(
                     cluster=self._cluster,
                     outcome=Outcome.OK,
                     **known,
-                    generator=None if generator is None else GeneratorReading(**structs.asdict(generator)),
                     lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
                     took_ms=_elapsed_ms(began),
                 )
@@ -357,7 +352,7 @@ MAX_PART_REFERENCES = 1_000
 MAX_PART_BYTES = 256 * 1024
 """A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
 
-_Part = tuple[list[ReferenceReading], list[LedgerReading]]
+_Part = tuple[list[Reference], list[Ledger]]
 
 
 def make_inventory(
@@ -407,7 +402,7 @@ def make_inventory(
         references=count,
         target=target,
         took_ms=took_ms,
-        staying=tuple(StayingReading(**structs.asdict(each)) for each in staying),
+        staying=tuple(staying),
         left_out=tuple(left_out),
         valid_ms=valid_ms,
         moved_too=moved_too,
@@ -426,25 +421,23 @@ def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]
             yield None, ledger
 
     for reference, ledger in pairs():
-        names = [] if reference is None else [_make_reference_reading(reference)]
-        ledgers = [] if ledger is None else [make_ledger_reading(ledger)]
+        names = [] if reference is None else [_check_reference(reference)]
+        ledgers = [] if ledger is None else [ledger]
         part[0].extend(names)
         part[1].extend(ledgers)
-        size_bytes += sum(len(each.model_dump_json().encode()) for each in (*names, *ledgers))
+        size_bytes += sum(len(msgspec.json.encode(structs.asdict(each))) for each in (*names, *ledgers))
         if size_bytes >= MAX_PART_BYTES or len(part[0]) >= MAX_PART_REFERENCES:
             yield part
             part, size_bytes = ([], []), 0
     yield part
 
 
-def make_ledger_reading(ledger: Ledger) -> LedgerReading:
-    """Return a ledger for a record, as `LedgerReading.to_ledger` reads it."""
-    return LedgerReading(**(structs.asdict(ledger) | {"custom_metadata": dict(ledger.custom_metadata)}))
+_REFERENCE: TypeAdapter[Reference] = TypeAdapter(Reference)
 
 
-def _make_reference_reading(reference: Reference) -> ReferenceReading:
+def _check_reference(reference: Reference) -> Reference:
     try:
-        return ReferenceReading(**structs.asdict(reference))
+        return _REFERENCE.validate_python(reference)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise UserError(

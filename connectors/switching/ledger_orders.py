@@ -19,7 +19,6 @@ from connectors.bookkeeper.copy_results import POLICY_OUTCOMES, CopyOutcome, Del
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
 from connectors.switching.broker_agent import AttributionOutcome, ReferenceZnodes
-from connectors.switching.cluster_reader import make_ledger_reading
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
@@ -242,8 +241,8 @@ class LedgerOrders:
         return order.result(
             POLICY_OUTCOMES[result.outcome],
             result.detail,
-            source=make_ledger_reading(result.source) if result.source else None,
-            target=make_ledger_reading(target) if target else None,
+            source=result.source,
+            target=target,
         )
 
     def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> None:

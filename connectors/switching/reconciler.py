@@ -26,8 +26,8 @@ from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchLedger, SwitchProgress
-from policies.switching.state import ENDED, UNDONE, SwitchStage
+from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchLedger
+from policies.switching.state import ENDED, UNDONE, SwitchProgress, SwitchStage
 from policies.units import millis_of
 
 LEASE_VALID = timedelta(seconds=60)

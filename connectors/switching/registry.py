@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 import structlog
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.zookeeper.json_znodes import (
@@ -29,15 +29,8 @@ from connectors.zookeeper.json_znodes import (
 from connectors.zookeeper.session import ZooKeeperSession
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
-from policies.switching.readings import (
-    RegisteredCluster,
-    StatusAction,
-    SwitchProgress,
-    SwitchRegistry,
-    SwitchStatus,
-    WrittenDirective,
-)
-from policies.switching.state import ClusterStatus
+from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
 from policies.units import MAX_INT64
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -143,7 +136,7 @@ class Registry:
             outcome=Outcome.OK,
             clusters=tuple(self._describe_entry(name, node) for name, node in content.entries.items()),
             bootstrap=None if bootstrap is None else bootstrap.value.name,
-            directive=None if found is None else WrittenDirective(epoch=found.value.epoch, target=found.value.target),
+            directive=None if found is None else Directive(found.value.epoch, found.value.target),
             committed_epoch=content.committed_epoch,
         )
 
@@ -175,7 +168,7 @@ class Registry:
             found += [node.value] if node is not None else []
         last = max(found, key=lambda each: each.epoch, default=None)
         try:
-            return None if last is None else SwitchProgress.model_validate(last.progress)
+            return None if last is None else TypeAdapter(SwitchProgress).validate_python(last.progress)
         except ValidationError as error:
             _log.warning("the progress of a switch cannot be used", detail=str(error.errors(include_input=False)[:1]))
             return None
@@ -352,9 +345,8 @@ class Registry:
         A query that has lost its checkpoint reads old commands again, and begins a switch once more. It began before.
         """
         path = f"{REGISTRY_ROOT}/orchestrator/{quote_name(progress.target)}"
-        wanted = _ProgressDocument(
-            epoch=progress.epoch, started_ms=progress.started_ms, progress=progress.model_dump(mode="json")
-        )
+        fields = msgspec.to_builtins(msgspec.structs.asdict(progress))
+        wanted = _ProgressDocument(epoch=progress.epoch, started_ms=progress.started_ms, progress=fields)
 
         def make_steps() -> list[Step]:
             found = self._nodes.get(path, _ProgressDocument)
@@ -401,9 +393,10 @@ class Registry:
     def _entry_path(self, name: str) -> str:
         return f"{REGISTRY_ROOT}/clusters/{quote_name(name)}"
 
-    def _describe_entry(self, name: str, node: Node[ClusterDocument]) -> RegisteredCluster:
+    def _describe_entry(self, name: str, node: Node[ClusterDocument]) -> RegistryEntry:
         try:
-            return RegisteredCluster(name=name, version=node.version, **msgspec.structs.asdict(node.value))
+            found = {"name": name, "version": node.version, **msgspec.structs.asdict(node.value)}
+            return TypeAdapter(RegistryEntry).validate_python(found)
         except ValueError:
             raise ZnodeError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
 

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from policies.decisions import Decision
 from policies.observations import ReportedEffect, ReportResult
 from policies.switching.ledgers import LedgerKind
-from policies.switching.readings import SwitchProgress
-from policies.switching.state import LedgerStage, SwitchStage
+from policies.switching.state import LedgerStage, SwitchProgress, SwitchStage
 from policies.units import ClosedEnum, Instant
 
 

@@ -16,7 +16,6 @@ from policies.observations import Observation, Outcome
 from policies.switching.ledgers import (
     ANY_CLUSTER,
     ClusterSnapshot,
-    IdGenerator,
     Ledger,
     Reference,
     StayingLedgers,
@@ -45,12 +44,10 @@ from policies.switching.state import (
     ClusterStatus,
     Directive,
     InventoryAssembly,
-    InventoryPart,
     InventorySummary,
     LiveBrokers,
     OrchestratorLease,
     PrecheckResult,
-    RegistryEntry,
     SwitchingState,
     SwitchStage,
     put,
@@ -110,10 +107,10 @@ def _is_behind(state: SwitchingState, seen: SwitchRegistry) -> bool:
     has a later epoch, nor a later stage, nor another time of going live.
     """
     kept, ours = seen.progress, state.switch
-    if kept is None or take_up(kept, _get_directive(seen), NEVER) is None:
+    if kept is None or take_up(kept, seen.directive, NEVER) is None:
         return False
     if ours is None or kept.epoch > ours.epoch:
-        return ours is not None or state.directive in (None, _get_directive(seen))
+        return ours is not None or state.directive in (None, seen.directive)
     is_other = kept.started_ms < ours.started_ms or (kept.live_ms >= 0 and kept.live_ms != ours.live_ms)
     is_later = kept.target == ours.target and (is_other or kept.stage_ms > ours.stage_ms)
     return kept.epoch == ours.epoch and is_later
@@ -125,15 +122,11 @@ def _take_up(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folde
     The first cluster ever registered is active. If the registry already has an active cluster, then the one that was
     registered early was not the first, and becomes a standby.
     """
-    versions, directive, kept = {e.name: e.version for e in seen.clusters}, _get_directive(seen), seen.progress
+    versions, directive, kept = {e.name: e.version for e in seen.clusters}, seen.directive, seen.progress
     if kept is not None:
         # Also where another directive is in force now: the brokers had ids of all these clusters.
         state = mark_writes(state, {kept.source, kept.target, kept.brokers_from or kept.source})
-    adopted = {
-        e.name: RegistryEntry(e.name, e.uri, e.instance_id, e.root.rstrip("/"), e.status, e.version)
-        for e in seen.clusters
-        if e.name not in state.removed
-    }
+    adopted = {e.name: replace(e, root=e.root.rstrip("/")) for e in seen.clusters if e.name not in state.removed}
     has_active = any(e.status is ClusterStatus.ACTIVE for e in seen.clusters)
     early = (e for e in state.entries if e.name not in adopted)
     own = (replace(e, status=ClusterStatus.STANDBY) if has_active else e for e in early)
@@ -156,10 +149,6 @@ def _take_up(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "_Folde
     return after, RegistryChecked(versions) if state.entries else None
 
 
-def _get_directive(seen: SwitchRegistry) -> Directive | None:
-    return Directive(seen.directive.epoch, seen.directive.target) if seen.directive else None
-
-
 def _find_other_active(state: SwitchingState, seen: SwitchRegistry) -> str:
     """Return why the active cluster is not the one that we know; empty if it is, or if a commit may explain it."""
     entries = seen.clusters or state.entries  # our first entry may still be unwritten because another one is active
@@ -178,7 +167,7 @@ def _find_foreign_directive(state: SwitchingState, seen: SwitchRegistry) -> Dire
     Epochs in ZooKeeper only grow. So a foreign directive that was read once stays in force until ours is later: a
     reading without it is an older one, even if it arrives afterwards or carries the same millisecond.
     """
-    shown, ours = (_get_directive(seen), Directive(seen.committed_epoch, ""), state.contested_by), state.directive
+    shown, ours = (seen.directive, Directive(seen.committed_epoch, ""), state.contested_by), state.directive
     foreign = [
         d for d in shown
         if d is not None and (
@@ -193,13 +182,12 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
 
     The state is None if the reading is no newer than the last one. The snapshot is dated by the reading's beginning.
     """
-    read = seen.generator
     cluster = ClusterSnapshot(
         name=seen.name,
         instance_id=seen.instance_id,
         root=seen.root,
         layout=seen.layout,
-        generator=IdGenerator(read.hob, read.cversion, read.num_children) if read else None,
+        generator=seen.generator,
         read_ms=at_ms - seen.took_ms,
         epoch=seen.epoch,
         lower_counters=len(seen.lower),
@@ -300,9 +288,8 @@ def assemble(
     if isinstance(reading, SwitchInventory):
         known = replace(known, manifest=reading.model_dump_json(), began_ms=at_ms - reading.took_ms)
     else:
-        references = [Reference(r.kind, r.path, r.ledger_id, r.attribution, r.position) for r in reading.references]
-        packed = msgspec.msgpack.encode((references, [each.to_ledger() for each in reading.existing]))
-        known = replace(known, parts=put(known.parts, InventoryPart(reading.part, packed), "number"))
+        packed = msgspec.msgpack.encode((reading.references, reading.existing))
+        known = replace(known, parts=dict(sorted((known.parts | {reading.part: packed}).items())))
     known = replace(known, at_ms=max(known.at_ms, at_ms))
     whole = _join_parts(known)
     return (known if whole is None else InventoryAssembly(known.inventory, known.at_ms, complete=True)), whole
@@ -313,16 +300,15 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
     if not known.manifest:
         return None
     manifest = SwitchInventory.model_validate_json(known.manifest)
-    if [p.number for p in known.parts] != list(range(manifest.parts)):
+    if list(known.parts) != list(range(manifest.parts)):
         return None
-    parts = [_CONTENT.decode(p.packed) for p in known.parts]
+    parts = [_CONTENT.decode(packed) for packed in known.parts.values()]
     references = tuple(r for references, _ in parts for r in references)
     if len(references) != manifest.references:
         return None
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
-    staying = tuple(StayingLedgers(s.kind, s.cluster, s.count, s.greatest_id, s.samples) for s in manifest.staying)
     return InventorySeen(
-        references, known.began_ms, manifest.target, existing, staying, manifest.valid_ms, manifest.moved_too,
+        references, known.began_ms, manifest.target, existing, manifest.staying, manifest.valid_ms, manifest.moved_too,
         manifest.epoch, manifest.attempt,
     )  # fmt: skip
 

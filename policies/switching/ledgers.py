@@ -9,11 +9,60 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import asdict, fields, replace
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic_core import CoreSchema, core_schema
 
+from policies.observations import Observed
 from policies.units import MAX_INT64, ClosedEnum, InstantMs
+
+Name = Annotated[str, Field(min_length=1, max_length=249)]
+Text = Annotated[str, Field(max_length=4096)]
+Metadata = Annotated[str, Field(max_length=1_500_000)]
+"""A value of a ledger's metadata: a znode holds 1 MiB, and base64 makes it a third larger."""
+MOST_LISTED = 100_000
+"""The most items of a list in one record; in most cases the record's size limit comes first."""
+Texts = Annotated[tuple[Text, ...], Field(max_length=MOST_LISTED)]
+Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
+LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
+Quorum = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Part(Observed):
+    """A part of a reading."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+@cache
+def _make_model(kind: type[Struct]) -> type[Part]:
+    """Return the model of a struct: the same fields, with the limits that are annotated."""
+    known: dict[str, Any] = {}
+    for each in fields(kind):
+        default = Field(default_factory=each.default_factory) if each.default is NODEFAULT else each.default
+        known[each.name] = each.type if each.required else (each.type, default)
+    return create_model(kind.__name__, __base__=Part, __doc__=kind.__doc__, **known)
+
+
+class Shared(Struct, array_like=True, frozen=True):
+    """A struct that is a part of the state and of readings; there it is an object, and its fields have limits."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read and write it as its model."""
+        model = _make_model(cls)
+        read = core_schema.no_info_after_validator_function(
+            lambda each: cls(**dict(each)), handler.generate_schema(model)
+        )
+        known = core_schema.no_info_before_validator_function(lambda v: asdict(v) if isinstance(v, cls) else v, read)
+        shown = core_schema.plain_serializer_function_ser_schema(lambda value: model.model_construct(**asdict(value)))
+        return core_schema.json_or_python_schema(read, known, serialization=shown)
+
 
 NO_LEDGER = -1
 """The ledger id of a cursor that has no ledger."""
@@ -27,21 +76,42 @@ class LedgerState(ClosedEnum):
     CLOSED = "closed", "Its last entry is known and final."
 
 
-class Ledger(Struct, array_like=True, frozen=True, kw_only=True):
-    """A ledger by its metadata and its entries, as `LedgerReading` describes them. None: not known."""
+class _AsObject:
+    """An annotation of pairs that are an object in a record."""
 
-    ledger_id: int
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        inner = handler.generate_schema(Annotated[dict[Text, Metadata], Field(max_length=1000)])
+        known = core_schema.no_info_before_validator_function(lambda v: dict(v) if isinstance(v, tuple) else v, inner)
+        shown = core_schema.plain_serializer_function_ser_schema(dict)
+        return core_schema.no_info_after_validator_function(
+            lambda items: tuple(sorted(items.items())), known, serialization=shown
+        )
+
+
+class Ledger(Shared, frozen=True, kw_only=True):
+    """A ledger by its metadata and its entries."""
+
+    ledger_id: Annotated[LedgerId, Field(description="Its id in the cluster where it was read.")]
     state: LedgerState
-    last_entry_id: int
-    length_bytes: int
-    custom_metadata: tuple[tuple[str, str], ...] = ()
-    ensemble_size: int | None = None
-    write_quorum: int | None = None
-    ack_quorum: int | None = None
-    entries_digest: str | None = None
-    created_ms: InstantMs | None = None
-    provenance: str | None = None
-    """Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it is no copy."""
+    last_entry_id: Annotated[int, Field(ge=-1, le=MAX_INT64, description="Its last entry; -1: it is empty or open.")]
+    length_bytes: Annotated[Count, Field(description="The length of all its entries.")]
+    custom_metadata: Annotated[
+        tuple[tuple[str, str], ...], _AsObject, Field(description="Custom metadata; values in base64.")
+    ] = ()
+    ensemble_size: Annotated[Quorum | None, Field(description="The number of bookies that hold it.")] = None
+    write_quorum: Annotated[Quorum | None, Field(description="The number of bookies that hold each entry.")] = None
+    ack_quorum: Annotated[Quorum | None, Field(description="The number of acks that each entry needs.")] = None
+    entries_digest: Annotated[Text | None, Field(description="Digest of all entries, in order; null: not read.")] = None
+    created_ms: Annotated[Count | None, Field(description="Creation time, by ZooKeeper's clock.")] = None
+    provenance: Annotated[
+        str | None,
+        Field(
+            max_length=249,
+            description="Instance id of the cluster from which an executor copied it, by the executor's journal; "
+            "empty: it is no copy; null: not looked up.",
+        ),
+    ] = None
 
 
 class HitClass(ClosedEnum):
@@ -167,13 +237,14 @@ def next_sequence(cversion: int, num_children: int) -> int:
     return (cversion + num_children) % 2**32 // 2
 
 
-class IdGenerator(Struct, array_like=True, frozen=True):
-    """An id generator as read: the counters of the znode whose sequential children are the ids."""
+class IdGenerator(Shared, frozen=True):
+    """The counters of the znode whose sequential children are the ids."""
 
-    hob: int | None
-    """The largest k of ``idgen-long/HOB-k``; None if there is no ``idgen-long``."""
-    cversion: int
-    num_children: int
+    hob: Annotated[
+        int | None, Field(default=None, ge=0, le=MAX_HOB, description="The k of the largest `HOB-k`; null: none.")
+    ]
+    cversion: Annotated[int, Field(ge=-(2**31), le=2**31 - 1, description="The number of changes of its children.")]
+    num_children: Annotated[int, Field(ge=0, le=2**31 - 1, description="The number of its children.")]
 
     @property
     def next_id(self) -> int:
@@ -254,25 +325,24 @@ ANY_CLUSTER = ""
 """The name that stands for an unknown cluster: any may hold the ledger."""
 
 
-class StayingLedgers(Struct, array_like=True, frozen=True):
-    """Ledgers of one kind in one cluster; of topics there are far too many to list each."""
+class StayingLedgers(Shared, frozen=True):
+    """Ledgers of one kind that stay in one cluster; of topics there are far too many to list each."""
 
     kind: StayingKind
-    cluster: str
-    """The cluster that holds them; `ANY_CLUSTER` if only their owner knows it."""
-    count: int
-    greatest_id: int
-    samples: tuple[str, ...] = ()
+    cluster: Annotated[str, Field(max_length=249, description="Their cluster; empty: only their owner knows it.")] = ""
+    count: Annotated[Count, Field(description="The number of ledgers.")] = 0
+    greatest_id: Annotated[LedgerId, Field(description="The greatest of their ids; -1: none is known.")] = NO_LEDGER
+    samples: Annotated[Texts, Field(description="Some of the znodes that name them.")] = ()
 
 
-class Reference(Struct, array_like=True, frozen=True):
+class Reference(Shared, frozen=True):
     """One place that names a ledger."""
 
     kind: LedgerKind
-    path: str
-    ledger_id: int
-    attribution: str | None = None
-    position: str = ""
+    path: Annotated[Text, Field(min_length=1, description="The path of its znode in the brokers' ZooKeeper.")]
+    ledger_id: Annotated[LedgerId, Field(description="The ledger's id; -1: it names none.")]
+    attribution: Annotated[Name | None, Field(description="Its property `_pulsar.bookieClusterName`.")] = None
+    position: Annotated[Text, Field(description="The place in the znode: `info`, `index/3`; empty for a cursor.")] = ""
 
 
 def find_owner(reference: Reference, bootstrap: str | None) -> str | None:

@@ -8,7 +8,6 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from policies.switching.ledgers import LedgerKind
-from policies.switching.readings import SwitchProgress
 from policies.switching.state import (
     ENDED,
     NEVER,
@@ -17,6 +16,7 @@ from policies.switching.state import (
     LedgerTask,
     Switch,
     SwitchAction,
+    SwitchProgress,
     SwitchStage,
     plan_key,
 )
@@ -130,7 +130,7 @@ def load_plan(switch: Switch | None) -> LedgerPlan:
 
 def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
     """Count a switch's ledgers by stage. Of a switch that is over, only these counts are kept."""
-    return switch.settled or Counter(task.stage for task in switch.tasks)
+    return switch.ledgers or Counter(task.stage for task in switch.tasks)
 
 
 # The progress of a switch beside the registry, from which a switch goes on after a lost checkpoint.
@@ -138,7 +138,7 @@ def stage_counts(switch: Switch) -> Mapping[LedgerStage, int]:
 # The executor writes it from the record. The ledgers of the plan are not part of it: an inventory shows them, and the
 # executor's journal shows which of the target's ledgers are Headgate's copies.
 
-_FIELDS = tuple(name for name in SwitchProgress.model_fields if name not in ("ledgers", "commanded_ms"))
+_FIELDS = tuple(name for name in SwitchProgress.__struct_fields__ if name not in ("ledgers", "commanded_ms"))
 _PLANNED_AGAIN = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE})
 _OVER = frozenset({SwitchStage.REJECTED, SwitchStage.DONE, SwitchStage.ROLLED_BACK})
 """Stages at which nothing depends on the plan any more, except copies that are to be deleted: these stay."""
@@ -180,5 +180,5 @@ def take_up(progress: SwitchProgress | None, directive: Directive | None, read_m
     if switch.stage is SwitchStage.TRIGGERED:
         return switch
     if switch.stage in _OVER:
-        return replace(switch, settled=dict(sorted(progress.ledgers.items())))
+        return replace(switch, ledgers=dict(sorted(progress.ledgers.items())))
     return replace(switch, confirm_ms=NEVER, recovering_ms=read_ms)

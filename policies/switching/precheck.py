@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
-from msgspec import structs
 
 from policies.observations import Outcome
 from policies.switching.ledgers import (
@@ -35,7 +34,7 @@ from policies.switching.ledgers import (
     same_ledger,
     with_ledger,
 )
-from policies.switching.readings import FindingReading, HitCount, StayingReading, SwitchPrecheck
+from policies.switching.readings import FindingReading, HitCount, SwitchPrecheck
 from policies.switching.settings import SwitchingSettings
 from policies.units import MAX_INT64, counted_with, format_duration, millis_of, name_some
 
@@ -375,7 +374,7 @@ def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now
         hits={hit: HitCount(count=len(ids), samples=least(ids)) for hit, ids in hits.items()},
         findings=found,
         valid_ms=max(0, expires_ms - now_ms),
-        staying=tuple(StayingReading(**structs.asdict(each)) for each in seen.staying),
+        staying=seen.staying,
         left_out=seen.left_out,
         bypassed=bool(bypassed),
     )

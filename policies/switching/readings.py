@@ -5,45 +5,37 @@ Ages count from the record's append time. A reading that takes long carries its 
 
 from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from policies.observations import Observed, Outcome, Reading
+from policies.observations import Outcome, Reading
 from policies.switching.ledgers import (
     MAX_HOB,
+    MOST_LISTED,
+    Count,
+    Epoch,
     FindingReason,
     HitClass,
+    IdGenerator,
     Layout,
     Ledger,
-    LedgerKind,
-    LedgerState,
-    StayingKind,
+    LedgerId,
+    Name,
+    Part,
+    Reference,
+    StayingLedgers,
+    Text,
+    Texts,
 )
-from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
-from policies.units import MAX_INT64, ClosedEnum
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
+from policies.units import ClosedEnum
 
-Name = Annotated[str, Field(min_length=1, max_length=249)]
-Text = Annotated[str, Field(max_length=4096)]
-Metadata = Annotated[str, Field(max_length=1_500_000)]
-"""A value of a ledger's metadata: a znode holds 1 MiB, and base64 makes it a third larger."""
-MOST_LISTED = 100_000
-"""The most items of a list in one record; in most cases the record's size limit comes first."""
-Epoch = Annotated[int, Field(ge=0, le=MAX_INT64)]
 ShownEpoch = Annotated[
     Epoch | None,
     Field(description="The epoch of the directive that ZooKeeper showed before this reading; null: it was not read."),
 ]
-LedgerId = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 Millis = Annotated[int, Field(ge=0, le=36_500 * 86_400_000)]
-Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
-Stamp = Annotated[int, Field(ge=-1, le=MAX_INT64)]
-Quorum = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Names = Annotated[tuple[Name, ...], Field(max_length=MOST_LISTED)]
-Texts = Annotated[tuple[Text, ...], Field(max_length=MOST_LISTED)]
 Samples = Annotated[tuple[int, ...], Field(max_length=MOST_LISTED)]
-
-
-class _Value(Observed):
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class CommandName(ClosedEnum):
@@ -62,7 +54,7 @@ class CommandName(ClosedEnum):
     CLOSE_CLIENT = "close-client", "Let brokers close their client of a cluster that is no longer needed."
 
 
-class CommandArgs(_Value):
+class CommandArgs(Part):
     """The arguments of a command; each command uses some of them."""
 
     name: Name | None = Field(default=None, description="register, unregister, close-client: the BookKeeper cluster.")
@@ -112,65 +104,16 @@ class SwitchLease(Reading):
     valid_ms: Millis = Field(default=0, description="How long it is valid from the record's time.")
 
 
-class RegisteredCluster(_Value):
-    """A BookKeeper cluster by its znode in the registry."""
-
-    name: Name = Field(description="Its name in commands and references.")
-    uri: Text = Field(description="Its metadata service URI.")
-    instance_id: Text = Field(description="Its INSTANCEID when it was registered.")
-    root: Text = Field(description="The path of its ledgers.")
-    status: ClusterStatus
-    version: int | None = Field(default=None, ge=0, le=MAX_INT64, description="The znode's version.")
-
-
-class WrittenDirective(_Value):
-    """The directive by its znode."""
-
-    epoch: Epoch = Field(description="Only grows; an earlier directive is void.")
-    target: Name = Field(description="The cluster that brokers must write to.")
-
-
-class SwitchProgress(_Value):
-    """The progress of a switch, which the executor keeps beside the registry. Instants: ms since 1970, -1: none."""
-
-    source: Name = Field(description="The cluster that brokers leave.")
-    target: Name = Field(description="The cluster that they move to.")
-    stage: SwitchStage
-    epoch: Epoch = Field(description="The epoch of its directive.")
-    attempt: Count = Field(default=1, description="The number of the attempt, from 1 on.")
-    target_floor: LedgerId = Field(description="The target's next id at the start.")
-    brokers_from: str = Field(default="", max_length=249, description="The cluster that brokers wrote to before.")
-    started_ms: Stamp = Field(description="When it began.")
-    stage_ms: Stamp = Field(default=-1, description="When it reached its stage.")
-    live_ms: Stamp = Field(default=-1, description="When every broker had moved.")
-    hold_ms: Stamp = Field(default=-1, description="When it reached `hold`.")
-    cleanup_ms: Stamp = Field(default=-1, description="When its clean-up began.")
-    ended_ms: Stamp = Field(default=-1, description="When it ended.")
-    rollback_until_ms: Stamp = Field(default=-1, description="The end of the rollback window.")
-    cleanup_from_ms: Stamp = Field(default=-1, description="The earliest time of a clean-up.")
-    attribution_only: bool = Field(default=True, description="Whether a rollback leaves the brokers on the target.")
-    moved: bool = Field(default=False, description="Whether any broker ever reported that it follows to the target.")
-    paused: bool = Field(default=False, description="Whether an operator paused it.")
-    kept: bool = Field(default=False, description="Whether no further ledger of the source is deleted.")
-    bypassed: bool = Field(default=False, description="Whether it began on a bypassed precheck.")
-    status_failed: bool = Field(default=False, description="Whether a status could not be written.")
-    halted: Text = Field(default="", description="Why nothing is ordered; empty if it goes on.")
-    commanded_ms: Stamp = Field(default=-1, description="The time of the last command that was judged.")
-    ledgers: dict[LedgerStage, Count] = Field(
-        default_factory=dict, max_length=len(LedgerStage), description="The number of ledgers by stage."
-    )
-
-
 class SwitchRegistry(Reading):
     """The complete registry of a broker cluster."""
 
     event_type: ClassVar[str] = "headgate.switch-registry.v1"
 
-    clusters: tuple[RegisteredCluster, ...] = Field(
+    clusters: tuple[RegistryEntry, ...] = Field(
         default=(), max_length=MOST_LISTED, description="All registered clusters."
     )
     bootstrap: Name | None = Field(default=None, description="The cluster of references without attribution.")
-    directive: WrittenDirective | None = Field(default=None, description="The last directive; null: none.")
+    directive: Directive | None = Field(default=None, description="The last directive; null: none.")
     committed_epoch: Epoch = Field(
         default=0, description="The epoch of the directive whose target became the active cluster."
     )
@@ -218,15 +161,7 @@ class SwitchBroker(Reading):
         return f"{self.cluster}/{self.broker}"
 
 
-class GeneratorReading(_Value):
-    """The counters of the znode whose sequential children are the ids."""
-
-    hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="The k of the largest `HOB-k`; null: none.")
-    cversion: int = Field(ge=-(2**31), le=2**31 - 1, description="The number of changes of its children.")
-    num_children: int = Field(ge=0, le=2**31 - 1, description="The number of its children.")
-
-
-class LowerCounter(_Value):
+class LowerCounter(Part):
     """A counter below the one from which a cluster takes ids: only a client that remembers it still uses it."""
 
     hob: int | None = Field(default=None, ge=0, le=MAX_HOB, description="The k of its `HOB-k`; null: `idgen`.")
@@ -242,7 +177,7 @@ class SwitchCluster(Reading):
     instance_id: Text | None = Field(default=None, description="Its INSTANCEID; null: not readable.")
     root: Text | None = Field(default=None, description="The path of its ledgers; null: not readable.")
     layout: Layout | None = Field(default=None, description="Null: unknown, or not able to hold every id.")
-    generator: GeneratorReading | None = Field(default=None, description="Null: not readable.")
+    generator: IdGenerator | None = Field(default=None, description="Null: not readable.")
     lower: tuple[LowerCounter, ...] = Field(
         default=(), max_length=MOST_LISTED, description="The counters below: `idgen` and every lower `HOB`."
     )
@@ -254,14 +189,14 @@ class SwitchCluster(Reading):
         return f"{self.cluster}/{self.name}"
 
 
-class HitCount(_Value):
+class HitCount(Part):
     """Ledgers of one class that exist in the target."""
 
     count: Count = Field(description="The number of ledgers.")
     samples: Samples = Field(default=(), description="Some of their ids.")
 
 
-class FindingReading(_Value):
+class FindingReading(Part):
     """A reason why a target is not ready."""
 
     reason: FindingReason
@@ -270,16 +205,6 @@ class FindingReading(_Value):
     samples: Samples = Field(default=(), description="Some of their ids.")
     hob: int | None = Field(default=None, description="idgen_behind: the `HOB-k` to advance the target to.")
     remedy: Text = Field(default="", description="The remedy.")
-
-
-class StayingReading(_Value):
-    """Ledgers of one kind that stay in one cluster."""
-
-    kind: StayingKind
-    cluster: str = Field(default="", max_length=249, description="Their cluster; empty: only their owner knows it.")
-    count: Count = Field(description="The number of ledgers.")
-    greatest_id: LedgerId = Field(default=-1, description="The greatest of their ids; -1: none is known.")
-    samples: Texts = Field(default=(), description="Some of the znodes that name them.")
 
 
 class SwitchPrecheck(Reading):
@@ -302,7 +227,7 @@ class SwitchPrecheck(Reading):
         default=(), max_length=MOST_LISTED, description="Why it is not ready; empty if it is."
     )
     valid_ms: Millis = Field(default=0, description="Its validity from the record's time on.")
-    staying: tuple[StayingReading, ...] = Field(
+    staying: tuple[StayingLedgers, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
     left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
@@ -318,44 +243,6 @@ class SwitchPrecheck(Reading):
         return f"{self.cluster}/{self.target}"
 
 
-class LedgerReading(_Value):
-    """A ledger by its metadata and its entries."""
-
-    ledger_id: LedgerId = Field(description="Its id in the cluster where it was read.")
-    state: LedgerState
-    last_entry_id: int = Field(ge=-1, le=MAX_INT64, description="Its last entry; -1: it is empty or open.")
-    length_bytes: Count = Field(description="The length of all its entries.")
-    custom_metadata: dict[Text, Metadata] = Field(
-        default_factory=dict, max_length=1000, description="Custom metadata; values in base64."
-    )
-    ensemble_size: Quorum | None = Field(default=None, description="The number of bookies that hold it.")
-    write_quorum: Quorum | None = Field(default=None, description="The number of bookies that hold each entry.")
-    ack_quorum: Quorum | None = Field(default=None, description="The number of acks that each entry needs.")
-    entries_digest: Text | None = Field(default=None, description="Digest of all entries, in order; null: not read.")
-    created_ms: int | None = Field(default=None, ge=0, le=MAX_INT64, description="Creation time, by ZooKeeper's clock.")
-    provenance: str | None = Field(
-        default=None,
-        max_length=249,
-        description="Instance id of the cluster from which an executor copied it, by the executor's journal; empty: it "
-        "is no copy; null: not looked up.",
-    )
-
-    def to_ledger(self) -> Ledger:
-        """Return the ledger as the policy keeps it."""
-        plain = self.model_dump(exclude={"custom_metadata"})
-        return Ledger(**plain, custom_metadata=tuple(sorted(self.custom_metadata.items())))
-
-
-class ReferenceReading(_Value):
-    """One place that names a ledger."""
-
-    kind: LedgerKind
-    path: Text = Field(min_length=1, description="The path of its znode in the brokers' ZooKeeper.")
-    ledger_id: LedgerId = Field(description="The ledger's id; -1: it names none.")
-    attribution: Name | None = Field(default=None, description="Its property `_pulsar.bookieClusterName`.")
-    position: Text = Field(default="", description="The place in the znode: `info`, `index/3`; empty for a cursor.")
-
-
 class SwitchInventoryPart(Reading):
     """A part of the references, with those of their ledgers that exist in the target."""
 
@@ -363,10 +250,10 @@ class SwitchInventoryPart(Reading):
 
     inventory: Name = Field(description="The inventory's name; its manifest has the number of parts.")
     part: int = Field(ge=0, le=100_000, description="Its number, from 0 on.")
-    references: tuple[ReferenceReading, ...] = Field(
+    references: tuple[Reference, ...] = Field(
         default=(), max_length=MOST_LISTED, description="The references of this part."
     )
-    existing: tuple[LedgerReading, ...] = Field(
+    existing: tuple[Ledger, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers found in the target under these ids."
     )
 
@@ -384,7 +271,7 @@ class SwitchInventory(Reading):
     parts: int = Field(default=0, ge=0, le=100_001, description="The number of its parts.")
     references: Count = Field(default=0, description="The number of references in all parts.")
     target: Text = Field(default="", description="The cluster in which each ledger was looked up; empty: none.")
-    staying: tuple[StayingReading, ...] = Field(
+    staying: tuple[StayingLedgers, ...] = Field(
         default=(), max_length=MOST_LISTED, description="Ledgers that stay in their cluster."
     )
     left_out: Texts = Field(default=(), description="Znodes that the settings exclude from reading.")
@@ -427,8 +314,8 @@ class SwitchLedger(Reading):
     ledger_id: LedgerId = Field(description="Its id in the source, as in the order.")
     op: Count = Field(description="The number of the order that it answers.")
     result: LedgerOutcome = Field(description="The result; `failed` is tried again.")
-    source: LedgerReading | None = Field(default=None, description="copied, exists: the source's ledger.")
-    target: LedgerReading | None = Field(default=None, description="copied, exists: the target's ledger.")
+    source: Ledger | None = Field(default=None, description="copied, exists: the source's ledger.")
+    target: Ledger | None = Field(default=None, description="copied, exists: the target's ledger.")
     changed: Texts = Field(
         default=(),
         description="The fields that differ between before and after: `attribution`, `ledger_id`, `entry_id` …",

@@ -1,18 +1,31 @@
 """The state of the switching policy for one broker cluster: immutable and sorted, so equal states are equal bytes.
 
-Instants are milliseconds since the epoch. Fields that a reading has, too, are described in `readings.py`, such
-as those of a switch in `SwitchProgress`. Rules: docs/design/switching.md, Stages.
+Instants are milliseconds since the epoch. Fields that a reading has, too, are described in `readings.py`. Rules:
+docs/design/switching.md, Stages.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from pydantic import Field
 
-from policies.switching.ledgers import ClusterSnapshot, FindingReason, IdMark, LedgerKind, StayingLedgers
-from policies.units import ClosedEnum, InstantMs
+from policies.switching.ledgers import (
+    ClusterSnapshot,
+    Count,
+    Epoch,
+    FindingReason,
+    IdMark,
+    LedgerId,
+    LedgerKind,
+    Name,
+    Shared,
+    StayingLedgers,
+    Text,
+)
+from policies.units import MAX_INT64, ClosedEnum, InstantMs
 
 NEVER = -1
 
@@ -117,15 +130,15 @@ class ClusterStatus(ClosedEnum):
     DEPRECATED = "deprecated", "Brokers wrote to it before; its topics' ledgers age out there."
 
 
-class RegistryEntry(Struct, array_like=True, frozen=True):
-    """A registered BookKeeper cluster."""
+class RegistryEntry(Shared, frozen=True):
+    """A BookKeeper cluster by its znode in the registry."""
 
-    name: str
-    uri: str
-    instance_id: str
-    root: str
+    name: Annotated[Name, Field(description="Its name in commands and references.")]
+    uri: Annotated[Text, Field(description="Its metadata service URI.")]
+    instance_id: Annotated[Text, Field(description="Its INSTANCEID when it was registered.")]
+    root: Annotated[Text, Field(description="The path of its ledgers.")]
     status: ClusterStatus
-    version: int | None = None
+    version: Annotated[Count | None, Field(description="The znode's version.")] = None
 
 
 class LedgerTask(Struct, array_like=True, frozen=True):
@@ -163,11 +176,11 @@ def plan_key(ledger_id: int, kind: LedgerKind) -> int:
     return 2 * ledger_id + (kind is LedgerKind.SCHEMA)
 
 
-class Directive(Struct, array_like=True, frozen=True):
+class Directive(Shared, frozen=True):
     """The order to all brokers to write to a cluster from an epoch on."""
 
-    epoch: int
-    target: str
+    epoch: Annotated[Epoch, Field(description="Only grows; an earlier directive is void.")]
+    target: Annotated[Name, Field(description="The cluster that brokers must write to.")]
 
 
 class OrchestratorLease(Struct, array_like=True, frozen=True):
@@ -242,37 +255,51 @@ class DeletedIds(Struct, array_like=True, frozen=True):
     ids: tuple[int, ...]
 
 
-class Switch(Struct, array_like=True, frozen=True, kw_only=True):
-    """A move from one BookKeeper cluster to another."""
+Stamp = Annotated[int, Field(ge=-1, le=MAX_INT64)]
 
-    source: str
-    target: str
+
+class SwitchProgress(Shared, frozen=True, kw_only=True):
+    """The progress of a switch, which the executor keeps beside the registry. Instants: ms since 1970, -1: none."""
+
+    source: Annotated[Name, Field(description="The cluster that brokers leave.")]
+    target: Annotated[Name, Field(description="The cluster that they move to.")]
     stage: SwitchStage
-    epoch: int
-    attempt: int = 1
-    started_ms: InstantMs
-    target_floor: int
-    live_ms: InstantMs = NEVER
-    hold_ms: InstantMs = NEVER
-    cleanup_ms: InstantMs = NEVER
-    ended_ms: InstantMs = NEVER
-    rollback_until_ms: InstantMs = NEVER
-    cleanup_from_ms: InstantMs = NEVER
+    epoch: Annotated[Epoch, Field(description="The epoch of its directive.")]
+    attempt: Annotated[Count, Field(description="The number of the attempt, from 1 on.")] = 1
+    target_floor: Annotated[LedgerId, Field(description="The target's next id at the start.")]
+    brokers_from: Annotated[
+        str, Field(max_length=249, description="The cluster that brokers wrote to before; empty: the source.")
+    ] = ""
+    started_ms: Annotated[Stamp, Field(description="When it began.")]
+    stage_ms: Annotated[Stamp, Field(description="When it reached its stage.")] = NEVER
+    live_ms: Annotated[Stamp, Field(description="When every broker had moved.")] = NEVER
+    hold_ms: Annotated[Stamp, Field(description="When it reached `hold`.")] = NEVER
+    cleanup_ms: Annotated[Stamp, Field(description="When its clean-up began.")] = NEVER
+    ended_ms: Annotated[Stamp, Field(description="When it ended.")] = NEVER
+    rollback_until_ms: Annotated[Stamp, Field(description="The end of the rollback window.")] = NEVER
+    cleanup_from_ms: Annotated[Stamp, Field(description="The earliest time of a clean-up.")] = NEVER
+    attribution_only: Annotated[bool, Field(description="Whether a rollback leaves the brokers on the target.")] = True
+    moved: Annotated[bool, Field(description="Whether any broker ever reported that it follows to the target.")] = False
+    paused: Annotated[bool, Field(description="Whether an operator paused it.")] = False
+    kept: Annotated[bool, Field(description="Whether no further ledger of the source is deleted.")] = False
+    bypassed: Annotated[bool, Field(description="Whether it began on a bypassed precheck.")] = False
+    status_failed: Annotated[bool, Field(description="Whether a status could not be written.")] = False
+    halted: Annotated[Text, Field(description="Why nothing is ordered; empty if it goes on.")] = ""
+    commanded_ms: Annotated[Stamp, Field(description="The time of the last command that was judged.")] = NEVER
+    ledgers: Annotated[
+        dict[LedgerStage, Count],
+        Field(max_length=len(LedgerStage), description="The number of ledgers by stage."),
+    ] = field(default_factory=dict)
+
+
+class Switch(SwitchProgress, frozen=True, kw_only=True):
+    """A move from one BookKeeper cluster to another. `ledgers` is empty until the plan is dropped, once it is over."""
+
     tasks: tuple[LedgerTask, ...] = ()
     awaiting: SwitchAction = SwitchAction.NONE
     op: int = 0
-    attribution_only: bool = True
-    status_failed: bool = False
     blocked: str = ""
     """Why it does not go live, clean up or go back; empty if nothing blocks it."""
-    halted: str = ""
-    settled: dict[LedgerStage, int] = field(default_factory=dict)
-    """The number of ledgers by stage once it is over; then the plan itself is dropped."""
-    stage_ms: InstantMs = NEVER
-    paused: bool = False
-    brokers_from: str = ""
-    """The cluster that brokers wrote to when it began; after an earlier rollback it may differ. Empty: the source."""
-    moved: bool = False
     confirm_ms: InstantMs = NEVER
     """A rollback ends with an inventory begun after this instant; -1: references are still being reverted."""
     unplanned: tuple[str, ...] = ()
@@ -280,11 +307,9 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
     unplanned_count: int = 0
     status_attempt: int = 0
     """The attempt whose statuses the registry has; the switch is done once every broker follows as well."""
-    bypassed: bool = False
     paused_ms: InstantMs = NEVER
     progress_ms: InstantMs = NEVER
     """When an executor last answered an order of this switch."""
-    kept: bool = False
     recovering_ms: InstantMs = NEVER
     """After a lost checkpoint: an inventory begun after this instant shows its plan. -1: the plan is known."""
 
@@ -294,20 +319,13 @@ class Switch(Struct, array_like=True, frozen=True, kw_only=True):
         return self.brokers_from or self.source
 
 
-class InventoryPart(Struct, array_like=True, frozen=True):
-    """One part of an inventory."""
-
-    number: int
-    packed: bytes
-    """References and ledgers as msgpack, decoded only once all parts have arrived."""
-
-
 class InventoryAssembly(Struct, array_like=True, frozen=True):
     """The parts of an inventory that have arrived; it counts once its manifest and all its parts have."""
 
     inventory: str
     at_ms: InstantMs
-    parts: tuple[InventoryPart, ...] = ()
+    parts: dict[int, bytes] = field(default_factory=dict)
+    """By number: references and ledgers as msgpack, decoded only once all parts have arrived."""
     manifest: str = ""
     """As JSON; empty before it has arrived."""
     began_ms: InstantMs = NEVER

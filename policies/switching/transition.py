@@ -114,7 +114,7 @@ class Transition:
 
     def settle(self) -> None:
         """Reduce the plan of a switch that is over to counts: a plan of 100,000 ledgers weighs 8 MB in each batch."""
-        self.update_switch(settled=dict(sorted(Counter(task.stage for task in self.plan).items())), tasks=())
+        self.update_switch(ledgers=dict(sorted(Counter(task.stage for task in self.plan).items())), tasks=())
         self.plan = load_plan(self.state.switch)
 
     # --- decisions

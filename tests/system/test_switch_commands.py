@@ -22,10 +22,9 @@ from rich.text import Text
 from deploy import cli
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
-from policies.switching.ledgers import FindingReason, Layout
+from policies.switching.ledgers import FindingReason, IdGenerator, Layout
 from policies.switching.readings import (
     FindingReading,
-    GeneratorReading,
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
@@ -269,7 +268,7 @@ def _prepare(world: World) -> None:
 
 def _read_clusters(world: World, old_hob: int | None = None, epoch: int | None = None) -> None:
     for name, hob in (("old", old_hob), ("new", 1)):
-        root, generator = f"/{world.prefix}/{name}/ledgers", GeneratorReading(hob=hob, cversion=0, num_children=0)
+        root, generator = f"/{world.prefix}/{name}/ledgers", IdGenerator(hob, 0, 0)
         about = {"name": name, "instance_id": f"id-{name}", "root": root, "layout": Layout.HIERARCHICAL}
         world.say(SwitchCluster, **about, generator=generator, epoch=epoch)
 

@@ -7,6 +7,8 @@ from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Literal, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import fields
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 from pydantic_core import CoreSchema
@@ -271,6 +273,8 @@ def models_in(model: type[BaseModel]) -> Iterator[type[Any]]:
             yield kind
             if issubclass(kind, BaseModel):
                 yield from models_in(kind)
+            elif issubclass(kind, Struct):
+                yield from (each for part in fields(kind) for each in classes_in(part.type))
 
 
 def classes_in(annotation: Any) -> Iterator[type[Any]]:

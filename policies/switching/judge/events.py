@@ -255,7 +255,7 @@ def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> 
     task = next((t for t in planned if t.op == result.op), max(planned, key=lambda t: t.op, default=None))
     if task is None or result.op > task.op:
         switch = facts.state.switch
-        if task is not None or switch is None or not switch.settled or result.op > facts.state.ops:
+        if task is not None or switch is None or not switch.ledgers or result.op > facts.state.ops:
             sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
             step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
         return
@@ -331,8 +331,7 @@ def _add_detail(result: SwitchLedger) -> str:
 
 def _get_ledgers(task: LedgerTask, result: SwitchLedger) -> tuple[Ledger | None, Ledger | None, int | None]:
     """Return the source's ledger, the target's as if it had the same id, and its new id; None if it has no new id."""
-    source = None if result.source is None else result.source.to_ledger()
-    target = None if result.target is None else result.target.to_ledger()
+    source, target = result.source, result.target
     if not task.remap or target is None:
         return source, target, None
     return source, replace(target, ledger_id=task.ledger_id), target.ledger_id

@@ -172,7 +172,7 @@ def _end_rollback(facts: SwitchFacts, step: Transition) -> None:
     switch = facts.switch
     kept = [t.paths[0] for t in facts.plan.at(*UNREVERTED)]
     over = [t.paths[0] for t in facts.plan.at(LedgerStage.PROMOTED_VIA_ROLLOVER)]
-    back = switch.settled.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
+    back = switch.ledgers.get(LedgerStage.REVERTED, 0) + facts.plan.count(LedgerStage.REVERTED)
     named = counted_with(switch.unplanned_count, "reference", "names", "name")
     parts = [
         f"{counted_with(back, 'ledger', 'is', 'are')} attributed to {switch.source}",

@@ -15,9 +15,9 @@ from policies.switching.readings import (
     SwitchInventory,
     SwitchInventoryPart,
     SwitchPrecheck,
-    SwitchProgress,
     SwitchRegistry,
 )
+from policies.switching.state import SwitchProgress
 
 OK: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
@@ -27,11 +28,10 @@ from policies.switching.readings import (
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
-    SwitchProgress,
     SwitchRegistry,
     SwitchStatus,
 )
-from policies.switching.state import SwitchStage
+from policies.switching.state import SwitchProgress, SwitchStage
 from tests.connectors.switching.orders import order, record
 from tests.system.waiting import eventually
 
@@ -418,7 +418,7 @@ def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_wit
         source="old", target="new", stage=SwitchStage.BUILD, epoch=1, target_floor=5, started_ms=9
     )
     for stage_ms in (10, 10, 20):
-        kept = progress.model_copy(update={"stage_ms": stage_ms})
+        kept = replace(progress, stage_ms=stage_ms)
         world.reconciler.receive(record(verdict=SwitchStage.BUILD, progress=kept))
         world.reconcile()
     assert [each.stage_ms for each in world.registry.kept] == [10, 20]

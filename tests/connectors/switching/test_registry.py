@@ -8,21 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.exceptions import ConnectionLoss
+from msgspec.structs import replace
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.registry import REGISTRY_ORDERS, ClusterDocument, Registry
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError, quote_name
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchVerdict
-from policies.switching.readings import (
-    RegisteredCluster,
-    StatusAction,
+from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    RegistryEntry,
+    SwitchingState,
     SwitchProgress,
-    SwitchRegistry,
-    SwitchStatus,
-    WrittenDirective,
+    SwitchStage,
 )
-from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchingState, SwitchStage
 from tests.cases import for_each
 from tests.connectors.switching.memory_zookeeper import Server
 from tests.connectors.switching.orders import order
@@ -93,7 +94,7 @@ def test_a_directive_by_another_hand_is_read_as_it_is(data: dict[str, Any]) -> N
     world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=7, target="new")
     assert json.loads(world.server.tree[f"{REGISTRY_ROOT}/directive"][0]) == {"epoch": 7, "target": "new"}
     world.server.write(f"{REGISTRY_ROOT}/directive", json.dumps(data).encode())
-    assert world.registry.read().directive == WrittenDirective(**data)
+    assert world.registry.read().directive == Directive(**data)
 
 
 def test_one_transaction_makes_the_target_active_and_the_source_deprecated() -> None:
@@ -128,12 +129,12 @@ def test_the_progress_of_the_last_switch_is_kept_and_a_damaged_one_stops_nothing
     first = SwitchProgress(
         source="old", target="new", stage=SwitchStage.HOLD, epoch=1, target_floor=2**32, started_ms=5, hold_ms=9
     )
-    later = first.model_copy(update={"stage": SwitchStage.ROLLBACK, "epoch": 2})
-    again = later.model_copy(update={"stage": SwitchStage.TRIGGERED, "started_ms": 99})
+    later = replace(first, stage=SwitchStage.ROLLBACK, epoch=2)
+    again = replace(later, stage=SwitchStage.TRIGGERED, started_ms=99)
     for written in (first, later, first, again):
         registry.write_progress(written)
     assert registry.read_progress() == later, "neither an executor of before nor a switch that is begun again counts"
-    third = first.model_copy(update={"target": "third", "epoch": 3, "started_ms": 7})
+    third = replace(first, target="third", epoch=3, started_ms=7)
     registry.write_progress(third)
     assert registry.read_progress() == third
     world.put("orchestrator/third", b"{broken")
@@ -208,7 +209,7 @@ def test_a_directive_is_replaced_by_later_ones_only() -> None:
     for epoch, target in ((3, "new"), (2, "new")):
         with pytest.raises(ZnodeConflictError, match="epoch 3 directs to old"):
             world.registry.write_directive(epoch, target)
-    assert world.registry.read().directive == WrittenDirective(epoch=3, target="old")
+    assert world.registry.read().directive == Directive(epoch=3, target="old")
     assert world.carry_out(SwitchVerdict.WRITE_DIRECTIVE, directive_epoch=1, target="new") is None
     world.put("committed", b'{"epoch": 5}')
     with pytest.raises(ZnodeConflictError, match="epoch 5 is committed"):
@@ -302,9 +303,9 @@ def test_while_zookeeper_is_away_an_order_is_to_be_tried_again(verdict: SwitchVe
 
 
 def seen(directive: tuple[int, str] | None, committed: int, **statuses: str) -> SwitchRegistry:
-    written = None if directive is None else WrittenDirective(epoch=directive[0], target=directive[1])
+    written = None if directive is None else Directive(epoch=directive[0], target=directive[1])
     clusters = tuple(
-        RegisteredCluster(name=name, uri=f"zk://{name}", instance_id="i", root="/l", status=ClusterStatus(status))
+        RegistryEntry(name=name, uri=f"zk://{name}", instance_id="i", root="/l", status=ClusterStatus(status))
         for name, status in sorted(statuses.items())
     )
     return SwitchRegistry(

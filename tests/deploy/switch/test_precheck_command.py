@@ -13,8 +13,8 @@ from deploy.switch.precheck import drop_impostors
 from policies.observations import Outcome
 from policies.switching.ledgers import FindingReason
 from policies.switching.precheck import precheck
-from policies.switching.readings import RegisteredCluster, SwitchRegistry
-from policies.switching.state import ClusterStatus
+from policies.switching.readings import SwitchRegistry
+from policies.switching.state import ClusterStatus, RegistryEntry
 from policies.units import UserError
 from tests.connectors.switching.test_cluster_reader import MemorySessions
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
@@ -22,11 +22,11 @@ from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
 TAKEN = SnapshotResult(snapshot(), ())
 
 
-def registered(name: str, instance_id: str, status: ClusterStatus) -> RegisteredCluster:
-    return RegisteredCluster(name=name, uri="zk://x", instance_id=instance_id, root="/ledgers/", status=status)
+def registered(name: str, instance_id: str, status: ClusterStatus) -> RegistryEntry:
+    return RegistryEntry(name=name, uri="zk://x", instance_id=instance_id, root="/ledgers/", status=status)
 
 
-def registry(*clusters: RegisteredCluster) -> SwitchRegistry:
+def registry(*clusters: RegistryEntry) -> SwitchRegistry:
     return SwitchRegistry(cluster="c1", outcome=Outcome.OK, clusters=clusters)
 
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import msgspec
-
 from policies.observations import Observation, Outcome, Reading
 from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ClusterSnapshot, Ledger
@@ -13,14 +11,9 @@ from policies.switching.readings import (
     CommandArgs,
     CommandName,
     FindingReading,
-    GeneratorReading,
     LedgerOutcome,
-    LedgerReading,
     LowerCounter,
-    ReferenceReading,
-    RegisteredCluster,
     StatusAction,
-    StayingReading,
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
@@ -30,12 +23,17 @@ from policies.switching.readings import (
     SwitchLease,
     SwitchLedger,
     SwitchPrecheck,
-    SwitchProgress,
     SwitchRegistry,
     SwitchStatus,
-    WrittenDirective,
 )
-from policies.switching.state import Directive, OrchestratorLease, PrecheckResult, RegistryEntry, SwitchAction
+from policies.switching.state import (
+    Directive,
+    OrchestratorLease,
+    PrecheckResult,
+    RegistryEntry,
+    SwitchAction,
+    SwitchProgress,
+)
 from policies.units import from_millis
 
 CLUSTER = "pulsar-1"
@@ -177,12 +175,9 @@ def _sighting(event: Event, now_ms: int) -> Reading:
                 client_epoch=event.client_epoch,
             )  # fmt: skip
         case ClusterSnapshot() as seen:
-            generator = (
-                GeneratorReading.model_validate(msgspec.structs.asdict(seen.generator)) if seen.generator else None
-            )
             return SwitchCluster(
                 **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
-                generator=generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
+                generator=seen.generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
                 lower=tuple(
                     LowerCounter(hob=n or None, given=0 if n else seen.lower_given) for n in range(seen.lower_counters)
                 ),
@@ -196,28 +191,18 @@ def _sighting(event: Event, now_ms: int) -> Reading:
             )  # fmt: skip
         case LedgerResult():
             return SwitchLedger(
-                **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=_ledger(event.source),
-                target=_ledger(event.target), changed=event.changed, new_id=event.new_id, attribution=event.attribution,
+                **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=event.source,
+                target=event.target, changed=event.changed, new_id=event.new_id, attribution=event.attribution,
                 detail=event.detail or None,
             )  # fmt: skip
         case RegistrySeen():
-            entries = tuple(RegisteredCluster.model_validate(msgspec.structs.asdict(e)) for e in event.entries)
-            written = event.directive
-            directive = WrittenDirective(epoch=written.epoch, target=written.target) if written else None
             return SwitchRegistry(
-                **OK, clusters=entries, bootstrap=event.bootstrap, directive=directive,
+                **OK, clusters=event.entries, bootstrap=event.bootstrap, directive=event.directive,
                 committed_epoch=event.committed_epoch, progress=event.progress,
             )  # fmt: skip
         case StatusResult():
             return SwitchStatus(**OK, action=StatusAction.STATUS_NEW, op=event.op, written=event.ok)
     raise AssertionError(event)
-
-
-def _ledger(ledger: Ledger | None) -> LedgerReading | None:
-    if ledger is None:
-        return None
-    plain = msgspec.structs.asdict(ledger)
-    return LedgerReading(**(plain | {"custom_metadata": dict(ledger.custom_metadata)}))
 
 
 def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
@@ -227,17 +212,14 @@ def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     readings: list[Reading] = [
         SwitchInventoryPart(
             **OK, inventory=name, part=number,
-            references=tuple(ReferenceReading.model_validate(msgspec.structs.asdict(r)) for r in part),
-            existing=tuple(
-                found for r in part if (found := _ledger(event.existing.get(r.ledger_id))) is not None
-            ),
+            references=part,
+            existing=tuple(found for r in part if (found := event.existing.get(r.ledger_id)) is not None),
         )
         for number, part in enumerate(parts)
     ]  # fmt: skip
     manifest = SwitchInventory(
         **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
         took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=event.epoch, valid_ms=event.valid_ms,
-        attempt=event.attempt,
-        staying=tuple(StayingReading.model_validate(msgspec.structs.asdict(each)) for each in event.staying),
+        attempt=event.attempt, staying=event.staying,
     )  # fmt: skip
     return [*readings, manifest]

@@ -220,7 +220,7 @@ def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> Non
     world = World().to(SwitchStage.CLEANUP)
     last = world.task("/c1")
     world.work()
-    assert (world.stage, world.switch.settled, world.switch.tasks) == (SwitchStage.DONE, {LedgerStage.CLEANED: 3}, ())
+    assert (world.stage, world.switch.ledgers, world.switch.tasks) == (SwitchStage.DONE, {LedgerStage.CLEANED: 3}, ())
     before = bare(world.state)
     assert world.tell(LedgerResult(last.ledger_id, last.op, LedgerOutcome.DELETED)) == []
     assert bare(world.state) == before

@@ -79,7 +79,7 @@ def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: Switc
     if stage is SwitchStage.LIVE_DUAL_READ:
         assert set(world.stages().values()) == {LedgerStage.PROMOTED}
     else:
-        assert world.switch.settled == {LedgerStage.CLEANED: 3}
+        assert world.switch.ledgers == {LedgerStage.CLEANED: 3}
 
 
 def test_every_event_heard_twice_changes_nothing() -> None:

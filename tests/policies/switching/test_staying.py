@@ -7,7 +7,7 @@ import pytest
 from policies.switching.decisions import RejectCode, SwitchVerdict
 from policies.switching.ledgers import ANY_CLUSTER, StayingKind, StayingLedgers
 from policies.switching.precheck import greatest_referenced
-from policies.switching.readings import StayingReading, SwitchCommand, SwitchInventory, SwitchInventoryPart
+from policies.switching.readings import SwitchCommand, SwitchInventory, SwitchInventoryPart
 from policies.switching.state import SwitchStage
 from tests.policies.switching.events import command, inventory_readings
 from tests.policies.switching.snapshots import GOOD
@@ -74,11 +74,11 @@ def test_a_manifest_brings_what_stays() -> None:
     world.to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     assert isinstance(manifest, SwitchInventory)
-    counted = StayingReading(kind=StayingKind.TOPIC, cluster="old", count=7, greatest_id=9)
+    counted = StayingLedgers(StayingKind.TOPIC, "old", 7, 9)
     whole = manifest.model_copy(update={"staying": (counted,)})
     world.step(*(world.observation(r) for r in (*parts, whole)))
     inventory = world.state.inventory
     assert inventory is not None
-    assert inventory.staying == (StayingLedgers(StayingKind.TOPIC, "old", 7, 9),)
+    assert inventory.staying == (counted,)
     moving = [r for p in parts if isinstance(p, SwitchInventoryPart) for r in p.references if r.ledger_id >= 0]
     assert inventory.counts["old"] == 7 + len(moving)

@@ -117,7 +117,7 @@ def test_once_no_copy_is_left_a_switch_that_was_taken_back_carries_no_plan_any_m
     world.tell(world.members_event())
     assert len(world.switch.tasks) == planned, "its copies are being deleted"
     world.work()
-    assert (world.switch.tasks, world.switch.settled, world.stage) == ((), {L.REVERTED: planned}, S.ROLLED_BACK)
+    assert (world.switch.tasks, world.switch.ledgers, world.stage) == ((), {L.REVERTED: planned}, S.ROLLED_BACK)
     before = world.state
     world.later().tell(world.members_event())
     assert (world.state.switch, world.orders) == (before.switch, [])
@@ -147,7 +147,7 @@ def test_what_was_not_taken_back_stays_in_the_plan() -> None:
     world.work()
     world.later(16 * DAY_MS).tell(world.members_event())
     world.work()
-    assert (world.stage, world.switch.settled) == (S.ROLLED_BACK_WITH_FAILURES, {})
+    assert (world.stage, world.switch.ledgers) == (S.ROLLED_BACK_WITH_FAILURES, {})
     assert L.PROMOTED in world.stages().values()
 
 
