@@ -79,7 +79,7 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
         return replace(before, **{field: tried})
     shown, take = _list_shown(reading, before)
-    believed: Mapping[str, str] = before.believed(kind)
+    believed: Mapping[str, str] = (known := before.believed(kind))
     doubts = status.doubts
     if status.read_ms == NEVER and reading.outcome is Outcome.ABSENT:
         doubts = doubts or (Doubt(NODE, None, seen.at_ms, seen.at_ms, is_new=True),)
@@ -88,7 +88,9 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     believed, doubts = confirm(believed, doubts, shown, seen.at_ms, confirm_ms)
     if any(doubt.name == NODE for doubt in doubts):
         return replace(before, **{field: replace(tried, doubts=doubts)})
-    cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
+    cluster = before
+    if believed is not known or _has_joined_again(before, reading):
+        cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
     read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value, doubts)
     cluster = replace(cluster, **{field: read})
@@ -109,6 +111,13 @@ def _list_shown(reading: Reading, before: BookieClusterState) -> tuple[Mapping[s
         return join_groups((group, tuple(bookies)) for group, bookies in groups), _take_memberships
     assert isinstance(reading, BookieAffinity)  # noqa: S101
     return list_affinities(reading, split_broker_groups(before.cohorts)[0]), _take_affinities
+
+
+def _has_joined_again(before: BookieClusterState, reading: Reading) -> bool:
+    """Whether a bookie has another registration than before. Most readings have none, so this comparison is cheap."""
+    listed = (*reading.writable, *reading.read_only) if isinstance(reading, Bookies) else ()
+    known = {(b.bookie, b.session, b.czxid) for b in before.bookies if listed}
+    return not known.issuperset((r.bookie, r.session, r.czxid) for r in listed)
 
 
 def _take_registrations(
