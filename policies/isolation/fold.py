@@ -227,7 +227,7 @@ def list_affinities(reading: BookieAffinity, last: AffinityGroups = NO_GROUPS) -
     found: dict[str, NamespaceAffinity] = dict(reading.namespaces) if reading.outcome is Outcome.OK else {}
     groups = last if reading.broker_groups is None else reading.broker_groups
     if groups:
-        found[ALL_OTHERS] = NamespaceAffinity(primary=tuple(groups.primary), secondary=tuple(groups.secondary))
+        found[ALL_OTHERS] = NamespaceAffinity(primary=groups.primary, secondary=groups.secondary)
     return {name: _encode_affinity(affinity) for name, affinity in found.items()}
 
 

@@ -200,10 +200,7 @@ def judge_placements(
     given = {each.namespace: RuleSet(each.rules) for each in promises if each.rules}
     found: list[PlacementJudgement] = []
     for cohort in (_WITHOUT_AFFINITY, *cohorts):
-        if given.keys().isdisjoint(cohort.namespaces):
-            found.append(judge_placement(cohort, membership, settings, None, broker_groups))
-            continue
-        by_promise: dict[RuleSet | None, list[str]] = {}
+        by_promise: dict[RuleSet | None, list[str]] = {} if cohort.namespaces else {None: []}
         for name in cohort.namespaces:
             by_promise.setdefault(given.get(name), []).append(name)
         for promise, names in by_promise.items():
@@ -227,12 +224,13 @@ def judge_placement(
         promise: the rules that were promised to these namespaces by command, if any.
         broker_groups: the groups of namespaces without affinity, as read from a broker; the settings come first.
     """
-    size, affinity, rules = cohort.ensemble_size or settings.ensemble_size, cohort.affinity, settings.rules
+    size, rules = cohort.ensemble_size or settings.ensemble_size, settings.rules
+    affinity: AffinityGroups = cohort
     # With strictBookieAffinityEnabled, brokers do not use their own groups.
     is_broker_wide = not affinity and settings.unaffine is Unaffine.ANY
     if is_broker_wide:
         own = settings.broker_groups
-        affinity = AffinityGroups(frozenset(own.primary), frozenset(own.secondary)) if own else broker_groups
+        affinity = AffinityGroups(own.primary, own.secondary) if own else broker_groups
     # A namespace's own flag counts only where the settings say that the cluster's brokers read it.
     if cohort.strict is False and rules is RuleSet.STRICT:
         rules = RuleSet.CURRENT

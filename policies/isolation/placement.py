@@ -5,7 +5,7 @@ history. Rules: docs/design/isolation.md.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -48,6 +48,9 @@ class BookieSet:
         return hashlib.blake2b("\n".join(self.names).encode(), digest_size=8).digest()
 
 
+_Groups = tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class BookieMembership:
     """The bookies that take new data, and the members of each group."""
@@ -55,22 +58,22 @@ class BookieMembership:
     writable: frozenset[str]
     groups: Mapping[str, frozenset[str]] | None
     """Members by group, including unregistered ones; None if they are not known or there is no znode `/bookies`."""
-    _members: dict[Set[str], frozenset[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _serving: dict[tuple[Set[str], Set[str]], BookieSet] = field(
+    _members: dict[_Groups, frozenset[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _serving: dict[tuple[_Groups, _Groups], BookieSet] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def members(self, groups: frozenset[str]) -> frozenset[str]:
+    def members(self, groups: _Groups) -> frozenset[str]:
         """All bookies in any of these groups, writable or not."""
         if groups not in self._members:
             known = self.groups or {}
             self._members[groups] = frozenset[str]().union(*(known[group] for group in groups if group in known))
         return self._members[groups]
 
-    def serving(self, groups: frozenset[str], but: frozenset[str] = frozenset()) -> BookieSet:
+    def serving(self, groups: _Groups, but: _Groups = ()) -> BookieSet:
         """The writable bookies in any of `groups` and in none of `but`."""
         if self.members(but).isdisjoint(self.members(groups)):
-            but = frozenset()
+            but = ()
         key = (groups, but)
         if key not in self._serving:
             self._serving[key] = BookieSet(self.writable & self.members(groups) - self.members(but))
@@ -105,12 +108,11 @@ class BookieMembership:
         return (self.groups or {}).get(QUARANTINE_GROUP, frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityGroups:
+class AffinityGroups(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The groups a namespace may place its data on; a namespace without any has no affinity."""
 
-    primary: frozenset[str]
-    secondary: frozenset[str]
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...]
 
     def __bool__(self) -> bool:
         """Whether it names any group, even if only a secondary one."""
@@ -122,7 +124,7 @@ class AffinityGroups:
         return bool(self) and ANY_GROUP not in self.primary
 
 
-NO_GROUPS = AffinityGroups(frozenset(), frozenset())
+NO_GROUPS = AffinityGroups((), ())
 
 
 def list_first(parts: Sequence[BookieSet]) -> tuple[str, ...]:
@@ -253,7 +255,7 @@ def classify(
     """
     placed = place(rules, membership, affinity, ensemble_size, unaffine)
     groups = membership.groups or {}
-    own = membership.members(affinity.primary | affinity.secondary) if affinity else frozenset()
+    own = membership.members(affinity.primary + affinity.secondary) if affinity else frozenset()
     everyone = membership.writable.union(*groups.values())
     candidates = placed.candidates
     found: dict[str, Tier | Exclusion] = {}
@@ -282,7 +284,9 @@ def _place_by_groups(
     secondary = membership.serving(affinity.secondary, affinity.primary)
     primary_count = len(primary)
     if rules is RuleSet.LEGACY:  # brokers count a bookie once for each of its primary groups
-        primary_count = sum(len(membership.writable & groups[group]) for group in affinity.primary if group in groups)
+        primary_count = sum(
+            len(membership.writable & groups[group]) for group in {*affinity.primary} if group in groups
+        )
     parts, tiers = [primary], [Tier.PRIMARY]
     if primary_count < ensemble_size:
         parts.append(secondary)

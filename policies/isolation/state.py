@@ -15,7 +15,7 @@ from policies.bookie_readings import BookieAffinity, BookieRacks
 from policies.confirmation import Doubts
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
-from policies.isolation.placement import AffinityGroups, BookieMembership
+from policies.isolation.placement import NO_GROUPS, AffinityGroups, BookieMembership
 from policies.observations import Observation, Outcome, sort_observations
 from policies.units import InstantMs
 
@@ -72,20 +72,13 @@ class BookieState(Struct, array_like=True, frozen=True, gc=False):
         return self.presence is Presence.WRITABLE
 
 
-class Cohort(Struct, array_like=True, frozen=True, gc=False):
+class Cohort(AffinityGroups, array_like=True, frozen=True, gc=False):
     """Namespaces with the same affinity and persistence."""
 
-    primary: tuple[str, ...]
-    secondary: tuple[str, ...]
     strict: bool | None
     ensemble_size: int | None
     """None: the brokers' default; `UNKNOWN_ENSEMBLE`: the namespaces have no policies where they were looked for."""
     namespaces: tuple[str, ...]
-
-    @property
-    def affinity(self) -> AffinityGroups:
-        """Its groups, as the placement rules need them."""
-        return AffinityGroups(frozenset(self.primary), frozenset(self.secondary))
 
     def encode(self) -> str:
         """Encode everything but the namespaces."""
@@ -199,11 +192,10 @@ ALL_OTHERS = ""
 
 def split_broker_groups(cohorts: tuple[Cohort, ...]) -> tuple[AffinityGroups, tuple[Cohort, ...]]:
     """Return the groups that brokers use for namespaces without affinity, and the cohorts of named namespaces."""
-    first = cohorts[0] if cohorts else None
-    if first is None or first.namespaces[0] != ALL_OTHERS:
-        return AffinityGroups(frozenset(), frozenset()), cohorts
-    named = replace(first, namespaces=first.namespaces[1:])
-    return first.affinity, (named, *cohorts[1:]) if named.namespaces else cohorts[1:]
+    if not cohorts or cohorts[0].namespaces[0] != ALL_OTHERS:
+        return NO_GROUPS, cohorts
+    named = replace(cohorts[0], namespaces=cohorts[0].namespaces[1:])
+    return cohorts[0], (named, *cohorts[1:]) if named.namespaces else cohorts[1:]
 
 
 class PublishedPlacements(Struct, array_like=True, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 from deploy.settings.folders import default_cache_dir
 from policies.isolation.decisions import Tier
-from policies.isolation.placement import AffinityGroups, BookieMembership, BookieSet, Placed, place
+from policies.isolation.placement import NO_GROUPS, AffinityGroups, BookieMembership, BookieSet, Placed, place
 from policies.isolation.settings import RuleSet, Unaffine
 from policies.units import UserError
 
@@ -60,7 +60,7 @@ class Case:
 
     def question(self) -> str:
         """The same for Pulsar, in the driver's form."""
-        affinity = self.affinity or AffinityGroups(frozenset(), frozenset())
+        affinity = self.affinity or NO_GROUPS
         return json.dumps(
             {
                 "racks": self._znode(),
@@ -156,7 +156,7 @@ def _random_affinity(chance: random.Random) -> AffinityGroups | None:
     secondary = set(chance.sample(names, chance.choice((0, 1, 1, 1, 2))))
     if chance.random() < 0.03:
         chance.choice((primary, secondary)).add("*")
-    return AffinityGroups(frozenset(primary), frozenset(secondary))
+    return AffinityGroups(tuple(sorted(primary)), tuple(sorted(secondary)))
 
 
 # --- asking Pulsar

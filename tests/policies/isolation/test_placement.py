@@ -24,7 +24,7 @@ def membership(writable: str, groups: Mapping[str, str] | None) -> BookieMembers
 
 
 def affinity(primary: str, secondary: str = "") -> AffinityGroups:
-    return AffinityGroups(frozenset(primary.split()), frozenset(secondary.split()))
+    return AffinityGroups(tuple(primary.split()), tuple(secondary.split()))
 
 
 @for_each(
@@ -192,8 +192,8 @@ group_names = st.sampled_from(["p", "q", "s", "x", QUARANTINE_GROUP])
 memberships = st.builds(BookieMembership, bookie_sets, st.none() | st.dictionaries(group_names, bookie_sets))
 affinities = st.none() | st.builds(
     AffinityGroups,
-    st.frozensets(st.sampled_from(["p", "q", "nowhere", "*"]), max_size=2),
-    st.frozensets(st.sampled_from(["p", "s", "nowhere"]), max_size=2),
+    st.lists(st.sampled_from(["p", "q", "nowhere", "*"]), max_size=2).map(tuple),
+    st.lists(st.sampled_from(["p", "s", "nowhere"]), max_size=2).map(tuple),
 )
 sizes, unaffines = st.integers(1, 5), st.sampled_from(list(Unaffine))
 
@@ -245,7 +245,7 @@ def test_what_is_said_of_a_placement_agrees_with_itself(
 def test_headroom_is_how_many_losses_the_tier_survives(
     known: BookieMembership, n: int, rules: RuleSet, data: st.DataObject
 ) -> None:
-    own = AffinityGroups(frozenset({"p"}), frozenset({"s"}))
+    own = AffinityGroups(("p",), ("s",))
     placed = place(rules, known, own, n, Unaffine.ANY)
     if placed.tier is not Tier.PRIMARY or not known.groups:
         return

@@ -229,7 +229,7 @@ class Fleet:
 
 
 def _groups_of(wanted: Any) -> Any:
-    return AffinityGroups(frozenset(wanted.primary), frozenset(wanted.secondary))
+    return AffinityGroups(wanted.primary, wanted.secondary)
 
 
 SHORT: Mapping[str, Any] = {
