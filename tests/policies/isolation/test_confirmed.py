@@ -1,6 +1,8 @@
-"""What a single reading, or a contradicting collector, must not cause: an order to quarantine, or a critical alert."""
+"""What a single reading, or collectors that contradict each other or themselves, must not cause."""
 
-from collections.abc import Mapping
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.bookie_readings import NamespaceAffinity
+from policies.decisions import Decision
 from policies.isolation.decisions import QuarantineVerdict
 from policies.observations import Observation, Outcome
 from tests.cases import for_each
+from tests.examples import combined
 from tests.policies.isolation.scenario import LONG, ON, Run, affinity, at, bookies, everything, racks, to
 
 MEMBERS = " ".join(f"bk{n}" for n in range(1, 11))
@@ -22,11 +26,17 @@ SHORT = "bk1 bk11"
 """acme/a has bk1 alone, so it needs bk11, which is in no group."""
 
 
-def settled(writable: str = MEMBERS, *blocks: Any, **settings: Any) -> Run:
-    """A cluster that was read the same for a minute."""
+def settled(
+    writable: str = MEMBERS,
+    *blocks: Any,
+    end: int = 70,
+    names: Mapping[str, NamespaceAffinity | str] = NAMESPACES,
+    **settings: Any,
+) -> Run:
+    """A cluster that was read the same for a while."""
     run = Run(ON, *blocks, settings)
-    for second in range(0, 70, 10):
-        run.see(*everything(second, writable, GROUPS, NAMESPACES))
+    for second in range(0, end, 10):
+        run.see(*everything(second, writable, GROUPS, names))
     return run
 
 
@@ -263,3 +273,81 @@ def test_the_order_of_collectors_within_an_instant_changes_no_decision(
         return [d.model_dump(exclude={"evidence"}) for d in run.until(200).published]
 
     assert run_with(order) == run_with(["x", "y", "z"])
+
+
+WITHOUT_BK1 = MEMBERS.removeprefix("bk1 ")
+TWO: Mapping[str, NamespaceAffinity | str] = {"acme/a": "default", "acme/b": "default"}
+ODD: Mapping[str, Callable[[float], Observation]] = {
+    "a bookie is missing": lambda s: bookies(s, WITHOUT_BK1),
+    "all bookies are missing": lambda s: bookies(s, ""),
+    "the bookies' node is absent": lambda s: bookies(s, "", outcome=Outcome.ABSENT),
+    "bookies of another cluster": lambda s: bookies(s, OTHERS),
+    "a stranger": lambda s: bookies(s, f"{MEMBERS} bk11"),
+    "many strangers": lambda s: bookies(s, f"{MEMBERS} {OTHERS} bk61"),
+    "a bookie is read-only": lambda s: bookies(s, WITHOUT_BK1, read_only="bk1"),
+    "all bookies are read-only": lambda s: bookies(s, "", read_only=MEMBERS),
+    "a cookie": lambda s: bookies(s, MEMBERS, known=f"{MEMBERS} bk99"),
+    "no timely answer": lambda s: bookies(s, "", outcome=Outcome.TIMEOUT),
+    "no groups": lambda s: racks(s, {}),
+    "the groups' node is absent": lambda s: racks(s, None, Outcome.ABSENT),
+    "a member is missing": lambda s: racks(s, {"default": WITHOUT_BK1}),
+    "a member is in another group": lambda s: racks(s, {"default": WITHOUT_BK1, "other": "bk1"}),
+    "a group has another name": lambda s: racks(s, {"other": MEMBERS}),
+    "a group is empty": lambda s: racks(s, {"default": ""}),
+    "groups of another cluster": lambda s: racks(s, {"default": OTHERS}),
+    "no namespaces": lambda s: affinity(s, {}),
+    "the namespaces' node is absent": lambda s: affinity(s, {}, Outcome.ABSENT),
+    "a namespace has another affinity": lambda s: affinity(s, {**TWO, "acme/a": "nowhere"}),
+    "a namespace has any group": lambda s: affinity(s, {**TWO, "acme/a": "*"}),
+    "a namespace is missing": lambda s: affinity(s, {"acme/a": "default"}),
+    "one more namespace": lambda s: affinity(s, {**TWO, "acme/c": "default"}),
+    "groups of brokers": lambda s: affinity(s, TWO, broker_groups="default"),
+}
+COLLECTORS = {"one": (1, True), "unnamed": (2, False), "two": (2, True), "three": (3, True)}
+"""How many there are, and whether their readings name them."""
+VALIDITY_SECONDS = 300
+MOST_RECORDS = 8
+"""Of one subject within one validity."""
+
+
+@pytest.mark.parametrize(("odd", "watched_by"), combined(ODD, COLLECTORS, one_of=4))
+def test_contradicting_readings_are_few_records_within_one_validity(odd: str, watched_by: str) -> None:
+    """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
+    collectors, is_named = COLLECTORS[watched_by]
+    rng = random.Random(f"{odd} {collectors} {is_named}")
+    settings = {"grace": rng.choice(["0s", "10s"]), "ensemble_size": rng.choice([2, 10])}
+    run = settled(end=40, names=TWO, **settings)
+    before, interval = len(run.published), rng.choice([3.0, 4.0, 5.0])
+    for number in range(int(VALIDITY_SECONDS / interval)):
+        order = rng.sample(range(collectors), collectors)
+        for place, collector in enumerate(order):
+            second = round(40 + interval * (number + place / collectors), 3)
+            is_odd = number % 2 == 1 if collectors == 1 else collector == collectors - 1
+            run.together(*look(second, ODD[odd] if is_odd else None, f"zk-{collector}" if is_named else "", rng))
+    records = Counter(map(identify, run.published[before:]))
+    assert max(records.values(), default=0) <= MOST_RECORDS, records
+    assert not {d.verdict for d in run.quarantines()} & {"quarantine"} or odd in ("a stranger", "many strangers")
+
+
+def look(
+    second: float, odd: Callable[[float], Observation] | None, source: str, rng: random.Random
+) -> list[Observation]:
+    """One collector's three readings, in any order, one of them perhaps odd."""
+    seen = {type(each.reading): each for each in everything(second, MEMBERS, GROUPS, TWO)}
+    if odd is not None:
+        other = odd(second)
+        seen[type(other.reading)] = other
+    found = [replace(each, id=f"{each.id} {source}", source=source) for each in seen.values()]
+    return rng.sample(found, len(found))
+
+
+def identify(decision: Decision) -> tuple[str, str]:
+    return str(getattr(decision, "alert", "")), decision.subject
+
+
+def test_while_collectors_contradict_each_other_no_bookie_is_newly_withheld() -> None:
+    run = Run(LONG, ON, max_quarantined=0, grace="30s").see(*everything(0, f"{MEMBERS} bk11", GROUPS, TWO))
+    for second in range(10, 60, 5):
+        for later, members in enumerate((MEMBERS, WITHOUT_BK1)):
+            run.see(replace(bookies(second + later, f"{members} bk11"), source=f"zk-{later}"))
+    assert run.quarantines() == []
