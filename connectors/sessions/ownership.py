@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -105,17 +105,9 @@ class BrokerOwnership:
 # Watches hint at that; after a lost watch, the next reading of all nodes finds it.
 
 
-@dataclass(slots=True)
-class _Parent:
-    last_change: tuple[int, int]
-    """The transaction of the last change of its children (pzxid), and the number of such changes (cversion)."""
-    children: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Listing:
-    parents: dict[str, _Parent] = field(default_factory=dict)
-    leaves: set[str] = field(default_factory=set)
+_Children = tuple[tuple[int, int], tuple[str, ...]]
+"""The transaction of the last change of a node's children (pzxid) and the number of such changes (cversion); then the
+paths of the leaves among them."""
 
 
 class OwnedNodes:
@@ -128,7 +120,7 @@ class OwnedNodes:
         self.root = root
         self._kind = kind
         self._is_leaf = is_leaf
-        self._parents: dict[str, _Parent] = {}
+        self._parents: dict[str, _Children] = {}
         self._nodes: dict[str, OwnedNode] = {}
         self._lock = threading.Lock()
         self._hinted: set[str] = set()
@@ -151,54 +143,38 @@ class OwnedNodes:
             hinted, self._hinted = self._hinted, set()
             read_all, self._read_all = self._read_all, False
         try:
-            found = self._list(reader)
-            stale = self._find_stale(found, hinted, read_all=read_all)
-            good = found.leaves - stale
-            self._nodes = {path: node for path, node in self._nodes.items() if path in good}
-            self._read_nodes(reader, sorted(stale))
+            parents = self._list(reader)
+            leaves = {leaf for _, children in parents.values() for leaf in children}
+            unchanged = {
+                leaf for path, known in parents.items() if self._parents.get(path) == known for leaf in known[1]
+            }
+            good = set() if read_all else (unchanged - hinted) & self._nodes.keys()
+            self._nodes = {path: self._nodes[path] for path in good}
+            for path, answer in reader.read_all(
+                partial(reader.client.get_async, watch=self._hint), sorted(leaves - good)
+            ):
+                if answer is not None:
+                    self._nodes[path] = parse_node(path, self._kind, *answer)
         except BaseException:
-            with self._lock:
-                self._hinted |= hinted
-                self._read_all |= read_all
+            self.forget_watches()  # the hints are used up
             raise
-        self._parents = found.parents
+        self._parents = parents
         return tuple(self._nodes[path] for path in sorted(self._nodes))
 
-    def _list(self, reader: Reader) -> _Listing:
-        def ask(path: str) -> Any:
-            return reader.client.get_children_async(path, include_data=True)
-
-        found, level = _Listing(), [self.root]
+    def _list(self, reader: Reader) -> dict[str, _Children]:
+        found: dict[str, _Children] = {}
+        level = [self.root]
         while level:
             below: list[str] = []
-            for path, answer in reader.read_all(ask, level):
+            for path, answer in reader.read_all(partial(reader.client.get_children_async, include_data=True), level):
                 if answer is None:
                     continue
                 names, stat = answer
-                leaves = [f"{path}/{name}" for name in names if self._is_leaf(name)]
+                leaves = (f"{path}/{name}" for name in names if self._is_leaf(name))
                 below += [f"{path}/{name}" for name in names if not self._is_leaf(name)]
-                found.parents[path] = _Parent((stat.pzxid, stat.cversion), tuple(leaves))
-                found.leaves.update(leaf for leaf in leaves if len(leaf) <= MAX_NAME)
+                found[path] = (stat.pzxid, stat.cversion), tuple(leaf for leaf in leaves if len(leaf) <= MAX_NAME)
             level = below
         return found
-
-    def _find_stale(self, found: _Listing, hinted: set[str], *, read_all: bool) -> set[str]:
-        if read_all:
-            return set(found.leaves)
-        stale = (found.leaves & hinted) | {path for path in found.leaves if path not in self._nodes}
-        for path, parent in found.parents.items():
-            before = self._parents.get(path)
-            if before is None or before.last_change != parent.last_change:
-                stale.update(found.leaves.intersection(parent.children))
-        return stale
-
-    def _read_nodes(self, reader: Reader, paths: list[str]) -> None:
-        def ask(path: str) -> Any:
-            return reader.client.get_async(path, watch=self._hint)
-
-        for path, answer in reader.read_all(ask, paths):
-            if answer is not None:
-                self._nodes[path] = parse_node(path, self._kind, *answer)
 
     def _hint(self, event: Any) -> None:
         with self._lock:

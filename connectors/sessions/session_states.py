@@ -102,13 +102,14 @@ class SessionStates:
             end = _judge_end(session, self._live[session], snapshot)
             if end is not None:
                 self._ended[session] = (end, self._live.pop(session).timeout_ms)
+        began_at = None if self._before is None else self._before.began_at
         for session, expiry_ms in snapshot.table.expiries_ms.items():
-            connections = snapshot.connections.get(session)
-            if session in self._live:
-                self._continue(self._live[session], expiry_ms, connections, snapshot)
-            else:
+            if session not in self._live:
                 self._ended.pop(session, None)
-                self._live[session] = self._begin(expiry_ms, connections, snapshot)
+                self._live[session] = _SessionHistory(None, expiry_ms, None, snapshot.ended_at, began_at)
+            history = self._live[session]
+            if _follow(history, expiry_ms, snapshot.connections.get(session), snapshot):
+                history.seen_alive_at, history.alive_after = snapshot.ended_at, began_at
         self._before = snapshot
 
     def state(self, session: int) -> SessionState:
@@ -132,50 +133,29 @@ class SessionStates:
         """Drop the ends of all sessions but these."""
         self._ended = {session: end for session, end in self._ended.items() if session in sessions}
 
-    def _before_began_at(self) -> float | None:
-        return None if self._before is None else self._before.began_at
 
-    def _begin(
-        self, expiry_ms: int, connections: SessionConnections | None, snapshot: EnsembleSnapshot
-    ) -> _SessionHistory:
-        history = _SessionHistory(None, expiry_ms, connections, snapshot.ended_at, self._before_began_at())
-        if connections is None:
-            history.alone_since, history.is_lost = snapshot.ended_at, snapshot.complete
-        else:
-            history.timeout_ms = connections.timeout_ms
-        return history
-
-    def _continue(
-        self,
-        history: _SessionHistory,
-        expiry_ms: int,
-        connections: SessionConnections | None,
-        snapshot: EnsembleSnapshot,
-    ) -> None:
-        if connections is not None:
-            # A connection without new packets is no sign of life, even if its server had not answered for a while.
-            before = history.connections
-            is_alive = history.is_lost or before is None or not connections.received <= before.received
-            history.connections = connections
-            history.timeout_ms, history.expiry_ms = connections.timeout_ms, expiry_ms
-            history.alone_since, history.is_elsewhere, history.is_lost = None, False, False
-        else:
-            is_alive = self._has_moved_alone(history, expiry_ms, snapshot)
-            history.is_elsewhere = history.is_elsewhere or is_alive
-            history.is_lost = not is_alive and (history.is_lost or snapshot.complete)
-        if is_alive:
-            history.seen_alive_at, history.alive_after = snapshot.ended_at, self._before_began_at()
-
-    def _has_moved_alone(self, history: _SessionHistory, expiry_ms: int, snapshot: EnsembleSnapshot) -> bool:
-        if history.alone_since is None:
-            history.alone_since = snapshot.ended_at
-        if snapshot.began_at - history.alone_since < _FORWARDING_SECONDS or expiry_ms < history.expiry_ms - _MOVED_MS:
-            history.expiry_ms = expiry_ms
-            return False
-        has_moved = expiry_ms - history.expiry_ms >= _MOVED_MS
-        if has_moved:
-            history.expiry_ms = expiry_ms
-        return has_moved
+def _follow(
+    history: _SessionHistory, expiry_ms: int, connections: SessionConnections | None, snapshot: EnsembleSnapshot
+) -> bool:
+    """Update the history of a living session; return whether the snapshot shows a sign of life."""
+    if connections is not None:
+        # A connection without new packets is no sign of life, even if its server had not answered for a while.
+        before = history.connections
+        is_alive = history.is_lost or before is None or not connections.received <= before.received
+        history.connections = connections
+        history.timeout_ms, history.expiry_ms = connections.timeout_ms, expiry_ms
+        history.alone_since, history.is_elsewhere, history.is_lost = None, False, False
+        return is_alive
+    if history.alone_since is None:
+        history.alone_since = snapshot.ended_at
+    is_early = snapshot.began_at - history.alone_since < _FORWARDING_SECONDS
+    is_base = is_early or expiry_ms < history.expiry_ms - _MOVED_MS
+    has_moved = not is_base and expiry_ms - history.expiry_ms >= _MOVED_MS
+    if is_base or has_moved:
+        history.expiry_ms = expiry_ms
+    history.is_elsewhere = history.is_elsewhere or has_moved
+    history.is_lost = not has_moved and (history.is_lost or snapshot.complete)
+    return has_moved
 
 
 def _is_connected(history: _SessionHistory, snapshot: EnsembleSnapshot) -> bool:
