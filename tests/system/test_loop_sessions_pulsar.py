@@ -1,10 +1,9 @@
 """A real Pulsar broker under `headgate run`: what it does when its session is lost, and what headgate says of it."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace, produce
 from tests.system.runbooks import Operator, commands_of, find_commands
 from tests.system.sessions import ZOOKEEPER, SessionsLoop, sessions_loop
-from tests.system.waiting import DEADLINE_SECONDS, eventually, within
+from tests.system.waiting import eventually, within
 from tests.system.zookeeper import ZooKeeper, free_port
 
 T_SECONDS = 10
@@ -176,23 +175,6 @@ def running(
         yield World(pulsar, loop, stack.enter_context(pulsar.zookeeper.client(timeout=60.0)))
 
 
-def zookeeper_away(seconds: float) -> Callable[[World], None]:
-    def happen(world: World) -> None:
-        world.zookeeper.stop()
-        time.sleep(seconds)
-        world.zookeeper.start()
-
-    return happen
-
-
-def frozen(seconds: float) -> Callable[[World], None]:
-    def happen(world: World) -> None:
-        with world.broker.frozen():
-            time.sleep(seconds)
-
-    return happen
-
-
 def make_a_zombie(world: World, *, by_an_outage: bool) -> tuple[int, float]:
     """Gives when the broker's registration went for good, and what had been decided by then.
 
@@ -202,7 +184,9 @@ def make_a_zombie(world: World, *, by_an_outage: bool) -> tuple[int, float]:
     """
     mark, gone_ms = world.loop.mark(), time.time() * 1000
     if by_an_outage:
-        zookeeper_away(AWAY_SECONDS)(world)
+        world.zookeeper.stop()
+        time.sleep(AWAY_SECONDS)
+        world.zookeeper.start()
         gone_ms = time.time() * 1000
         time.sleep(BACK_SECONDS)
     world.may_register(yes=False)
@@ -303,33 +287,18 @@ def test_a_bundle_is_unloaded_and_found_again_by_the_commands_of_runbooks(
 @pytest.mark.long  # varies `test_a_zombie`
 def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: World) -> None:
     loop, member, path = world.loop, world.member, world.bundle()
-    before, mark = world.node(path), loop.mark()
-    with watching(world, registration_path(member), path) as seen:
-        began = time.time()
-        with world.broker.frozen():
-            eventually("its nodes are gone", lambda: world.node(path) is None and not world.registered())
-            loop.await_decision(NODES_ONLY, member, "reconnect", "session_lost", since=mark)
-            # It does not answer in time: slow, not dead, so nothing of its is given up.
-            loop.await_decision(CLUSTER, member, "reconnect", "session_lost", since=mark)
-        thawed = time.time()
-        loop.await_decision(CLUSTER, member, "recover", "session_reestablished", since=mark)
-        loop.await_decision(NODES_ONLY, member, "recover", "session_reestablished", since=mark)
-        eventually("it owns its bundle again", lambda: world.node(path) or None)
-        bundle = path.removeprefix("/namespace/")
-        kept = loop.await_decision(NODES_ONLY, member, "keep", "own_session", bundle=bundle, since=mark)
-        loop.await_decision(NODES_ONLY, member, "resume", "recovered", since=mark)
+    before, mark, bundle = world.node(path), loop.mark(), path.removeprefix("/namespace/")
+    with world.broker.frozen():
+        eventually("its nodes are gone", lambda: world.node(path) is None and not world.registered())
+        loop.await_decision(NODES_ONLY, member, "reconnect", "session_lost", since=mark)
+        # It does not answer in time: slow, not dead, so nothing of its is given up.
+        loop.await_decision(CLUSTER, member, "reconnect", "session_lost", since=mark)
+    loop.await_decision(CLUSTER, member, "recover", "session_reestablished", since=mark)
+    loop.await_decision(NODES_ONLY, member, "recover", "session_reestablished", since=mark)
+    eventually("it owns its bundle again", lambda: world.node(path) or None)
+    kept = loop.await_decision(NODES_ONLY, member, "keep", "own_session", bundle=bundle, since=mark)
+    loop.await_decision(NODES_ONLY, member, "resume", "recovered", since=mark)
     after = world.node(path)
-    said = [
-        (entry.appended_ms / 1000 - began, f"{cluster}: {entry.data['verdict']}, {entry.data['reason']}{of}")
-        for cluster in (NODES_ONLY, CLUSTER)
-        for of, name in (("", None), (" (bundle)", bundle))
-        for entry in loop.decided(cluster, member, name, mark)
-    ]
-    did = [(at - began, f"broker: {what}") for at, what in seen]
-    print(f"\nfrozen at 0.0 s, thawed at {thawed - began:.1f} s")  # noqa: T201
-    for at, what in sorted([*did, *said]):
-        print(f"{at:6.1f} s  {what}")  # noqa: T201
-
     assert before is not None
     assert after is not None
     assert (after["session"], after["czxid"] > before["czxid"]) == (kept.data["session"], True)
@@ -339,28 +308,3 @@ def test_what_a_frozen_broker_does_when_it_thaws_is_what_headgate_says(world: Wo
     assert ("gone", "unreachable") not in loop.verdicts(CLUSTER, member, since=mark)
     # Each bundle it held gets its verdict at thaw.
     loop.await_decision(CLUSTER, member, "keep", "own_session", bundle=bundle, since=mark)
-
-
-@contextmanager
-def watching(world: World, *paths: str) -> Iterator[list[tuple[float, str]]]:
-    """What becomes of nodes during a block: each change with its time (seconds since the epoch), every 50 ms."""
-    seen: list[tuple[float, str]] = []
-    ended = threading.Event()
-
-    def look() -> None:
-        last: dict[str, Any] = {path: world.node(path) for path in paths}
-        while not ended.wait(0.05):
-            for path in paths:
-                node = world.node(path)
-                if node != last[path]:
-                    last[path] = node
-                    is_now = "is gone" if node is None else f"is there, session {node['session']} czxid {node['czxid']}"
-                    seen.append((time.time(), f"{path} {is_now}"))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        looking.join(DEADLINE_SECONDS)

@@ -28,7 +28,6 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import LEADER, NodeKind, Ownership, Ownerships, SessionState, ZkSession
 from tests.system.processes import freeze
-from tests.system.pulsar import PulsarCluster
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
@@ -520,9 +519,3 @@ def test_ownership_that_cannot_be_read_is_told_for_each_tree(bookkeeper_jars: tu
         assert set(readings) == {"/loadbalance/brokers", LEADER, "/namespace"}
         assert all(reading.detail for reading in readings.values())
         owners.session.close()
-
-
-@pytest.fixture
-def pulsar(pulsar_jars: tuple[Path, ...], bookkeeper_jars: tuple[Path, ...], tmp_path: Path) -> Iterator[PulsarCluster]:
-    with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars) as cluster:
-        yield cluster

@@ -259,24 +259,6 @@ def test_all_brokers_and_the_list_are_waited_for_together() -> None:
     watch.collector.close()
 
 
-def test_polling_outlives_errors_and_ends_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(cluster, poll_interval="20ms")
-    polls = threading.Semaphore(0)
-
-    def fail() -> None:
-        polls.release()
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(watch.collector, "poll_once", fail)
-    stop = threading.Event()
-    thread = threading.Thread(target=watch.collector.run, args=(stop,))
-    thread.start()
-    assert all(polls.acquire(timeout=PATIENCE_SECONDS) for _ in range(3)), "it polls on"
-    stop.set()
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-
-
 @for_each(
     "settings",
     [

@@ -284,31 +284,6 @@ def test_a_member_that_closed_its_session_is_told_from_one_whose_session_expired
     assert watch.states(after=10)["b2:8080"] is EXPIRED
 
 
-def test_a_member_that_is_gone_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
-    watch = Watch(monkeypatch, {"zk1": server}, forget_after="60s", republish="1s")
-    watch.poll()
-    server.end(B1)
-    server.ping()
-    assert watch.states()["b1:8080"] is EXPIRED
-    server.ping()
-    assert "b1:8080" in watch.states(after=59)
-    server.ping()
-    assert set(watch.states(after=2)) == {"b2:8080"}
-    watch.collector.close()
-
-
-def test_members_of_other_services_are_recognised_by_their_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server()
-    server.register(B1, "/pulsar/agents/a1", "/pulsar/loadbalance/brokers/both")
-    server.register(B2, "/pulsar/agents/both")
-    trees = [{"path": "/loadbalance/brokers", "role": "broker"}, {"path": "/agents", "role": "agent"}]
-    watch = Watch(monkeypatch, {"zk1": server}, members=trees)
-    readings = watch.poll()
-    told = {name: (reading.role, reading.session) for name, reading in readings.items() if name}
-    assert told == {"a1": ("agent", "0xb1"), "both": ("broker", "0xb1")}
-    watch.collector.close()
-
-
 def test_an_ensemble_that_cannot_be_read_is_one_reading_and_no_member_is_judged(watch: Watch, server: Server) -> None:
     watch.poll()
     server.fails = TimeoutError("no answer within 2 s")
@@ -333,18 +308,6 @@ def test_each_servers_answer_is_counted(monkeypatch: pytest.MonkeyPatch, server:
         labels = {"cluster": "payments", "outcome": outcome.value}
         assert watch.registry.get_sample_value("headgate_polls_total", labels) == 3
     watch.collector.close()
-
-
-def test_polling_outlives_errors_ends_at_once_and_closes_the_sources(watch: Watch, server: Server) -> None:
-    server.fails = RuntimeError("a bug")
-    stop = threading.Event()
-    thread = threading.Thread(target=watch.collector.run, args=(stop,))
-    thread.start()
-    assert all(server.heard.acquire(timeout=PATIENCE_SECONDS) for _ in range(2)), "it is asked on and on"
-    stop.set()
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
-    assert server.closed
 
 
 class TestSettings:

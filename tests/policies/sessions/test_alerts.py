@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from policies.alerts import AlertBook, AlertEntry
 from policies.book import Step, list_conditions
@@ -16,7 +15,6 @@ from tests.policies.sessions.course import (
     Run,
     health,
     node,
-    owned,
     registered,
     session,
     tree,
@@ -80,19 +78,6 @@ def test_a_registration_that_came_and_went_is_flapping_for_the_validity_of_its_l
     assert (("session-flapping", "b1") in warned(*readings, until=until)) is is_flapping
 
 
-def test_a_long_list_of_members_is_cut() -> None:
-    names = [f"b{n}" for n in range(1, 9)]
-    (summary,) = warned(*connected(*names), *expired(*names, seconds=10), until=12).values()
-    assert summary.endswith("b1, b2, b3, b4, b5 and 3 more")
-
-
-def test_two_claims_name_both_and_whose_session_the_node_is_of() -> None:
-    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10), owned(12, "b2", "0xb2")]
-    assert warned(*lost, until=12)["double-ownership", BUNDLE_NAME] == (
-        f"bundle {BUNDLE_NAME} of messaging is claimed by b1 and b2; its node belongs to the session 0xb2"
-    )
-
-
 def test_what_is_not_known_now_stays_as_it_was_said() -> None:
     silent = [*connected("b1", "b2"), *connected("b2", seconds=400)]
     assert warned(*silent, until=450, book=said("session-lost", "b2")).get(("session-lost", "b2")) is None
@@ -106,18 +91,6 @@ def test_a_zombie_stays_one_until_a_reading_says_that_it_is_none() -> None:
     assert ("zombie-member", "b1") in warned(*connected("b1"), until=6, book=book)
     for reading in (registered(5, "b1", "0xb1"), session(5, "b1", "closed", "0xb1"), health(5, "b1", healthy=False)):
         assert ("zombie-member", "b1") not in warned(*connected("b1"), reading, until=6, book=book)
-
-
-def test_what_was_said_as_unknown_is_not_said_so_twice() -> None:
-    entry = said("zombie-member", "b1").entries[0]
-    once = entry.as_unknown()
-    again = replace(entry, summary=once.summary, is_unknown=True).as_unknown()
-    assert once.summary == again.summary
-
-
-def test_what_was_never_said_does_not_stay() -> None:
-    entry = AlertEntry("session-lost", f"{CLUSTER}/b1", "warning", "as_it_was", "as it was", {}, 1, None)
-    assert ("session-lost", "b1") not in warned(*connected("b1"), until=305, book=AlertBook((entry,)))
 
 
 def test_an_exhausted_member_that_was_told_to_go_down_is_no_alert() -> None:

@@ -9,16 +9,13 @@ from policies.sessions.facts import ClaimFacts
 from policies.sessions.readings import registration_path
 from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import Claim, Health, Member, NodeRecord, SourceRecord
-from policies.units import from_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import (
     BUNDLE,
     Run,
     absent,
-    at,
     health,
     owned,
-    recovery,
     registered,
     session,
     tree,
@@ -47,42 +44,10 @@ def test_bundles_are_numbered_before_members_and_members_by_their_losses() -> No
     assert set(said.rulings) == {(BUNDLE, "b2"), (OTHER, "b1")}
 
 
-def test_a_verdict_that_holds_is_published_once_and_again_when_it_lapses() -> None:
-    run = Run(reconnect_deadline="30m").together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
-    run.see(session(200, "b1", "expired", "0xb1"))
-    assert len(run.sessions) == 1
-    run.see(session(310, "b1", "expired", "0xb1"))
-    assert [d.decided_at for d in run.sessions] == [at(10), at(310)]
-
-
-def test_what_is_published_is_what_is_remembered_of_it() -> None:
-    run = Run().together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
-    assert run.state is not None
-    last = run.state.members[0].last_published
-    assert last is not None
-    (decision,) = run.sessions
-    assert (last.verdict, last.reason, from_millis(last.published_ms)) == (
-        decision.verdict, decision.reason, decision.decided_at,
-    )  # fmt: skip
-    assert run.state.sequence == decision.sequence
-
-
-def test_events_are_told_once() -> None:
-    run = Run().together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
-    run.see(session(20, "b1", "connected", "0xnew"))
-    assert [list(d.events) for d in run.sessions] == [["session_lost"], ["reconnected", "session_reestablished"]]
-
-
 def test_another_mode_is_news() -> None:
     run = Run().together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
     other = Run(run.state, mode="shadow").see(session(12, "b1", "expired", "0xb1"))
     assert [d.mode for d in other.sessions] == ["shadow"]
-
-
-def test_a_bundle_whose_node_says_the_same_again_is_no_news() -> None:
-    run = Run().together(*connected("b1", "b2")).see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
-    run.see(session(20, "b1", "connected", "0xnew"), absent(21), absent(25))
-    assert [d.reason for d in run.bundles] == ["absent"]
 
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
@@ -147,24 +112,6 @@ def test_a_recovery_of_nothing_ends_at_once_and_load_data_is_asked_for(bundles: 
         (20, "resume recovered"),
         (50, "republish-load-data load_data_missing"),
     ]
-
-
-def test_load_data_is_awaited_after_each_recovery() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
-    run.see(session(20, "b1", "connected", "0xnew"), owned(25, "b1", "0xnew"))
-    assert run.state is not None
-    assert run.state.members[0].awaited_ms is not None
-    run.see(recovery(27, "b1", "republish-load-data"))
-    assert run.state.members[0].awaited_ms is None
-
-
-def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
-    run.see(session(20, "b1", "connected", "0xnew"))
-    assert run.state is not None
-    assert [c.key for c in run.state.claims] == [(BUNDLE, "b1")]
-    run.see(owned(25, "b1", "0xnew"))
-    assert run.state.claims == ()
 
 
 @for_each(

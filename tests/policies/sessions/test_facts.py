@@ -1,10 +1,7 @@
 """What holds of each member and of each claim as of one moment."""
 
-import dataclasses
-
 import pytest
 
-from policies.decisions import unique_ids
 from policies.observations import Observation
 from policies.sessions import SessionsState
 from policies.sessions.state import SpentShutdown
@@ -23,17 +20,9 @@ from tests.policies.sessions.course import (
     unread,
     unregistered,
 )
-from tests.policies.sessions.joined import after, connected, expired, joined
+from tests.policies.sessions.joined import connected, expired, joined
 
 FLEET = ("b1", "b2", "b3")
-
-
-def test_facts_do_not_change() -> None:
-    facts = joined(*connected(*FLEET), until=5)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        facts.now_ms = 0  # type: ignore[misc]
-    with pytest.raises(AttributeError, match="immutable"):
-        facts.members["b1"].is_fresh = False  # type: ignore[misc]
 
 
 def test_a_loss_is_the_fleet_s_while_others_lose_theirs_or_zookeeper_is_unread() -> None:
@@ -46,16 +35,6 @@ def test_a_loss_is_the_fleet_s_while_others_lose_theirs_or_zookeeper_is_unread()
     )
     assert not back.members["b1"].member.fleet_wide
     assert [f.members["b3"].member.fleet_wide for f in (alone, both, blind)] == [False, False, False]
-
-
-def test_each_claim_knows_its_rivals_and_the_sessions_they_have() -> None:
-    facts = joined(
-        *connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10), owned(12, "b2", "0xb2"), until=12
-    )
-    (first,), (second,) = facts.members["b1"].claims, facts.members["b2"].claims
-    assert (dict(first.rivals), dict(second.rivals)) == ({"b2": "0xb2"}, {"b1": None})
-    assert first.node is not None
-    assert (first.node.path, first.is_stale) == (BUNDLE, False)
 
 
 def test_a_node_that_was_not_read_for_its_validity_is_stale() -> None:
@@ -99,12 +78,6 @@ def test_a_bundle_is_an_orphan_when_its_owner_is_settled_and_does_not_come_for_i
     assert own.orphan_ms(own.nodes[heartbeat]) is None
 
 
-def test_load_data_is_missed_only_by_who_was_told_to_publish_it() -> None:
-    facts = joined(*connected("b1"), registered(1, "b1", "0xb1"), until=20)
-    assert facts.load_data_missed_ms(facts.members["b1"]) is None
-    assert after(facts).members["b1"].member.awaited_ms is None
-
-
 CUT_OFF = (session(12, "b1", "disconnected", "0xb1"), session(14, "b1", "connected", "0xb1"))
 LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
 
@@ -125,7 +98,3 @@ def test_a_member_that_was_ordered_down_is_back(then: tuple[Observation, ...], i
     state = SessionsState(0, spent=(SpentShutdown(to_millis(at(10)), "b1"),))
     facts = joined(*connected(*FLEET), *then, until=15, state=state)
     assert facts.budget.down() == (set() if is_back else {"b1"})
-
-
-def test_ids_are_each_named_once() -> None:
-    assert unique_ids("a", "", "b", "a") == ("a", "b")

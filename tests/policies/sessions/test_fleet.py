@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, Certainty, RoleFacts, fewest_fleet_wide, find_unread, join_roles
+from policies.sessions.fleet import Budget, Certainty, RoleFacts, fewest_fleet_wide, find_unread
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
@@ -38,30 +38,12 @@ def test_whoever_is_without_a_session_counts_since_whenever_and_who_has_recovere
     assert role(*lost, session(180, "b1", "connected", "0xnew")).losses == 2
 
 
-def test_whoever_is_cut_off_counts_though_nobody_is_lost_by_that_alone() -> None:
-    cut = [session(100, name, "disconnected", f"0x{name}") for name in ("b1", "b2", "b3")]
-    assert (role(*cut, until=105).losses, role(*cut, until=105).is_lost_together) == (3, False)
-    assert role(*cut[1:], *expired("b1", seconds=101), until=105).is_lost_together
-
-
 @pytest.mark.parametrize(
     ("closed", "lost", "may"), [(0, 2, True), (4, 1, True), (4, 2, False), (7, 1, False), (9, 1, False)]
 )
 def test_nobody_may_be_shut_down_when_most_are_down(closed: int, lost: int, may: bool) -> None:
     ended = [session(10, name, "closed", f"0x{name}") for name in NAMES[:closed]]
     assert role(*ended, *expired(*NAMES[closed : closed + lost], seconds=20)).may_lose_another is may
-
-
-def test_who_counts_was_read_lately_or_was_last_read_as_lost_and_has_not_closed() -> None:
-    readings = [*connected("b1", "b2", "b3", "b4"), *expired("b2", seconds=1), *connected("b3", seconds=400)]
-    facts = joined(*readings, until=400)
-    assert [m.member for m in facts.roles["broker"].members] == ["b2", "b3"]
-
-
-def test_each_role_is_a_fleet_of_its_own() -> None:
-    facts = joined(*connected("b1", "b2"), *connected("p1", role="proxy"), *expired("b1", seconds=5), until=5)
-    assert {role: len(found.lost) for role, found in facts.roles.items()} == {"broker": 1, "proxy": 0}
-    assert join_roles((), 0, SETTINGS) == {}
 
 
 OK = SourceRecord(SESSIONS, 1000, "good", 1000, "good", "ok")
@@ -118,11 +100,6 @@ def test_the_budget_is_not_free_while_one_is_down_by_our_word() -> None:
     assert spent.free_ms(10**9) is None, "time alone does not bring it back"
     assert spent.left_over(10**9) == (SpentShutdown(500, "b1"),)
     assert spent.give_back(["b2"], 700) is spent
-
-
-def test_no_budget_is_never_free() -> None:
-    assert not Budget(0, 1000, ()).has_left(0)
-    assert Budget(0, 1000, ()).free_ms(0) is None
 
 
 def test_a_smaller_limit_waits_until_enough_of_the_old_are_over() -> None:

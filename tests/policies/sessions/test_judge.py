@@ -9,7 +9,7 @@ from policies.sessions.facts import Facts
 from policies.sessions.judge import MemberVerdict, judge
 from policies.sessions.state import SessionsState, SpentShutdown
 from policies.units import to_millis
-from tests.policies.sessions.course import BUNDLE, absent, at, health, owned, recovery, session, unread, unregistered
+from tests.policies.sessions.course import BUNDLE, at, health, owned, recovery, session, unread, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "fleet_ratio": 1.0, "shutdown_delay": "5s"}
@@ -35,17 +35,6 @@ def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
     ]  # fmt: skip
     assert [v.shutdowns_spent for v in verdicts] == [1, 2, 2, 2]
     assert [s.member for s in left.spent] == ["b3", "b1"]
-
-
-@pytest.mark.parametrize("budget", range(4))
-def test_no_more_go_down_than_the_budget_has_left(budget: int) -> None:
-    verdicts, _ = judge(lost_one_after_the_other(shutdown_budget=budget))
-    assert sum(v.order is not None and v.order.brings_down for v in verdicts) == budget
-
-
-def test_facts_are_as_they_were_after_they_were_judged() -> None:
-    facts = lost_one_after_the_other(shutdown_budget=2)
-    assert (judge(facts), facts.budget.spent) == (judge(facts), ())
 
 
 def test_what_was_spent_before_counts() -> None:
@@ -94,29 +83,6 @@ def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     ruled = {claim.claim.key: f"{ruling.verdict} {ruling.reason}" for v in verdicts for claim, ruling in v.rulings}
     assert ruled == expected
     assert orders(verdicts) == {"b1": "recover session_reestablished"}
-
-
-@pytest.mark.parametrize(
-    ("reading", "ruling"),
-    [
-        (absent(25), "re-own absent"),
-        (owned(25, "b1", "0xnew"), "keep own_session"),
-        (owned(25, "b2", "0xb2"), "unload double_ownership"),
-    ],
-)
-def test_a_claim_is_ruled_on_by_its_node_now(reading: Observation, ruling: str) -> None:
-    by_member = {v.member.name: v.rulings for v in back(reading)}
-    assert [f"{r.verdict} {r.reason}" for _, r in by_member["b1"]] == [ruling]
-
-
-def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> None:
-    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-    for node in (owned(12, "b1", "0xb1"), owned(12, "b1", None, ephemeral=False)):
-        assert [v.rulings for v in judge(joined(*lost, node, until=12))[0]] == [(), ()]
-    taken, _ = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
-    assert {v.member.name: [r.verdict.value for _, r in v.rulings] for v in taken} == {
-        "b1": ["unload"], "b2": ["keep"],
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

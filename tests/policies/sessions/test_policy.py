@@ -185,11 +185,6 @@ def test_a_dead_process_is_gone_without_any_budget() -> None:
     assert run.sessions[-1].bundle_count == 0
 
 
-def test_a_process_that_answers_is_not_gone() -> None:
-    run = start("b1", "b2", "b3").see(health(5, "b1", "error"), session(10, "b1", "expired", "0xb1"))
-    assert run.told("b1") == [(10, "reconnect session_lost")]
-
-
 def zombies(*members: str, **settings: Any) -> Run:
     run = start(*members, **settings)
     run.together(*[registered(1, m, f"0x{m}") for m in members], *[health(1, m) for m in members])
@@ -213,26 +208,9 @@ def test_a_healthy_member_without_a_registration_is_restarted_after_its_time() -
     assert run.firing() == set()
 
 
-def test_zombies_are_restarted_within_the_budget() -> None:
-    run = zombies("b1", "b2", "b3", **MINUTE).until(300)
-    assert [t for b in ("b1", "b2", "b3") for t in run.told(b)] == [
-        (160, "restart zombie"),
-        (160, "hold shutdown_budget"),
-        (160, "hold shutdown_budget"),
-    ]
-    assert {s for a, s in run.firing() if a == "zombie-member"} == {"b1", "b2", "b3"}
-
-
 def test_a_zombie_is_not_restarted_while_zookeeper_cannot_be_read() -> None:
     run = zombies("b1", **MINUTE).see(unread(155)).until(200)
     assert run.told("b1") == []
-
-
-def test_a_process_that_was_down_has_the_whole_time_to_register() -> None:
-    run = start("b1", **MINUTE).see(unregistered(1, "b1"), health(200, "b1", "unreachable"))
-    for seconds in range(210, 400, 10):
-        run.see(unregistered(seconds, "b1"), health(seconds, "b1"))
-    assert run.told("b1") == [(270, "restart zombie")]
 
 
 def test_a_registered_member_that_the_cluster_does_not_list_is_not_ready() -> None:
@@ -342,11 +320,6 @@ def test_a_bundle_that_nobody_owns_is_an_orphan_after_its_time() -> None:
     assert run.said("orphan-bundle") == [(70, "t/ns/0x00000000_0x40000000", "firing")]
     run.see(owned(110, "b2", "0xb2"))
     assert run.firing() == set()
-
-
-def test_a_bundle_is_no_orphan_while_its_owner_is_without_a_session() -> None:
-    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), session(5, "b1", "expired", "0xb1"), absent(10)).until(100)
-    assert run.said("orphan-bundle") == []
 
 
 def test_load_data_that_is_missing_is_asked_for_and_then_an_alert() -> None:

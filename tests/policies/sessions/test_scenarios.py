@@ -46,13 +46,6 @@ def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
 # --- old and lagging readings
 
 
-@pytest.mark.parametrize("silent_at", [20.5, 31])
-def test_nobody_is_shut_down_when_the_sessions_fall_silent(silent_at: float) -> None:
-    world = fleet().lose("b1").until(silent_at)
-    world.silent = {"session"}
-    assert world.until(400).went_down() == []
-
-
 def test_a_shutdown_that_is_due_on_an_old_reading_holds_and_says_so() -> None:
     world = fleet().lose("b1").until(26)
     world.silent = {"session"}
@@ -60,15 +53,6 @@ def test_a_shutdown_that_is_due_on_an_old_reading_holds_and_says_so() -> None:
     assert world.last("b1") == "hold stale_reading"
     world.silent = set()
     assert world.until(120).last("b1") == "shutdown session_lost"
-
-
-def test_nobody_is_exhausted_on_an_old_reading() -> None:
-    """The sessions fall silent long before the deadline, but count until just after it."""
-    world = World("b1", "b2", "b3", zombie_after=NO_ZOMBIES).until(20).lose("b1").until(26)
-    world.silent = {"session"}
-    assert world.until(326).went_down() == []
-    assert world.last("b1") == "hold stale_reading"
-    assert not world.fires("reconnect-exhausted", "b1")
 
 
 def test_who_is_to_be_restarted_is_not_also_said_to_be_left_alone() -> None:
@@ -84,44 +68,12 @@ def test_a_fleet_that_is_lost_together_is_one_alert_however_long_it_lasts() -> N
     assert world.fires("session-fleet-wide", "broker")
 
 
-def test_one_reading_that_says_expired_and_the_next_that_does_not_shut_nobody_down() -> None:
-    world = fleet(shutdown_delay="0s").lose("b1", registered=True).until(25)
-    world.brokers["b1"].state = "connected"
-    assert world.until(100).went_down() == []
-
-
-@pytest.mark.parametrize("silent", ["brokers", "health"])
-def test_nobody_is_restarted_whose_registration_or_health_is_no_longer_read(silent: str) -> None:
-    world = World("b1", "b2").until(20)
-    world.brokers["b1"].registered = False
-    world.until(100).silent = {silent}
-    assert world.until(199).went_down() == []
-    world.brokers["b1"].registered = True  # which nobody reads
-    assert world.until(900).went_down() == []
-
-
-def test_who_has_registered_by_itself_just_before_it_is_due_is_not_restarted() -> None:
-    world = World("b1", "b2").until(20)
-    world.brokers["b1"].registered = False
-    world.until(196)
-    world.brokers["b1"].registered = True
-    assert world.until(600).went_down() == []
-    assert not world.fires("zombie-member", "b1")
-
-
 @pytest.mark.parametrize("lag_s", [10, 78, 150])
 def test_a_list_of_brokers_that_lags_shuts_nobody_down(lag_s: float) -> None:
     world = World("b1", "b2", "b3").until(20).lose("b1").until(40).back("b1")
     world.brokers["b1"].listed = False
     world.until(40 + lag_s)
     world.brokers["b1"].listed = True
-    assert world.until(900).went_down() == []
-
-
-def test_a_list_that_has_nobody_any_more_shuts_nobody_down() -> None:
-    world = World("b1", "b2", "b3").until(20)
-    for broker in world.brokers.values():
-        broker.listed = False
     assert world.until(900).went_down() == []
 
 
@@ -241,14 +193,6 @@ def test_who_has_recovered_does_not_count() -> None:
     assert not world.fires("session-fleet-wide", "broker")
 
 
-def test_a_loss_of_the_fleet_ends_as_an_alert_when_enough_have_recovered() -> None:
-    world = fleet().lose(*TEN[:4]).until(30)
-    assert world.fires("session-fleet-wide", "broker")
-    world.back("b0", "b1").until(40)
-    assert not world.fires("session-fleet-wide", "broker")
-    assert world.fires("session-lost", "b2")
-
-
 # --- the budget
 
 
@@ -259,13 +203,6 @@ def test_who_was_told_to_go_down_counts_until_it_is_back_however_long_that_takes
     assert world.last("b2") == "reconnect shutdown_budget"
     world.back("b1").until(1300)
     assert [name for _, name, _ in world.went_down()] == ["b1", "b2"]
-
-
-def test_who_was_told_to_go_down_and_ended_its_session_in_order_counts_until_it_is_back() -> None:
-    world = fleet().lose("b1").until(100)
-    world.brokers["b1"].state = "closed"
-    world.until(700).lose("b2").until(1200)
-    assert [name for _, name, _ in world.went_down()] == ["b1"]
 
 
 def test_a_zombie_s_restart_that_waits_for_the_budget_is_withdrawn_when_it_registers() -> None:
@@ -434,15 +371,6 @@ def test_a_zombie_s_alert_does_not_end_because_it_is_slow_to_answer(well: str) -
     assert world.fires("zombie-member", "b1")
 
 
-def test_a_zombie_s_alert_ends_by_its_registration_though_its_health_is_no_longer_read() -> None:
-    world = World("b1", "b2").until(20)
-    world.brokers["b1"].registered = False
-    world.until(240).silent = {"health"}
-    world.until(900).brokers["b1"].registered = True
-    world.until(910)
-    assert not world.fires("zombie-member", "b1")
-
-
 def test_a_zombie_that_was_there_before_headgate_is_found() -> None:
     world = World("b1", "b2")
     world.brokers["b1"].registered, world.brokers["b1"].state = False, "expired"
@@ -475,31 +403,6 @@ def test_a_process_that_times_out_is_not_dead_and_each_bundle_it_held_gets_its_v
     world.own("b1", THIRD).until(82)
     assert world.run.ruled("b1", THIRD)[-1][1] == "keep own_session"
     assert world.run.ruled("b2", SECOND)[-1][1] == "keep own_session"
-
-
-def test_a_pause_of_ten_minutes_forgets_no_claim() -> None:
-    world = World("b1", "b2", "b3", reconnect_deadline="1h").own("b1", BUNDLE, SECOND).until(20)
-    world.brokers["b1"].well = "timeout"
-    world.lose("b1").until(620).back("b1").until(640)
-    assert world.run.ruled("b1", BUNDLE)[-1][1] == "re-own absent"
-    assert world.run.ruled("b1", SECOND)[-1][1] == "re-own absent"
-
-
-@pytest.mark.parametrize(
-    ("well", "verdict"), [("unreachable", "gone unreachable"), ("timeout", "reconnect session_lost")]
-)
-def test_gone_is_who_refuses_twice(well: str, verdict: str) -> None:
-    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20)
-    world.brokers["b1"].well = well
-    assert world.lose("b1").until(45).last("b1") == verdict
-    assert world.fires("session-lost", "b1") is (well == "timeout")
-
-
-def test_one_refusal_is_not_the_end_of_a_process() -> None:
-    world = World("b1", "b2", "b3").until(20)
-    world.brokers["b1"].well = "unreachable"
-    world.lose("b1").until(22).brokers["b1"].well = "ok"
-    assert "gone unreachable" not in [what for _, what in world.until(100).run.told("b1")]
 
 
 # --- Headgate away
@@ -627,17 +530,6 @@ def test_an_alert_that_zookeeper_is_unread_is_the_same_though_its_sources_fail_f
     assert [(a.alert, a.reason) for a in run.alerts] == [("zookeeper-unread", "timeout")]
 
 
-def test_a_tree_that_could_not_be_read_stays_an_alert_until_it_is() -> None:
-    world = World("b1", "b2").until(20)
-    world.failing = {"namespaces"}
-    world.until(30).silent = {"namespaces"}
-    world.until(1000)
-    assert world.fires("zookeeper-unread", "messaging")
-    world.silent, world.failing = set(), set()
-    world.until(1010)
-    assert not world.fires("zookeeper-unread", "messaging")
-
-
 # --- bundles
 
 
@@ -691,16 +583,6 @@ def test_a_bundle_that_nobody_has_owned_for_an_hour_counts_as_deleted_and_its_al
     world.owners.clear()
     world.until(3700)
     assert [status for _, _, status in world.run.said("orphan-bundle")] == ["firing", "resolved"]
-
-
-def test_two_claims_stay_an_alert_when_readings_end() -> None:
-    world = World("b1", "b2", "b3").own("b1", BUNDLE).until(20).lose("b1").until(30).own("b2", BUNDLE)
-    world.until(40).back("b1").until(50)
-    assert world.fires("double-ownership", "t/ns/0x00000000_0x40000000")
-    world.silent = {"session", "namespaces", "brokers", "health"}
-    world.until(9000)
-    assert world.fires("double-ownership", "t/ns/0x00000000_0x40000000")
-    assert [a for a in world.run.alerts if a.alert == "double-ownership"][-1].summary.startswith("unknown")
 
 
 def test_a_loss_of_the_fleet_is_unknown_when_readings_end_and_over_when_too_few_can_be_lost() -> None:

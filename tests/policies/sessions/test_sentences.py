@@ -1,12 +1,14 @@
 """Each sentence is true at the moment at which it is published; the values in it are those that decided."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from policies.decisions import Alert
 from policies.observations import Observation
+from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, Run, health, owned, recovery, registered, session, tree, unregistered
 from tests.policies.sessions.world import World
 
@@ -70,78 +72,70 @@ def test_a_zombie_s_bundles_are_counted(readings: list, owns: str) -> None:  # t
     assert said.removesuffix("; its restart is ordered") == owns
 
 
-def test_the_alert_of_a_loss_ends_when_it_becomes_one_of_the_fleet() -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
-    run.see(session(10, "b1", "expired", "0xb1"), session(12, "b2", "expired", "0xb2"))
-    (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
-    run.see(session(20, "b1", "connected", "0xnew"), session(30, "b2", "connected", "0xnew"))
-    assert alerted(run, "session-lost", "resolved")[-1].summary == "session-lost of messaging/b2 is no longer reported"
+def watched(*seen: Observation) -> Run:
+    """Four members with sessions, and then these readings."""
+    return Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")]).feed(seen)
 
 
-def test_the_alert_of_a_loss_ends_when_the_process_is_gone() -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3")])
-    run.see(session(10, "b1", "expired", "0xb1"), health(11, "b1", "unreachable"), health(12, "b1", "unreachable"))
-    (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
+def unregistered_b1(*then: Observation) -> Run:
+    return watched(registered(1, "b1", "0xb1"), unregistered(20, "b1"), health(30, "b1"), *then)
 
 
-def test_the_alert_of_a_loss_ends_while_the_member_flaps() -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
-    for number in range(4):
-        run.see(session(10 + 10 * number, "b1", "expired", "0xb1"))
-        if number < 3:
-            run.see(session(15 + 10 * number, "b1", "connected", "0xb1"))
-    assert ("session-flapping", "b1") in run.firing()
-    assert ("session-lost", "b1") not in run.firing()
+def exhausted(*then: Observation, **settings: Any) -> Run:
+    block = {"reconnect_deadline": "1m", "shutdown_budget": 0, "zombie_after": "10h"}
+    world = World(*TEN, **block).until(20).lose("b1").until(109)
+    world.run.reload(**block | settings)
+    return world.run.feed(then) if then else world.until(120).run
 
 
-@pytest.mark.parametrize(
-    "then",
+def lost_again() -> Run:
+    world = World("b1", "b2", "b3", load_data_after="10s").own("b1", BUNDLE).until(20).lose("b1").until(30)
+    return world.back("b1", registered=False).until(35).own("b1", BUNDLE).until(120).lose("b1").until(130).run
+
+
+def silent_when_the_window_ends() -> Run:
+    settings: dict[str, Any] = {"on_session_lost": "shutdown", "shutdown_window": "4m", "reconnect_deadline": "1m"}
+    world = World(*TEN, **settings, zombie_after="10h").until(20).lose("b2").until(60).back("b2").until(70)
+    world.lose("b1").until(250).silent = {"session", "brokers", "namespaces", "health"}
+    return world.until(300).run
+
+
+EXPIRED = session(10, "b1", "expired", "0xb1")
+REFUSED = (health(41, "b1", "unreachable"), health(42, "b1", "unreachable"))
+TURNS = [session(11 + n, "b1", "expired" if n % 2 else "connected", f"0xb1-{n // 2}") for n in range(6)]
+COMES_AND_GOES = [each(s) for s in (1, 3, 5, 7) for each in (
+    lambda s: unregistered(s, "b1"), lambda s: health(s, "b1"), lambda s: registered(s + 1, "b1", "0xb1"),
+)]  # fmt: skip
+
+
+@for_each(
+    ("alert", "run"),
     [
-        [registered(40, "b1", "0xb1")],
-        [session(40, "b1", "closed", "0xb1")],
-        [health(40, "b1", healthy=False)],
-        [session(40, "b1", "expired", "0xb1"), health(41, "b1", "unreachable"), health(42, "b1", "unreachable")],
+        ("session-lost", lambda: watched(EXPIRED, session(12, "b2", "expired", "0xb2"))),
+        ("session-lost", lambda: watched(EXPIRED, *REFUSED)),
+        ("session-lost", lambda: watched(EXPIRED, *TURNS)),
+        ("session-lost", lambda: watched(EXPIRED).together(*TURNS)),
+        ("not-registered", lambda: unregistered_b1(registered(40, "b1", "0xb1"))),
+        ("not-registered", lambda: unregistered_b1(session(40, "b1", "closed", "0xb1"))),
+        ("not-registered", lambda: unregistered_b1(health(40, "b1", healthy=False))),
+        ("not-registered", lambda: unregistered_b1(session(40, "b1", "expired", "0xb1"), *REFUSED)),
+        ("not-registered", lambda: watched(*COMES_AND_GOES)),
+        ("reconnect-exhausted", lambda: exhausted(shutdown_budget=1)),
+        ("reconnect-exhausted", lambda: exhausted(session(110, "b1", "closed", "0xb1-0"))),
+        ("reconnect-exhausted", lambda: exhausted(health(110, "b1", "unreachable"), health(115, "b1"))),
+        ("reconnect-exhausted", silent_when_the_window_ends),
+        ("load-data-missing", lost_again),
     ],
-    ids=["registered", "closed", "unwell", "dead"],
-)
-def test_a_missing_registration_is_no_alert_of_a_member_that_has_one_or_can_have_none(then: list[Observation]) -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
-    run.see(registered(1, "b1", "0xb1"), unregistered(20, "b1"), health(30, "b1")).feed(then)
-    ended = alerted(run, "not-registered", "resolved")[-1]
-    assert ended.summary == "not-registered of messaging/b1 is no longer reported"
-
-
-def test_the_alert_of_a_registration_that_comes_and_goes_ends_while_it_flaps() -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
-    for second in (1, 3, 5, 7):
-        run.see(unregistered(second, "b1"), health(second, "b1"), registered(second + 1, "b1", "0xb1"))
-    ended = alerted(run, "not-registered", "resolved")[-1]
-    assert ended.summary == "not-registered of messaging/b1 is no longer reported"
-
-
-def test_the_alert_that_no_shutdown_was_ordered_ends_when_one_is() -> None:
-    world = World(*TEN, reconnect_deadline="1m", shutdown_budget=0, zombie_after="10h").until(20).lose("b1").until(100)
-    assert world.fires("reconnect-exhausted", "b1")
-    world.run.reload(reconnect_deadline="1m", shutdown_budget=1, zombie_after="10h")
-    world.until(120)
-    (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b1 is no longer reported"
-
-
-@pytest.mark.parametrize(
-    "readings",
-    [(session(110, "b1", "closed", "0xb1-0"),), (health(110, "b1", "unreachable"), health(115, "b1"))],
-    ids=["closed", "a new process"],
-)
-def test_a_member_that_cannot_reconnect_is_no_alert_when_it_closes_or_starts_again(
-    readings: tuple[Observation, ...],
-) -> None:
-    world = World(*TEN, reconnect_deadline="1m", shutdown_budget=0, zombie_after="10h").until(20).lose("b1").until(109)
-    world.run.see(*readings)
-    (ended,) = alerted(world.run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b1 is no longer reported"
+    ids=[
+        "it is one of the fleet's", "the process is gone", "the member flaps", "it flaps within a batch", "registered",
+        "closed", "unwell", "dead", "it comes and goes", "a shutdown is ordered", "closed before", "a new process",
+        "a shutdown waits for a fresh reading", "the session is lost again",
+    ],
+)  # fmt: skip
+def test_an_alert_ends_when_it_is_another_s_or_its_cause_is_gone(alert: str, run: Callable[[], Run]) -> None:
+    said = [status for _, of, status in run().said(alert) if of == "b1"]
+    assert said[0] == "firing"
+    assert said[-1] == "resolved"
 
 
 def test_a_process_that_failed_too_often_has_not_reconnected_since_its_own_start() -> None:
@@ -240,34 +234,6 @@ def test_a_member_that_cannot_reconnect_is_not_shut_down_while_zookeeper_cannot_
     world.failing = {"brokers", "namespaces"}
     (said,) = explained(world.until(100).run, "fleet_wide")
     assert said.endswith("not reconnected in 60 s: it is not shut down while ZooKeeper cannot be read (timeout).")
-
-
-def test_the_alert_about_missing_load_data_ends_when_the_session_is_lost_again() -> None:
-    world = World("b1", "b2", "b3", load_data_after="10s").own("b1", BUNDLE).until(20).lose("b1").until(30)
-    world.back("b1", registered=False).until(35).own("b1", BUNDLE).until(120)
-    assert world.fires("load-data-missing", "b1")
-    (ended,) = alerted(world.lose("b1").until(130).run, "load-data-missing", "resolved")
-    assert ended.summary == "load-data-missing of messaging/b1 is no longer reported"
-
-
-def test_a_shutdown_that_waits_for_a_fresh_reading_ends_the_alert_that_none_was_ordered() -> None:
-    """The window of the budget ends while no collector reads."""
-    settings: dict[str, Any] = {"on_session_lost": "shutdown", "shutdown_window": "4m", "reconnect_deadline": "1m"}
-    world = World(*TEN, **settings, zombie_after="10h").until(20).lose("b1").until(60).back("b1").until(70)
-    world.lose("b2").until(250)
-    assert world.fires("reconnect-exhausted", "b2")
-    world.silent = {"session", "brokers", "namespaces", "health"}
-    (ended,) = alerted(world.until(300).run, "reconnect-exhausted", "resolved")
-    assert ended.summary == "reconnect-exhausted of messaging/b2 is no longer reported"
-
-
-def test_the_alert_of_a_loss_ends_when_it_becomes_flapping_within_a_batch() -> None:
-    run = Run().together(*[session(0, m, "connected", f"0x{m}") for m in ("b1", "b2", "b3", "b4")])
-    run.see(session(10, "b1", "expired", "0xb1"))
-    states = ("connected", "expired") * 3
-    run.together(*(session(11 + n, "b1", state, f"0xb1-{n // 2}") for n, state in enumerate(states)))
-    (ended,) = alerted(run, "session-lost", "resolved")
-    assert ended.summary == "session-lost of messaging/b1 is no longer reported"
 
 
 def test_a_bundle_claimed_twice_whose_node_s_session_is_not_known_belongs_to_an_unknown_session() -> None:

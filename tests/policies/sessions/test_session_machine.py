@@ -17,7 +17,7 @@ from policies.sessions.settings import SessionsSettings
 from policies.sessions.state import NEVER, Health, Member, SessionTrack
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.sessions.course import BUNDLE, at, health, recovery
+from tests.policies.sessions.course import at, health, recovery
 
 SETTINGS = SessionsSettings()
 SeenSession = tuple[ZkSession, int]
@@ -43,10 +43,6 @@ STATUSES = {
     SessionStatus.SESSION_LOST: after(seen(0, CONNECTED), seen(5, EXPIRED)),
     SessionStatus.CLOSED: after(seen(0, CONNECTED), seen(5, CLOSED)),
 }
-
-
-def test_each_status_is_reached() -> None:
-    assert {status: track.status for status, track in STATUSES.items()} == {status: status for status in SessionStatus}
 
 
 @for_each(
@@ -133,27 +129,6 @@ def test_an_older_reading_changes_nothing(before: SessionStatus, state: SessionS
     assert observe(track, *seen(19, state), SETTINGS) == (track, ())
 
 
-@pytest.mark.parametrize(
-    ("first", "status"),
-    [
-        (CONNECTED, SessionStatus.ESTABLISHED),
-        (DISCONNECTED, SessionStatus.CONNECTION_LOST),
-        (EXPIRED, SessionStatus.SESSION_LOST),
-        (CLOSED, SessionStatus.CLOSED),
-    ],
-)
-def test_a_member_may_be_seen_first_in_any_state(first: SessionState, status: SessionStatus) -> None:
-    assert after(seen(0, first)).status is status
-
-
-def test_a_disconnected_session_is_lost_by_time_alone() -> None:
-    track = STATUSES[SessionStatus.CONNECTION_LOST]
-    assert track.lapse_ms == 30_000
-    assert pass_time(track, 29_999, SETTINGS) == (track, ())
-    lost, events = pass_time(track, 30_000, SETTINGS)
-    assert (lost.status, lost.lost_ms, events) == (SessionStatus.SESSION_LOST, 30_000, (EVENT.SESSION_LOST,))
-
-
 def test_elapsed_counts_from_the_first_reading_without_a_connection() -> None:
     track = after(seen(0, CONNECTED), seen(5, DISCONNECTED), seen(20, DISCONNECTED))
     assert pass_time(track, 29_999, SETTINGS)[0].status is SessionStatus.CONNECTION_LOST
@@ -204,10 +179,6 @@ def test_a_member_that_flapped_and_closed_its_session_is_settled() -> None:
     assert not track.unsettled
 
 
-def test_losses_further_apart_are_not_flapping() -> None:
-    assert not flapping(8, 61).unsettled
-
-
 readings = st.lists(
     st.builds(
         seen,
@@ -254,33 +225,6 @@ def asked(*readings: Observation) -> Health:
         member = fold_health(member, seen, seen.reading, SessionsSettings())
     assert member.health is not None
     return member.health
-
-
-def test_the_last_reading_counts_whatever_the_order() -> None:
-    readings = (health(5, "b1", "unreachable"), health(9, "b1", listed=False))
-    assert asked(*readings) != asked(readings[0])
-    assert asked(readings[1], readings[0]) == asked(readings[1])
-
-
-def test_it_is_remembered_when_it_last_did_not_say_that_it_is_healthy() -> None:
-    assert asked(health(5, "b1")).down_ms == NEVER
-    assert asked(health(5, "b1", "unreachable"), health(9, "b1")).down_ms == to_millis(at(5))
-    assert asked(health(5, "b1", healthy=False), health(9, "b1")).down_ms == to_millis(at(5))
-    assert asked(health(5, "b1", healthy=None), health(9, "b1")).down_ms == to_millis(at(5))
-
-
-def test_it_is_heard_of() -> None:
-    seen = health(5, "b1", "unreachable")
-    assert isinstance(seen.reading, MemberHealth)
-    assert fold_health(Member("b1", seen_ms=3), seen, seen.reading, SessionsSettings()).seen_ms == to_millis(at(5))
-
-
-def test_it_is_remembered_when_it_last_answered_and_when_it_was_listed() -> None:
-    seen = asked(health(1, "b1", listed=True), health(2, "b1", "timeout"), health(3, "b1", "unreachable", listed=False))
-    assert (seen.answered_ms, seen.before_ms) == (to_millis(at(2)), to_millis(at(2)))
-    assert (seen.listed_ms, seen.unlisted_ms) == (to_millis(at(1)), to_millis(at(3)))
-    later = asked(health(1, "b1", listed=False), health(2, "b1", listed=False), health(3, "b1", listed=None))
-    assert (later.listed_ms, later.unlisted_ms) == (NEVER, NEVER)
 
 
 def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
@@ -330,14 +274,3 @@ def test_the_member_s_own_count_goes_before() -> None:
 def test_what_failed_before_the_loss_counts_for_the_loss_before() -> None:
     assert reported(failed(9)).attempts == 0
     assert reported(failed(11), member=Member("b1")).attempts == 0
-
-
-def test_load_data_is_published_when_that_is_reported() -> None:
-    assert reported(recovery(12, "b1", "republish-load-data")).republished_ms == to_millis(at(12))
-    assert reported(recovery(12, "b1", "republish-load-data", "failed")).republished_ms == LOST.republished_ms
-
-
-@for_each("action", ["re-own", "unload", "reconnect", "republish-load-data"])
-@for_each("result", ["ok", "failed"])
-def test_whoever_reports_is_heard_of(action: str, result: str) -> None:
-    assert reported(recovery(12, "b1", action, result, path=BUNDLE)).seen_ms == to_millis(at(12))
