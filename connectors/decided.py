@@ -40,48 +40,6 @@ class InForceChange(NamedTuple):
         return self.decision.says() != self.before.says()
 
 
-class ReportReader:
-    """Folds records of the topic of reports.
-
-    Args:
-        knows: whether a cluster is of interest.
-        policy: the only policy of interest; None: all are.
-    """
-
-    def __init__(self, knows: Callable[[str], bool], policy: str | None = None) -> None:
-        self.book = EffectBook()
-        self._knows = knows
-        self._policies = report_policies()
-        self._policy = policy
-        self._reader: EventReader[ActuatorEvent] = EventReader(self._policies)
-        self._reports: dict[bytes, Report] = {}
-        """The last report of each record key."""
-
-    def fold(self, record: Record) -> None:
-        """Fold one record; a tombstone drops the report of its key.
-
-        The keys of a cluster that is not watched any more are deleted one by one. If the cluster comes back, the
-        deletions in one partition may be read after its new reports in another, so they must not drop those.
-
-        Raises:
-            BadRecordError: the record is no report.
-        """
-        key = record.key or b""
-        if record.value is None:
-            if (before := self._reports.pop(key, None)) is not None:
-                self.book.drop(before)
-            return
-        event = self._reader.read(record.value)
-        data, effect = event.data, event.data.effect()
-        of_policy = self._policies[type(data)]
-        if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
-            return
-        at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
-        subject = data.subject() if effect.subject is None else effect.subject
-        self._reports[key] = Report(of_policy, data.cluster, subject, at, effect)
-        self.book.fold(self._reports[key])
-
-
 class DecisionsInForce:
     """Folds records of the decided topics; every consumer that lists decisions uses it.
 
@@ -103,10 +61,14 @@ class DecisionsInForce:
         self._latest: dict[Key, Decision] = {}
         self._fence: Fence[Key] = Fence()
         self._heartbeats: dict[Watched, Standing] = {}
-        self._reports = ReportReader(knows, policy)
+        self.book = EffectBook()
+        self._report_policies = report_policies()
+        self._report_reader: EventReader[ActuatorEvent] = EventReader(self._report_policies)
+        self._reports: dict[bytes, Report] = {}
+        """The last report of each record key."""
         self._alerts: dict[Key, Alert] = {}
 
-    def fold_records(self, records: Sequence[Record]) -> list[InForceChange]:
+    def fold_records(self, records: Iterable[Record]) -> list[InForceChange]:
         """Fold records, and return their changes; a bad record changes nothing."""
         changes = []
         for record in records:
@@ -125,7 +87,7 @@ class DecisionsInForce:
             BadRecordError: the record is no decision.
         """
         if record.topic.endswith(f".{REPORTS}"):
-            self._reports.fold(record)
+            self._fold_report(record)
             return None
         if record.value is None:
             key = (record.topic, (record.key or b"").decode(errors="replace"))
@@ -143,6 +105,27 @@ class DecisionsInForce:
         before = self._latest.get(key)
         self._replace(key, before, decision)
         return InForceChange(key, decision, before)
+
+    def _fold_report(self, record: Record) -> None:
+        """Fold a report; a tombstone drops the report of its key.
+
+        The keys of a cluster that is not watched any more are deleted one by one. If the cluster comes back, the
+        deletions in one partition may be read after its new reports in another, so they must not drop those.
+        """
+        key = record.key or b""
+        if record.value is None:
+            if (before := self._reports.pop(key, None)) is not None:
+                self.book.drop(before)
+            return
+        event = self._report_reader.read(record.value)
+        data, effect = event.data, event.data.effect()
+        of_policy = self._report_policies[type(data)]
+        if effect is None or not self._knows(data.cluster) or self._policy not in (None, of_policy):
+            return
+        at = min(event.time or from_millis(record.appended_ms), from_millis(record.appended_ms))
+        subject = data.subject() if effect.subject is None else effect.subject
+        self._reports[key] = Report(of_policy, data.cluster, subject, at, effect)
+        self.book.fold(self._reports[key])
 
     def _replace(self, key: Key, before: Decision | None, after: Decision | None) -> None:
         self._alerts.pop(key, None)
@@ -167,13 +150,13 @@ class DecisionsInForce:
         decisions: defaultdict[Watched, list[Decision]] = defaultdict(list)
         for decision in self.decisions():
             decisions[decision.policy, decision.cluster].append(decision)
-        about = {*decisions, *self._reports.book.reported(), *self._heartbeats}
+        about = {*decisions, *self.book.reported(), *self._heartbeats}
         found = (
             judge_in_force(
                 policy,
                 cluster,
                 decisions.get((policy, cluster), ()),
-                self._reports.book.effects(policy, cluster),
+                self.book.effects(policy, cluster),
                 self._heartbeats.get((policy, cluster)),
                 now,
                 self._needs.get((policy, cluster)),

@@ -19,12 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.kafka.history import read_history
+from connectors.kafka.tail import Record
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.registry import observed_topics
 from policies.units import UserError, counted, from_millis, human_seconds, show_number, to_millis
-from policies.wire import ObservedRecord, decision_event
+from policies.wire import decision_event
 from streaming.replay import Recorded, Replay, differences
 
 # Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics.
@@ -35,7 +36,7 @@ class RecordedLine(NamedTuple):
 
     place: str
     text: bytes
-    record: ObservedRecord | None
+    record: Record | None
 
 
 def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
@@ -59,7 +60,7 @@ def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> 
         yield _make_recorded(record.position(), record, settings.topics.prefix)
 
 
-def _make_recorded(place: str, record: ObservedRecord, prefix: str) -> Recorded:
+def _make_recorded(place: str, record: Record, prefix: str) -> Recorded:
     topic = record.topic.removeprefix(f"{prefix}.")
     return Recorded(place, record.value or b"", from_millis(record.appended_ms), topic)
 
@@ -77,21 +78,17 @@ def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _parse_record(line: bytes) -> ObservedRecord | None:
+def _parse_record(line: bytes) -> Record | None:
     """Return the record in a line of `kcat -J`."""
     if b'"payload"' not in line:
         return None
     try:
         said = json.loads(line)
         appended_ms = to_millis(from_millis(int(said["ts"])))  # fails for an instant outside the years 1 to 9999
-        place = (str(said["topic"]), int(said["partition"]), int(said["offset"]), appended_ms)
-        return ObservedRecord(*place, _encode(said["payload"]), None, _encode(said.get("key")))
+        payload = None if said["payload"] is None else str(said["payload"]).encode()
+        return Record(str(said["topic"]), None, payload, appended_ms, int(said["partition"]), int(said["offset"]))
     except (ValueError, OverflowError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _encode(text: str | None) -> bytes | None:
-    return None if text is None else str(text).encode()
 
 
 # The decisions in force over time in replays, by subject, under one or two settings, and where they differ. Pure.

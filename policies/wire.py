@@ -270,8 +270,6 @@ class ObservedRecord(NamedTuple):
     value: bytes | None
     cut: Cut | None = None
     """Set if `value` holds only the first bytes."""
-    key: bytes | None = None
-    """Of a record that was read from a recording; the query reads none."""
 
     def position(self) -> str:
         """``topic/partition/offset``."""

@@ -4,14 +4,15 @@ It reads the decided topics themselves. So it also deletes what an older version
 left behind. A firing alert is resolved once; then a tombstone deletes each key.
 """
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import structlog
 
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Record, Tail, read_past
 from policies.alerts import retire
 from policies.decisions import Alert, AlertStatus, Decision
 from policies.observations import ActuatorEvent
@@ -23,8 +24,6 @@ Publish = Callable[[str, str, bytes | None], None]
 Left = dict[tuple[str, str], Decision | ActuatorEvent]
 """By topic and key, the last decision or report about a cluster that is not watched."""
 
-_POLL_SECONDS = 0.2
-
 _log = structlog.get_logger(__name__)
 
 
@@ -33,23 +32,17 @@ def retire_clusters(
 ) -> None:
     """Delete the decisions about other clusters, then wait for `stop`: the loop expects its components to run on."""
     topics = dict.fromkeys(f"{prefix}.{topic}" for topic in (*decided_topics(), REPORTS))
-    left: Left = {}
-    reader: EventReader[Decision | ActuatorEvent] = EventReader((*decision_types(), *report_policies()))
     with Tail(connection, topics, f"{prefix}-retirement") as tail:
-        while not stop.is_set() and not tail.caught_up:
-            note_left(tail.poll(_POLL_SECONDS), reader, clusters, left)
+        left = find_left(read_past(tail, stop, patience_seconds=math.inf), clusters)
     if not stop.is_set():
         delete_left(left, prefix, publish, datetime.now(UTC))
         stop.wait()
 
 
-def note_left(
-    records: Iterable[Record],
-    reader: EventReader[Decision | ActuatorEvent],
-    clusters: frozenset[str],
-    left: Left,
-) -> None:
-    """Store in `left` the last decision of each key whose cluster does not exist."""
+def find_left(records: Iterable[Record], clusters: frozenset[str]) -> Left:
+    """Return the last decision or report of each key whose cluster does not exist."""
+    left: Left = {}
+    reader: EventReader[Decision | ActuatorEvent] = EventReader((*decision_types(), *report_policies()))
     for record in records:
         place = (record.topic, (record.key or b"").decode(errors="replace"))
         left.pop(place, None)
@@ -59,11 +52,10 @@ def note_left(
             continue  # of another version or writer
         if decision is not None and decision.cluster not in clusters:
             left[place] = decision
+    return left
 
 
-def delete_left(
-    left: Mapping[tuple[str, str], Decision | ActuatorEvent], prefix: str, publish: Publish, now: datetime
-) -> None:
+def delete_left(left: Left, prefix: str, publish: Publish, now: datetime) -> None:
     """Resolve and delete these decisions, and delete these reports, given by topic and key."""
     if left:
         names = sorted({decision.cluster for decision in left.values()})

@@ -4,10 +4,11 @@ There is no consumer group: every consumer reads all partitions and keeps its ow
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from threading import Event
 from typing import Any, NamedTuple
 
 import structlog
@@ -15,8 +16,11 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Me
 
 from connectors.kafka.connection import KafkaConnection, build_client, no_answer
 from connectors.kafka.topics import encoded
-from policies.units import millis_of
+from policies.units import UserError, millis_of, to_millis
 
+PATIENCE_SECONDS = 15.0
+"""How long `read_past` waits for the next record."""
+_POLL_SECONDS = 0.2
 _BATCH = 1000
 _REFRESH_SECONDS = 10.0
 _RETRY_REFRESH_SECONDS = 1.0
@@ -39,6 +43,12 @@ class Record(NamedTuple):
     value: bytes | None
     appended_ms: int
     """Its Kafka timestamp, in milliseconds since the epoch."""
+    partition: int = 0
+    offset: int = 0
+
+    def position(self) -> str:
+        """``topic/partition/offset``."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 @dataclass
@@ -84,15 +94,25 @@ class Tail(AbstractContextManager["Tail"]):
         connection: the connection to the cluster.
         histories: the topics, each with the part of its past to read: None for all of it, zero for nothing.
         client_id: the client's name in the brokers' logs and quotas. The group id is the same, and is never used.
+        until: where the past ends; None: at the start.
 
     Raises:
         UserError: the connection's files cannot be used.
     """
 
-    def __init__(self, connection: KafkaConnection, histories: Mapping[str, timedelta | None], client_id: str) -> None:
+    def __init__(
+        self,
+        connection: KafkaConnection,
+        histories: Mapping[str, timedelta | None],
+        client_id: str,
+        until: datetime | None = None,
+    ) -> None:
         self._connection = connection
         self._histories = histories
         self._client_id = client_id
+        self._until = until
+        self.missing: list[str] = []
+        """The topics that do not exist."""
         self._discovered = False
         self._refresh_at = 0.0
         self._look_at = 0.0
@@ -115,7 +135,7 @@ class Tail(AbstractContextManager["Tail"]):
 
     @property
     def caught_up(self) -> bool:
-        """Whether every record from before the start has been read; once true it stays so."""
+        """Whether all of the past has been read; once true it stays so."""
         return self._discovered and not self._progress.behind
 
     @property
@@ -158,7 +178,8 @@ class Tail(AbstractContextManager["Tail"]):
             self._progress.advance(place, offset)
             return None
         self._progress.advance(place, offset + 1)
-        return Record(place[0], encoded(message.key()), encoded(message.value()), message.timestamp()[1])
+        key, value = encoded(message.key()), encoded(message.value())
+        return Record(place[0], key, value, message.timestamp()[1], place[1], offset)
 
     def _refuse(self, error: KafkaError, place: Partition) -> None:
         if error.fatal():
@@ -194,8 +215,8 @@ class Tail(AbstractContextManager["Tail"]):
             _log.info("Kafka answers again")
         self._is_outage = False
         self._unreachable, self._last_error, self._discovered = None, None, True
-        complete = {topic for topic, _ in found} == set(self._histories)
-        self._refresh_at = time.monotonic() + (_REFRESH_SECONDS if complete else _RETRY_REFRESH_SECONDS)
+        self.missing = sorted(self._histories.keys() - {topic for topic, _ in found})
+        self._refresh_at = time.monotonic() + (_RETRY_REFRESH_SECONDS if self.missing else _REFRESH_SECONDS)
 
     def _partitions(self, name: str) -> list[Partition]:
         topic = self._metadata_client.list_topics(name, timeout=_REQUEST_SECONDS).topics[name]
@@ -253,18 +274,21 @@ class Tail(AbstractContextManager["Tail"]):
                 self._progress.behind[place] = end
 
     def _span(self, place: Partition) -> tuple[int, int]:
-        """Return the start offset and the present end."""
-        client = self._metadata_client
-        oldest, end = client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
+        """Return the start offset and the end of the past."""
+        oldest, end = self._metadata_client.get_watermark_offsets(TopicPartition(*place), timeout=_REQUEST_SECONDS)
         # A partition that appears after the start is read from its beginning.
         history = None if self._discovered else self._histories[place[0]]
         if not history:
             return (oldest if history is None else end), end
-        since_ms = time.time_ns() // 1_000_000 - millis_of(history)
-        (found,) = client.offsets_for_times([TopicPartition(*place, since_ms)], timeout=_REQUEST_SECONDS)
+        start = self._find_offset(place, time.time_ns() // 1_000_000 - millis_of(history), end)
+        return start, end if self._until is None else self._find_offset(place, to_millis(self._until), end)
+
+    def _find_offset(self, place: Partition, at_ms: int, end: int) -> int:
+        """Return the offset of the first record from an instant on; the end if there is none."""
+        (found,) = self._metadata_client.offsets_for_times([TopicPartition(*place, at_ms)], timeout=_REQUEST_SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
-        return (end if found.offset == OFFSET_END else found.offset), end
+        return end if found.offset == OFFSET_END else found.offset
 
     def _renew(self) -> None:
         """Connect again, at the same offsets, if the client must be replaced."""
@@ -291,6 +315,22 @@ class Tail(AbstractContextManager["Tail"]):
         # "All brokers are down" follows each error that names a cause.
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error
+
+
+def read_past(tail: Tail, stop: Event | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Record]:
+    """Yield the records of the past, until the tail has caught up or `stop` is set.
+
+    Raises:
+        UserError: records remain, and none has come for `patience_seconds`.
+    """
+    give_up_at = time.monotonic() + patience_seconds
+    while not (tail.caught_up or (stop is not None and stop.is_set())):
+        records = tail.poll(_POLL_SECONDS)
+        yield from records
+        if records:
+            give_up_at = time.monotonic() + patience_seconds
+        elif time.monotonic() > give_up_at:
+            raise UserError(f"kafka: {tail.problem or tail.backlog}")
 
 
 def _options(client_id: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rich.text import Text
 from connectors.decided import DecisionsInForce
 from connectors.exporter.page.status import build_in_force
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Tail
+from connectors.kafka.tail import Tail, read_past
 from connectors.kafka.topic_admin import reach
 from deploy.console.terminal import SafeConsole
 from deploy.inspection.views import Audit, Explanation, alerts_view, decisions_view, explanation_view, status_view
@@ -36,7 +36,6 @@ _CLIENT_ID = "headgate-inspection"
 _POLL_SECONDS = 0.2
 _FRAME_SECONDS = 1.0
 """Ages grow, and Kafka may be lost, without any record."""
-_ANSWER_SECONDS = 15.0
 
 
 class InForceReader(AbstractContextManager["InForceReader"]):
@@ -63,14 +62,7 @@ class InForceReader(AbstractContextManager["InForceReader"]):
             UserError: Kafka does not answer; the message names the remedy.
         """
         reach(self._connection)
-        give_up_at = time.monotonic() + _ANSWER_SECONDS
-        while not self._tail.caught_up:
-            before = len(records := self._tail.poll(_POLL_SECONDS))
-            self._in_force.fold_records(records)
-            if before:
-                give_up_at = time.monotonic() + _ANSWER_SECONDS
-            elif time.monotonic() > give_up_at:
-                raise UserError(f"kafka: {self._tail.problem or self._tail.backlog}")
+        self._in_force.fold_records(read_past(self._tail))
         return self._in_force
 
     def poll(self) -> DecisionsInForce:

@@ -10,7 +10,6 @@ An alert that fires would go on firing until its `valid_until`, hours later, alt
 learns which of its alerts fire: it goes on with those that its readings confirm, and resolves the others.
 """
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,17 +19,16 @@ import structlog
 
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Record, Tail, read_past
 from connectors.kafka.topics import TopicSettings
 from policies.decisions import Alert, Standing
 from policies.pauses import PauseCommand
 from policies.recovery import OpenAlerts
 from policies.registry import COMMANDS, POLICIES
-from policies.units import counted
+from policies.units import UserError, counted
 from policies.wire import BadRecordError, EventReader, observation_event
 
 _LIMIT_SECONDS = 30.0
-_POLL_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
 
@@ -50,14 +48,11 @@ def recover(
         TimeoutError: the topics cannot be read; without them decisions could act again.
     """
     standing, alerts, commands = map(topics.topic, (Standing.topic, Alert.topic, COMMANDS))
-    records: list[Record] = []
-    give_up_at = time.monotonic() + _LIMIT_SECONDS
     with Tail(connection, dict.fromkeys((standing, alerts, commands)), f"{topics.prefix}-recovery") as tail:
-        while not tail.caught_up:
-            records += tail.poll(_POLL_SECONDS)
-            if time.monotonic() > give_up_at:
-                problem = tail.problem or tail.backlog
-                raise TimeoutError(f"the pauses in force and the firing alerts cannot be read: {problem}")
+        try:
+            records = list(read_past(tail, patience_seconds=_LIMIT_SECONDS))
+        except UserError as error:
+            raise TimeoutError(f"the pauses in force and the firing alerts cannot be read: {error}") from None
     decided = [each for each in records if each.topic != commands]
     given = [each for each in records if each.topic == commands]
     pauses = find_pauses([each for each in decided if each.topic == standing], given, datetime.now(UTC))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.text import Text
 
-from connectors.kafka.tail import Record, Tail
+from connectors.kafka.tail import Record, Tail, read_past
 from deploy.inspection.pausing import actor, option_error, send
 from deploy.settings.application import Settings
 from policies.decisions import Mode, deterministic_id
@@ -21,7 +21,6 @@ from policies.observations import Outcome
 from policies.registry import observed_topic
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
-from policies.units import UserError
 from policies.wire import BadRecordError, Event, EventReader
 
 # The result of a command: accepted or rejected, the exit status, and the text or JSON to print.
@@ -132,8 +131,6 @@ def decision_line(decision: SwitchDecision) -> Text:
 
 CLIENT_ID = "headgate-switch"
 
-_POLL_SECONDS = 0.2
-_CONNECT_SECONDS = 15.0
 _AFTERMATH_SECONDS = 0.5
 """A command may lead to several decisions of one batch, which may come in several fetches."""
 _LONGEST_AFTERMATH_SECONDS = 2.0
@@ -237,21 +234,13 @@ class LoopClient:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._tail = stack.enter_context(Tail(self._connection, self._histories, CLIENT_ID))
-            self._catch_up()
+            for record in read_past(self._tail):  # from then on no decision is missed
+                self._take(record)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-    def _catch_up(self) -> None:
-        """Wait until the tail has reached the topics' ends: from then on no decision is missed."""
-        until = time.monotonic() + _CONNECT_SECONDS
-        while not self._tail.caught_up:
-            self.poll(_POLL_SECONDS)
-            problem = self._tail.problem
-            if problem is not None and time.monotonic() > until:
-                raise UserError(problem)
 
     def record(self) -> SwitchRecord | None:
         """Return the latest record of the switch; None if none was received (needs `with_past`)."""
@@ -298,7 +287,7 @@ class LoopClient:
             if time.monotonic() > until:
                 problem = f" ({self._tail.problem})" if self._tail.problem else ""
                 raise NoDecisionError(f"{otherwise}{problem}", command)
-            self.poll(_POLL_SECONDS)
+            self.poll(0.2)
         return found
 
     def _find_result(self, command: SwitchCommand, *, earlier: bool = False) -> CommandResult | None:

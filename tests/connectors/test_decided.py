@@ -8,8 +8,12 @@ import pytest
 from connectors.decided import DecisionsInForce, InForceChange
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, AlertStatus, Severity
+from policies.effects import report_key
+from policies.free_space.levels import LimitReason, LimitVerdict
+from policies.observations import ReportResult
+from policies.throttle.readings import QuotaApplication
 from policies.units import to_millis
-from policies.wire import decision_event
+from policies.wire import actuator_event, decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert
 from tests.connectors.exporter.loop import ALERTS, Loop
 from tests.deploy.inspection.test_in_force import played
@@ -97,3 +101,44 @@ def test_one_policy_alone_may_be_folded() -> None:
         folded.fold_records(played(Loop()))
     assert len(all_of_them.decisions()) == 1
     assert some.decisions() == []
+
+
+# Reading the actuators' reports: the last one of each key, until its record is deleted.
+
+
+ALICE, BOB = "user=alice", "user=bob"
+
+
+def applied(entity: str, rate: int, minute: int) -> Record:
+    event = QuotaApplication(
+        cluster="payments", entity=entity, decision_id=None, sequence=None, factor=0.5, verdict=LimitVerdict.SET,
+        reason=LimitReason.DECIDED, rate_bytes_per_second=rate, previous_bytes_per_second=None,
+        outcome=ReportResult.APPLIED, attempt=1,
+    )  # fmt: skip
+    at = NOON + timedelta(minutes=minute)
+    value = actuator_event(event, id=f"{entity}-{minute}", at=at)
+    return Record("headgate.applied.reports", report_key(value).encode(), value, to_millis(at))
+
+
+def deleted(record: Record) -> Record:
+    return record._replace(value=None)
+
+
+def rates(*records: Record) -> dict[str, float | None]:
+    reader = DecisionsInForce()
+    for record in records:
+        reader.fold(record)
+    return {effect.target: effect.number for effect in reader.book.effects("throttle", "payments")}
+
+
+def test_a_cluster_that_comes_back_keeps_its_new_reports_whatever_the_order_of_partitions() -> None:
+    alice, bob, again = applied(ALICE, 1, 0), applied(BOB, 2, 0), applied(ALICE, 3, 10)
+    one_partition, other = [alice, deleted(alice), again], [bob, deleted(bob)]
+    assert rates(*one_partition, *other) == rates(*other, *one_partition) == {ALICE: 3}
+
+
+def test_a_deleted_report_leaves_nothing_behind() -> None:
+    reader = DecisionsInForce()
+    for record in (first := applied(ALICE, 1, 0), applied(ALICE, 2, 1), deleted(first)):
+        reader.fold(record)
+    assert list(reader.book.reported()) == []

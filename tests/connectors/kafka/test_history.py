@@ -1,161 +1,144 @@
-"""What lies between two instants comes in the order it was appended, from whatever partitions."""
+"""Past records, from a tail that plays what a test wants: all of a time range, and the last reading of each subject."""
 
-import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from structlog.testing import capture_logs
 
-from connectors.kafka import history
+from connectors.kafka import history, tail
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.history import read_history
+from connectors.kafka.history import last_readings, read_history
+from connectors.kafka.tail import Record
+from policies.observations import Reading
+from policies.sessions.readings import MemberHealth, SessionState, ZkSession
 from policies.units import UserError, to_millis
-from policies.wire import ObservedRecord
+from policies.wire import observation_event
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-START_MS = to_millis(NOON)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+KAFKA = KafkaConnection(bootstrap_servers="127.0.0.1:9092")
+
+
+class Played:
+    """In place of `Tail`."""
+
+    records: tuple[Record, ...] = ()
+    ends = True
+    failure: UserError | None = None
+    problem: str | None = "Kafka does not answer"
+    missing: tuple[str, ...] = ()
+    asked: tuple[Mapping[str, timedelta | None], datetime | None] = ({}, None)
+
+    def __init__(
+        self, _: KafkaConnection, histories: Mapping[str, timedelta | None], client_id: str, until: Any = None
+    ) -> None:
+        if self.failure is not None:
+            raise self.failure
+        type(self).asked = histories, until
+        self.left = list(self.records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def caught_up(self) -> bool:
+        return self.ends and not self.left
+
+    def poll(self, _: float) -> list[Record]:
+        return [self.left.pop(0)] if self.left else []
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> type[Played]:
+    class Now(Played):
+        pass
+
+    monkeypatch.setattr(history, "Tail", Now)
+    monkeypatch.setattr(history, "reach", lambda _: 1)
+    clock = count(0, 10)
+    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    return Now
 
 
 def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-@dataclass
-class Message:
-    """One message of confluent-kafka."""
-
-    at_ms: int
-    number: int
-    payload: bytes | None
-    fault: KafkaError | None = None
-
-    def offset(self) -> int:
-        return self.number
-
-    def timestamp(self) -> tuple[int, int]:
-        return 2, self.at_ms
-
-    def value(self) -> bytes | None:
-        return self.payload
-
-    def key(self) -> bytes:
-        return b"payments"
-
-    def error(self) -> KafkaError | None:
-        return self.fault
+def put(seconds: float, topic: str = "a", partition: int = 0, offset: int = 0) -> Record:
+    return Record(topic, None, b"", to_millis(at(seconds)), partition, offset)
 
 
-MARKER = b"the end of a transaction"
+def read(topics: list[str], since: float, to: float) -> list[Record]:
+    return list(read_history(KAFKA, topics, at(since), at(to)))
 
 
-class Consumer:
-    """Topics in memory: each a list of partitions, each a list of (seconds after noon, value)."""
-
-    topics: dict[str, list[list[tuple[float, bytes | None]]]]
-    silent = False
-    batch = 2
-    closed = 0
-
-    def __init__(self, options: dict[str, Any], logger: logging.Logger) -> None:
-        assert options["enable.auto.commit"] is False
-        self._tells_ends = options["enable.partition.eof"]
-        assert logger.name == "headgate.librdkafka", "not what it says on standard error"
-        self.assigned = TopicPartition("", 0, 0)
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        error = None if topic in self.topics else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        partitions = range(len(self.topics.get(topic, ())))
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=partitions)})
-
-    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        (place,) = asked
-        later = (n for n, (seconds, _) in enumerate(self._records(place)) if to_millis(at(seconds)) >= place.offset)
-        return [TopicPartition(place.topic, place.partition, next(later, -1))]
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return 0, len(self._records(place))
-
-    def assign(self, places: list[TopicPartition]) -> None:
-        (self.assigned,) = places
-
-    def consume(self, count: int, timeout: float) -> list[Message]:
-        if self.silent:
-            return []
-        start = self.assigned.offset
-        found = self._records(self.assigned)[start : start + self.batch]
-        self.assigned = TopicPartition(self.assigned.topic, self.assigned.partition, start + len(found))
-        messages = [Message(to_millis(at(s)), start + n, v) for n, (s, v) in enumerate(found) if v is not MARKER]
-        is_end = self._tells_ends and self.assigned.offset == len(self._records(self.assigned))
-        end = Message(0, self.assigned.offset, None, KafkaError(KafkaError._PARTITION_EOF))
-        return [*messages, end] if is_end else messages
-
-    def close(self) -> None:
-        type(self).closed += 1
-
-    def _records(self, place: TopicPartition) -> list[tuple[float, bytes | None]]:
-        return self.topics[place.topic][place.partition]
+def test_a_range_comes_in_the_order_of_appending_from_its_first_instant_until_before_its_last(
+    played: type[Played],
+) -> None:
+    played.records = (put(1), put(4, offset=1), put(6, offset=2), put(2, partition=1), put(5, "b"), put(0, "b"))
+    found = read(["a", "b"], 1, 6)
+    assert found == [put(1), put(2, partition=1), put(4, offset=1), put(5, "b")]
+    histories, until = played.asked
+    assert until == at(6)
+    assert histories.keys() == {"a", "b"}
+    assert all(at(1) > datetime.now(UTC) - (each or timedelta(0)) for each in histories.values())
 
 
-@pytest.fixture
-def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Consumer]]:
-    made: type[Consumer] = type("ConsumerOfTest", (Consumer,), {"topics": {}})
-    monkeypatch.setattr(history, "Consumer", made)
-    yield made
-    assert made.closed == 1
-
-
-def read(topics: list[str], since: float, to: float) -> list[ObservedRecord]:
-    return list(read_history(KafkaConnection(bootstrap_servers="k:9092"), topics, at(since), at(to)))
-
-
-def test_records_of_several_partitions_come_in_the_order_they_were_appended(consumer: type[Consumer]) -> None:
-    consumer.topics = {"a": [[(1, b"1"), (4, b"4"), (6, b"6")], [(2, b"2"), (5, b"5")]], "b": [[(3, b"3")]]}
-    assert [record.value for record in read(["a", "b"], 0, 10)] == [b"1", b"2", b"3", b"4", b"5", b"6"]
-
-
-def test_the_marker_that_ends_a_transaction_is_no_record_and_no_silence(consumer: type[Consumer]) -> None:
-    consumer.topics = {"a": [[(1, b"1"), (2, MARKER)], [(3, MARKER), (4, b"4")]]}
-    assert [record.value for record in read(["a"], 0, 10)] == [b"1", b"4"]
-
-
-def test_the_range_begins_with_its_first_instant_and_ends_before_its_last(consumer: type[Consumer]) -> None:
-    consumer.topics = {"a": [[(0, b"before"), (1, b"first"), (2, b"in it"), (3, b"after")]]}
-    assert [record.value for record in read(["a"], 1, 3)] == [b"first", b"in it"]
-
-
-def test_a_record_tells_where_it_lies_and_when_it_was_appended(consumer: type[Consumer]) -> None:
-    consumer.topics = {"a": [[], [(1.5, None)]]}
-    assert read(["a"], 0, 10) == [ObservedRecord("a", 1, 0, START_MS + 1500, None, None, b"payments")]
-
-
-@pytest.mark.parametrize(("since", "to"), [(5, 9), (0, 0)], ids=["after the last record", "no time at all"])
-def test_an_empty_range_asks_for_no_record(consumer: type[Consumer], since: float, to: float) -> None:
-    consumer.topics, consumer.silent = {"a": [[(1, b"1")]]}, True
-    assert read(["a"], since, to) == []
-
-
-def test_a_topic_that_does_not_exist_is_named(consumer: type[Consumer]) -> None:
+def test_a_topic_that_does_not_exist_is_named(played: type[Played]) -> None:
+    played.missing = ("missing",)
     with pytest.raises(UserError, match=r"^missing: "):
         read(["missing"], 0, 1)
 
 
-def test_silence_in_the_middle_is_an_error_and_not_the_end(consumer: type[Consumer]) -> None:
-    consumer.topics, consumer.silent = {"a": [[(1, b"1")]]}, True
-    with pytest.raises(UserError, match=r"^a: Kafka returned no records for 10 s"):
+def test_silence_in_the_middle_is_an_error_and_not_the_end(played: type[Played]) -> None:
+    played.records, played.ends = (put(1),), False
+    with pytest.raises(UserError, match=r"^kafka: Kafka does not answer"):
         read(["a"], 0, 9)
 
 
-def test_a_cluster_that_does_not_answer_is_the_users_error(
-    consumer: type[Consumer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Consumer, topic: str, timeout: float) -> Any:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker"))
+def reading(state: SessionState, member: str = "b1:8080") -> ZkSession:
+    return ZkSession(cluster="payments", member=member, session="0x1", state=state)
 
-    monkeypatch.setattr(consumer, "list_topics", refuse)
-    monkeypatch.setattr(history, "reach", lambda *_, **__: 1)  # it answers others
-    with pytest.raises(UserError, match="kafka: Kafka at k:9092 does not answer as it should: _TRANSPORT: no broker"):
-        read(["a"], 0, 1)
+
+def encoded(readings: Iterable[Reading]) -> Iterable[bytes]:
+    return (observation_event(each, id="id", source="headgate/test", time=NOON) for each in readings)
+
+
+def found(stop: Event | None = None) -> list[ZkSession]:
+    return last_readings(KAFKA, "observed", ZkSession, timedelta(hours=1), stop or Event())
+
+
+def test_of_each_thing_the_last_reading_counts_and_other_records_do_not(played: type[Played]) -> None:
+    first, second = reading(SessionState.CONNECTED), reading(SessionState.EXPIRED)
+    other = reading(SessionState.CLOSED, "b2")
+    health = MemberHealth(cluster="payments", member="b1:8080")
+    values = (*encoded([first, health, second]), b"nonsense", *encoded([other]))
+    played.records = tuple(Record("observed", None, value, 0) for value in values)
+    assert found() == [second, other]
+
+
+def test_what_there_is_counts_when_not_all_can_be_read(played: type[Played]) -> None:
+    (value,) = encoded([reading(SessionState.CONNECTED)])
+    played.records, played.ends = (Record("observed", None, value, 0),), False
+    with capture_logs() as lines:
+        assert len(found()) == 1
+    assert [line["detail"] for line in lines] == ["kafka: Kafka does not answer"]
+
+
+def test_a_connection_that_cannot_be_used_is_no_reason_not_to_begin(played: type[Played]) -> None:
+    played.failure = UserError("no such file")
+    with capture_logs() as lines:
+        assert found() == []
+    assert [line["detail"] for line in lines] == ["no such file"]
+
+
+def test_it_ends_when_it_is_told_to(played: type[Played]) -> None:
+    played.ends, stop = False, Event()
+    stop.set()
+    assert found(stop) == []

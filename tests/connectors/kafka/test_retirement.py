@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from connectors.kafka.retirement import Left, delete_left, note_left
+from connectors.kafka.retirement import delete_left, find_left
 from connectors.kafka.tail import Record
 from policies.decisions import Alert, AlertStatus
-from policies.registry import decision_types, report_policies
 from policies.units import to_millis
 from policies.wire import EventReader, decision_event
 from streaming.host import PolicyHost
@@ -30,9 +29,9 @@ def decided(cluster: str) -> Iterator[Record]:
 
 def retired(*records: Record, clusters: frozenset[str] = frozenset({"payments"})) -> Written:
     written: Written = []
-    left: Left = {}
-    note_left(records, EventReader((*decision_types(), *report_policies())), clusters, left)
-    delete_left(left, "headgate", lambda topic, key, value: written.append((topic, key, value)), LATER)
+    delete_left(
+        find_left(records, clusters), "headgate", lambda topic, key, value: written.append((topic, key, value)), LATER
+    )
     return written
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from connectors.kafka.connection import KafkaConnection
+from connectors.kafka.tail import Record
 from deploy.inspection import commands, views
 from deploy.inspection.views import Audit
 from deploy.settings.application import Settings
 from policies.units import UserError, to_millis
-from policies.wire import AUDIT_TYPE, ObservedRecord
+from policies.wire import AUDIT_TYPE
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KAFKA = KafkaConnection(bootstrap_servers="127.0.0.1:1")
@@ -31,9 +32,9 @@ def report(number: int, outcome: str) -> dict[str, Any]:
 
 
 def audit(monkeypatch: pytest.MonkeyPatch, events: Sequence[dict[str, Any]], subject: str) -> Audit:
-    def read(*_: Any) -> Iterator[ObservedRecord]:
+    def read(*_: Any) -> Iterator[Record]:
         for number, event in enumerate(events):
-            yield ObservedRecord("headgate.audit", 0, number, to_millis(NOON), json.dumps(event).encode())
+            yield Record("headgate.audit", None, json.dumps(event).encode(), to_millis(NOON), 0, number)
 
     monkeypatch.setattr(views, "read_history", read)
     return Audit(KAFKA, "headgate", subject, NOON)

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from connectors.kafka.tail import Record
 from deploy import whatif
 from deploy.settings.application import Settings
 from policies.units import to_millis
-from policies.wire import ObservedRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_each_record_of_the_observed_topics_is_read_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: Any) -> Iterator[ObservedRecord]:
+    def read(*_: Any) -> Iterator[Record]:
         for number in range(2):
-            yield ObservedRecord("headgate.observed.log-dirs", 0, number, to_millis(NOON), b"{}", None, b"payments")
+            yield Record("headgate.observed.log-dirs", b"payments", b"{}", to_millis(NOON), 0, number)
 
     monkeypatch.setattr(whatif, "read_history", read)
     settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:9092"}})

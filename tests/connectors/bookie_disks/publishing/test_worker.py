@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from connectors.bookie_disks import io
 from connectors.bookie_disks.limits import BrokerLimits, NamespaceLimits, PublishAdmin, PublishLimits
 from connectors.bookie_disks.publishing import PublishMetrics, PublishWorker
-from connectors.decided import ReportReader
+from connectors.decided import DecisionsInForce
 from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext
 from connectors.pulsar.settings import PulsarAdmin
@@ -183,7 +183,7 @@ class Bench:
 
     def shown(self) -> str:
         """What the status page says of the limits."""
-        reader = ReportReader(lambda _: True)
+        reader = DecisionsInForce()
         for value in self.reports:
             appended_ms = to_millis(self.clock.now())
             reader.fold(Record("headgate.applied.reports", report_key(value).encode(), value, appended_ms))
