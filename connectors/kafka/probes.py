@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from connectors.collection import Probe, ProbeResult, whole_line
 from connectors.kafka.connection import KafkaConnection, build_client
 from connectors.kafka.history import find_foreign_records
-from connectors.kafka.topic_admin import check_topics, reach
+from connectors.kafka.topic_admin import KafkaRefusesError, check_topics, reach
 from connectors.kafka.topics import (
     GROUP,
     TopicSettings,
@@ -37,9 +37,6 @@ from policies.units import UserError, counted, name_some
 
 # The operations that a Kafka cluster authorizes this client to do, as the cluster reports them (KIP-430).
 
-_NAMES = {AclOperation.READ: "Read", AclOperation.WRITE: "Write", AclOperation.DESCRIBE: "Describe",
-          AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs", AclOperation.ALTER_CONFIGS: "AlterConfigs",
-          AclOperation.CREATE: "Create", AclOperation.ALL: "All"}  # fmt: skip
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
@@ -64,18 +61,18 @@ class Authorized:
 
     def cluster(self) -> Operations:
         """Return the operations on the cluster itself."""
-        return self._answer(self._admin.describe_cluster(**self._options)) or frozenset()
+        return _read_answer(self._admin.describe_cluster(**self._options)) or frozenset()
 
     def topics(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
         """Return the operations on each topic that exists.
 
         They are empty if the cluster hides the topic from this client, and None if it does not report operations.
         """
-        return self._answers(self._admin.describe_topics(TopicCollection(list(names)), **self._options))
+        return _read_answers(self._admin.describe_topics(TopicCollection(list(names)), **self._options))
 
     def groups(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
         """Return the operations on each consumer group, as `topics` does; a group without members is reported, too."""
-        return self._answers(self._admin.describe_consumer_groups(list(names), **self._options))
+        return _read_answers(self._admin.describe_consumer_groups(list(names), **self._options))
 
     def writers_of(self, topic: str) -> frozenset[str] | None:
         """Return the principals that ACLs allow to write a topic, `User:*` for all; None if there is no authorizer.
@@ -95,25 +92,26 @@ class Authorized:
             raise
         return frozenset(b.principal for b in bindings if b.operation in (AclOperation.WRITE, AclOperation.ALL))
 
-    def _answers(self, futures: Mapping[str, Any]) -> dict[str, Operations | None]:
-        found: dict[str, Operations | None] = {}
-        for name, future in futures.items():
-            try:
-                found[name] = self._answer(future)
-            except KafkaException as error:
-                if error.args[0].code() in _FORBIDDEN:
-                    found[name] = frozenset()
-                elif error.args[0].code() not in _ABSENT:
-                    raise
-        return found
 
-    def _answer(self, future: Any) -> Operations | None:
-        allowed: Sequence[AclOperation] | None = future.result(timeout=_WAIT_SECONDS).authorized_operations
-        if allowed is None:
-            return None
-        return frozenset(
-            _NAMES.values() if AclOperation.ALL in allowed else (_NAMES[o] for o in allowed if o in _NAMES)
-        )
+def _read_answers(futures: Mapping[str, Any]) -> dict[str, Operations | None]:
+    found: dict[str, Operations | None] = {}
+    for name, future in futures.items():
+        try:
+            found[name] = _read_answer(future)
+        except KafkaException as error:
+            if error.args[0].code() in _FORBIDDEN:
+                found[name] = frozenset()
+            elif error.args[0].code() not in _ABSENT:
+                raise
+    return found
+
+
+def _read_answer(future: Any) -> Operations | None:
+    allowed: Sequence[AclOperation] | None = future.result(timeout=_WAIT_SECONDS).authorized_operations
+    if allowed is None:
+        return None
+    found = AclOperation if AclOperation.ALL in allowed else allowed
+    return frozenset(each.name.title().replace("_", "") for each in found)
 
 
 def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: Sequence[str]) -> Iterator[Probe]:
@@ -171,9 +169,7 @@ class _Loop:
                     brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
                     self._reached = ProbeResult(Outcome.OK, counted(brokers, "broker"))
                 except UserError as error:
-                    is_refused = "refuses the login" in str(error)
-                    outcome = Outcome.UNAUTHORIZED if is_refused else Outcome.UNREACHABLE
-                    self._reached = ProbeResult(outcome, whole_line(str(error)))
+                    self._reached = _failed(error, Outcome.UNREACHABLE)
             return self._reached
 
     def if_it_answers(self, check: Callable[[], ProbeResult]) -> ProbeResult:
@@ -185,8 +181,7 @@ class _Loop:
         try:
             report = check_topics(self._connection, self._topics, timeout_seconds=TIMEOUT_SECONDS)
         except UserError as error:
-            outcome = Outcome.UNAUTHORIZED if "may not do that" in str(error) else Outcome.TIMEOUT
-            return ProbeResult(outcome, whole_line(str(error)))
+            return _failed(error, Outcome.TIMEOUT)
         allowed = self._allowed() if report.missing else {}
         if hidden := [name for name in report.missing if allowed.get(name) == frozenset()]:
             principal = principal_of(self._connection)
@@ -252,6 +247,11 @@ class _Loop:
 
 
 _NOT_ASKED = ProbeResult(Outcome.UNREACHABLE, "skipped: the cluster does not answer, or refuses the login")
+
+
+def _failed(error: UserError, outcome: Outcome) -> ProbeResult:
+    is_refused = isinstance(error, KafkaRefusesError)
+    return ProbeResult(Outcome.UNAUTHORIZED if is_refused else outcome, whole_line(str(error)))
 
 
 def _kafka_acls(connection: KafkaConnection, arguments: str) -> str:

@@ -1,10 +1,9 @@
 """Creates and checks the loop's topics."""
 
 import socket
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,7 +16,6 @@ from connectors.kafka.topics import (
     PARTITIONS,
     TIMESTAMPS,
     TopicDifference,
-    TopicPlan,
     TopicSettings,
     differences,
     is_shared,
@@ -31,7 +29,12 @@ _REFUSED_LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAI
 _TELLING = (*_REFUSED_LOGIN, KafkaError._SSL)
 _SPEAKS_PLAIN_TEXT = "connecting to a PLAINTEXT broker listener"
 """The words of librdkafka when a listener ends a TLS handshake."""
-_UNAUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+_COPIES = 3
+"""The usual replication factor."""
+
+
+class KafkaRefusesError(UserError):
+    """Kafka refuses the login, or what this client asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,6 @@ class TopicReport:
         return not self.missing and not self.differences
 
 
-_COPIES = 3
-"""The usual replication factor."""
-
-
 def create_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
@@ -82,163 +81,114 @@ def create_topics(
     Raises:
         UserError: the cluster does not answer, refuses the login, or cannot have such topics.
     """
-    return _compare(connection, settings, timeout_seconds, create=True)
+    report = check_topics(connection, settings, timeout_seconds=timeout_seconds)
+    new = [
+        NewTopic(t.topic, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config))
+        for t in plan(settings)
+        if t.topic in report.missing
+    ]
+    created, existing = list[str](), list(report.existing)
+    with _asking(connection, timeout_seconds) as admin:
+        for topic, future in (admin.create_topics(new, request_timeout=timeout_seconds) if new else {}).items():
+            try:
+                future.result()
+                created.append(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                existing.append(topic)  # another process has created it meanwhile
+    return replace(report, created=tuple(sorted(created)), existing=tuple(sorted(existing)), missing=())
 
 
 def check_topics(
     connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicReport:
     """Compare the topics with the plan, and change none. Raises as `create_topics` does."""
-    return _compare(connection, settings, timeout_seconds, create=False)
-
-
-def _compare(
-    connection: KafkaConnection, settings: TopicSettings, timeout_seconds: float, *, create: bool
-) -> TopicReport:
-    admin, planned = _Admin(connection, timeout_seconds), plan(settings)
-    present = admin.present(planned)
-    missing = [topic for topic in planned if topic.topic not in present]
-    created = admin.create(missing) if create else set()
-    lacking = created if create else {topic.topic for topic in missing}
-    existing = [topic for topic in planned if topic.topic not in lacking]
+    planned = plan(settings)
+    with _asking(connection, timeout_seconds) as admin:
+        metadata = admin.list_topics(timeout=timeout_seconds)
+        shapes = _read_shapes(metadata)
+        existing = {topic.topic: topic for topic in planned if topic.topic in shapes}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in existing]
+        futures = admin.describe_configs(resources, request_timeout=timeout_seconds) if resources else {}
+        configs = {each.name: {k: str(v.value) for k, v in future.result().items()} for each, future in futures.items()}
+    found = (each for name, topic in existing.items() for each in differences(topic, *shapes[name], configs[name]))
     return TopicReport(
-        created=tuple(sorted(created)),
-        existing=tuple(topic.topic for topic in existing),
-        missing=() if create else tuple(topic.topic for topic in missing),
-        differences=admin.differences(existing, present),
-        cluster_id=admin.cluster_id,
+        existing=tuple(existing),
+        missing=tuple(topic.topic for topic in planned if topic.topic not in existing),
+        differences=tuple(found),
+        cluster_id=metadata.cluster_id,
     )
 
 
 def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
     """Return the number of brokers. Raises as `create_topics` does."""
-    return len(_Admin(connection, timeout_seconds).metadata().brokers)
+    with _asking(connection, timeout_seconds) as admin:
+        return len(admin.list_topics(timeout=timeout_seconds).brokers)
 
 
-def find_single_copies(
-    connection: KafkaConnection, settings: TopicSettings, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> tuple[str, ...]:
+def find_single_copies(connection: KafkaConnection, settings: TopicSettings) -> tuple[str, ...]:
     """Return the loop's topics of one replica, if Kafka has brokers for three. Raises as `create_topics` does."""
-    admin = _Admin(connection, timeout_seconds)
-    if len(admin.metadata().brokers) < _COPIES:
-        return ()
-    return tuple(topic for topic, (_, copies) in admin.present(plan(settings)).items() if copies == 1)
+    with _asking(connection, TIMEOUT_SECONDS) as admin:
+        metadata = admin.list_topics(timeout=TIMEOUT_SECONDS)
+    shapes = _read_shapes(metadata) if len(metadata.brokers) >= _COPIES else {}
+    return tuple(t.topic for t in plan(settings) if t.topic in shapes and shapes[t.topic][1] == 1)
 
 
-class _Admin:
-    """An admin client whose errors name a remedy."""
+def _read_shapes(metadata: Any) -> dict[str, tuple[int, int]]:
+    """Return partitions and copies of each topic whose metadata can be read."""
+    found = {name: topic.partitions.values() for name, topic in metadata.topics.items() if topic.error is None}
+    return {name: (len(of), min((len(p.replicas) for p in of), default=0)) for name, of in found.items()}
 
-    def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
-        self._servers = ",".join(connection.servers())
-        self._is_secured = connection.security_protocol != "PLAINTEXT"
-        self._timeout_seconds = timeout_seconds
-        self._last_error: KafkaError | None = None
-        self.cluster_id: str | None = None
-        """Known after `present`."""
-        options = {**connection.for_confluent(), "client.id": "headgate", "error_cb": self._note}
-        self._client = build_client(AdminClient, options)
 
-    def metadata(self) -> Any:
-        """Return the cluster's brokers and topics."""
-        try:
-            return self._client.list_topics(timeout=self._timeout_seconds)
-        except KafkaException as error:
-            raise self._user_error("the topics", error.args[0]) from None
+@contextmanager
+def _asking(connection: KafkaConnection, timeout_seconds: float) -> Iterator[AdminClient]:
+    """Give an admin client whose errors name a remedy."""
+    told: list[KafkaError] = []
+    client = build_client(AdminClient, {**connection.for_confluent(), "client.id": "headgate", "error_cb": told.append})
+    try:
+        yield client
+    except KafkaException as error:
+        # The request's own error is only a timeout; the causes come to the callback, which `poll` calls.
+        client.poll(0)
+        raise _explain(connection, timeout_seconds, error.args[0], told) from None
 
-    def present(self, planned: Sequence[TopicPlan]) -> dict[str, tuple[int, int]]:
-        """Return partitions and copies of each planned topic that exists."""
-        metadata = self.metadata()
-        found, self.cluster_id = metadata.topics, metadata.cluster_id
-        there = {t.topic: found[t.topic] for t in planned if t.topic in found and found[t.topic].error is None}
-        partitions = {name: list(topic.partitions.values()) for name, topic in there.items()}
-        return {name: (len(of), min((len(p.replicas) for p in of), default=0)) for name, of in partitions.items()}
 
-    def create(self, topics: Sequence[TopicPlan]) -> set[str]:
-        """Create topics, and return their names, without those that another process creates meanwhile."""
-        if not topics:
-            return set()
-        new = [
-            NewTopic(
-                t.topic, num_partitions=t.partitions, replication_factor=t.replication_factor, config=dict(t.config)
-            )
-            for t in topics
-        ]
-        futures = self._client.create_topics(new, request_timeout=self._timeout_seconds)
-        return {topic for topic, future in futures.items() if self._is_created(topic, future)}
-
-    def differences(
-        self, topics: Sequence[TopicPlan], shapes: Mapping[str, tuple[int, int]]
-    ) -> tuple[TopicDifference, ...]:
-        """Return the differences of existing topics from the plan."""
-        if not topics:
-            return ()
-        resources = [ConfigResource(ResourceType.TOPIC, topic.topic) for topic in topics]
-        futures = self._client.describe_configs(resources, request_timeout=self._timeout_seconds)
-        configs = {resource.name: self._config(resource.name, future) for resource, future in futures.items()}
-        found = dict(shapes)
-        if any(topic.topic not in found for topic in topics):
-            found |= self.present(topics)
-        return tuple(
-            difference
-            for topic in topics
-            if topic.topic in found
-            for difference in differences(topic, *found[topic.topic], configs[topic.topic])
-        )
-
-    def _is_created(self, topic: str, future: "Future[None]") -> bool:
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise self._user_error(topic, error.args[0]) from None
-        return True
-
-    def _config(self, topic: str, future: "Future[dict[str, Any]]") -> dict[str, str]:
-        try:
-            return {key: str(entry.value) for key, entry in future.result().items()}
-        except KafkaException as error:
-            raise self._user_error(topic, error.args[0]) from None
-
-    def _user_error(self, what: str, error: KafkaError) -> UserError:
-        code = error.code()
-        if code in _UNAUTHORIZED:
-            return UserError(
-                f"{what}: this client may not do that ({error.name()}): grant its user Create, Describe and "
+def _explain(
+    connection: KafkaConnection, timeout_seconds: float, error: KafkaError, told: Sequence[KafkaError]
+) -> UserError:
+    match error.code():
+        case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return KafkaRefusesError(
+                f"kafka: this client may not do that ({error.name()}): grant its user Create, Describe and "
                 "DescribeConfigs on the topics with Headgate's prefix."
             )
-        if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        case KafkaError.INVALID_REPLICATION_FACTOR:
             return UserError(f"topics.replication_factor does not fit the cluster: {error.str()}")
-        if code == KafkaError.POLICY_VIOLATION:
-            return UserError(f"{what}: the cluster's policy forbids it: {error.str()}")
-        # The request's own error is only a timeout; the cause comes to the callback, which `poll` calls.
-        self._client.poll(0)
-        why = self._last_error or error
-        if why.code() in _REFUSED_LOGIN:
-            return UserError(f"kafka.sasl: {self._servers} refuses the login: {why.str()}")
-        if _SPEAKS_PLAIN_TEXT in why.str():
-            return UserError(
-                f"kafka.tls: {self._servers} does not speak TLS ({why.str()}): name the port of its TLS listener, or "
-                "leave kafka.tls out"
-            )
-        if why.code() == KafkaError._SSL:
-            return UserError(f"kafka.tls: no encrypted connection to {self._servers}: {why.str()}")
-        if not self._is_secured and any(map(_accepts_connection, self._servers.split(","))):
-            return UserError(
-                f"kafka: {self._servers} accepts connections and does not answer in plain text ({why.str()}): if this "
-                "listener expects TLS or a login, set kafka.tls or kafka.sasl"
-            )
+        case KafkaError.POLICY_VIOLATION:
+            return UserError(f"kafka: the cluster's policy forbids such a topic: {error.str()}")
+    # One failure causes several errors; the last one that names the remedy counts.
+    causes = [error, *(each for each in told if each.code() != KafkaError._ALL_BROKERS_DOWN)]
+    why = next((each for each in reversed(causes) if each.code() in _TELLING), causes[-1])
+    servers = ",".join(connection.servers())
+    if why.code() in _REFUSED_LOGIN:
+        return KafkaRefusesError(f"kafka.sasl: {servers} refuses the login: {why.str()}")
+    if _SPEAKS_PLAIN_TEXT in why.str():
         return UserError(
-            f"kafka.bootstrap_servers: Kafka at {self._servers} did not answer within {self._timeout_seconds:g} s "
-            f"({why.str()}): check the address, and that the cluster is up."
+            f"kafka.tls: {servers} does not speak TLS ({why.str()}): name the port of its TLS listener, or leave "
+            "kafka.tls out"
         )
-
-    def _note(self, error: KafkaError) -> None:
-        # One failure causes several errors; keep the one that names the remedy.
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return
-        if self._last_error is None or error.code() in _TELLING or self._last_error.code() not in _TELLING:
-            self._last_error = error
+    if why.code() == KafkaError._SSL:
+        return UserError(f"kafka.tls: no encrypted connection to {servers}: {why.str()}")
+    if connection.security_protocol == "PLAINTEXT" and any(map(_accepts_connection, connection.servers())):
+        return UserError(
+            f"kafka: {servers} accepts connections and does not answer in plain text ({why.str()}): if this listener "
+            "expects TLS or a login, set kafka.tls or kafka.sasl"
+        )
+    return UserError(
+        f"kafka.bootstrap_servers: Kafka at {servers} did not answer within {timeout_seconds:g} s ({why.str()}): check "
+        "the address, and that the cluster is up."
+    )
 
 
 def _accepts_connection(server: str) -> bool:

@@ -1,16 +1,24 @@
-"""What the doctor reports about the writers of the decided topics."""
+"""What a cluster says that this client may do, and what the doctor reports about writers of the decided topics."""
 
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation
 
 from connectors.kafka import history, probes
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.probes import Authorized
+from connectors.kafka.tail import Record
 from connectors.kafka.topics import TopicSettings
 from policies.observations import Outcome
-from policies.wire import ObservedRecord
+
+LOOP = KafkaConnection(bootstrap_servers="loop-1:9092")
+TOPIC = "headgate.observed.log-dirs"
 
 
 @pytest.mark.parametrize(
@@ -30,18 +38,64 @@ def test_the_doctor_warns_where_others_may_write_decisions(
     monkeypatch.setattr(probes, "find_foreign_records", lambda *_: iter(()))
     found: Any = None if writers is None else frozenset(writers)
     monkeypatch.setattr(Authorized, "writers_of", lambda *_: found)
-    each = probes.loop_probes(KafkaConnection(bootstrap_servers="k:9092"), TopicSettings(), ("decide",))
+    each = probes.loop_probes(LOOP, TopicSettings(), ("decide",))
     (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
     assert (result.is_open, detail in result.detail) == (is_open, True), result.detail
 
 
 def test_the_doctor_names_the_topic_on_which_another_process_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ms = time.time_ns() // 1_000_000
-    alert = ObservedRecord("headgate.decided.alerts", 0, 0, at_ms, None)
-    junk = [ObservedRecord("headgate.decided.throttle", 0, n, at_ms, b"junk") for n in range(3)]
+    alert = Record("headgate.decided.alerts", None, None, at_ms)
+    junk = [Record("headgate.decided.throttle", None, b"junk", at_ms, 0, n) for n in range(3)]
     monkeypatch.setattr(probes, "reach", lambda *_, **__: 1)
     monkeypatch.setattr(history, "read_history", lambda *_: iter([alert, *junk]))
-    each = probes.loop_probes(KafkaConnection(bootstrap_servers="k:9092"), TopicSettings(), ("decide",))
+    each = probes.loop_probes(LOOP, TopicSettings(), ("decide",))
     (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
     assert result.outcome is Outcome.ERROR
     assert result.detail.startswith("headgate.decided.throttle: 3 records of the last 10 min are no decisions")
+
+
+def saying(operations: Iterable[AclOperation] | None) -> Callable[[], Any]:
+    return lambda: SimpleNamespace(authorized_operations=operations)
+
+
+def failing(code: int) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise KafkaException(KafkaError(code))
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        pytest.param(
+            saying([AclOperation.WRITE, AclOperation.DESCRIBE]), {TOPIC: {"Write", "Describe"}}, id="it may write"
+        ),
+        pytest.param(
+            saying([AclOperation.ALL]),
+            {TOPIC: {each.name.title().replace("_", "") for each in AclOperation}},
+            id="it may do all",
+        ),
+        pytest.param(saying(None), {TOPIC: None}, id="the cluster does not say"),
+        pytest.param(saying([]), {TOPIC: frozenset()}, id="it may nothing"),
+        pytest.param(failing(KafkaError.TOPIC_AUTHORIZATION_FAILED), {TOPIC: frozenset()}, id="it is hidden"),
+        pytest.param(failing(KafkaError.UNKNOWN_TOPIC_OR_PART), {}, id="there is no such topic yet"),
+    ],
+)
+def test_what_a_client_may_do_with_a_topic_is_what_the_cluster_says(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Any], found: Any
+) -> None:
+    class Admin:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def describe_topics(self, _: Any, **__: Any) -> dict[str, Future[Any]]:
+            future: Future[Any] = Future()
+            try:
+                future.set_result(answer())
+            except KafkaException as error:
+                future.set_exception(error)
+            return {TOPIC: future}
+
+    monkeypatch.setattr(probes, "AdminClient", Admin)
+    assert Authorized(LOOP).topics([TOPIC]) == found

@@ -151,7 +151,7 @@ LOGIN, TLS, DOWN = KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._ALL_
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "may not": ({"refuses": failed(UNAUTHORIZED)}, "grant its user Create, Describe and DescribeConfigs"),
     "copies": ({"refuses": failed(KafkaError.INVALID_REPLICATION_FACTOR)}, r"topics\.replication_factor does not fit"),
-    "policy": ({"refuses": failed(KafkaError.POLICY_VIOLATION, "no")}, "the cluster's policy forbids it: no"),
+    "policy": ({"refuses": failed(KafkaError.POLICY_VIOLATION, "no")}, "the cluster's policy forbids such a topic: no"),
     "silent": ({"silent": failed(KafkaError._TRANSPORT)}, r"k1:9092,k2:9092 did not answer within 10 s"),
     "login": (
         {"silent": failed(KafkaError._TRANSPORT), "reported": [KafkaError(LOGIN, "bad"), KafkaError(DOWN)]},
