@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from connectors.registration import connectors_of, load_named
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
-from policies.free_space.limits import FreeSpaceSettings, Limit
+from policies.free_space.limits import FreeSpaceSettings
 from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation, sort_observations
 from policies.policy import PolicyKind
@@ -51,41 +51,9 @@ class DiskDetail(BaseModel):
     hard_bytes: float | None = Field(description="The hard limit in free bytes; null: no limit.")
     seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
 
-    @classmethod
-    def measure(
-        cls,
-        usable: float,
-        total: float,
-        soft: Limit | None,
-        hard: Limit | None,
-        seconds_to_full: float | None,
-        **own: object,
-    ) -> Self:
-        """Make the section of a disk from its bytes and limits; `own` are the fields of a subclass."""
-        measured = {
-            "usable_bytes": usable,
-            "total_bytes": total,
-            "used_ratio": _used_ratio(usable, total),
-            "soft_ratio": _limit_ratio(soft, total),
-            "hard_ratio": _limit_ratio(hard, total),
-            "soft_bytes": _limit_bytes(soft, total),
-            "hard_bytes": _limit_bytes(hard, total),
-            "seconds_to_full": seconds_to_full,
-        }
-        return cls.model_validate(measured | own)
-
     def fill(self, place: str, factor: float | None) -> Fill:
         """Return the point of the page's plot, if this disk limits."""
         return Fill(place, self.usable_bytes, self.soft_bytes, self.hard_bytes, factor)
-
-
-def _limit_bytes(limit: Limit | None, total_bytes: float) -> float | None:
-    return None if limit is None else limit.in_bytes(round(total_bytes))
-
-
-def _limit_ratio(limit: Limit | None, total_bytes: float) -> float | None:
-    free = _limit_bytes(limit, total_bytes)
-    return None if free is None else _used_ratio(free, total_bytes)
 
 
 def _used_ratio(free: float, total: float) -> float:
@@ -343,9 +311,16 @@ def list_disks(
 ) -> Iterator[DiskT]:
     """Yield the section of each disk; `names` are the fields with the labels after ``cluster``."""
     settings, totals, left = snapshot.settings, snapshot.values(total), snapshot.values(seconds)
-    soft, hard = (settings.soft, settings.hard) if isinstance(settings, FreeSpaceSettings) else (None, None)
+    limits = {"soft": settings.soft, "hard": settings.hard} if isinstance(settings, FreeSpaceSettings) else {}
     for key, free in snapshot.values(usable).items():
-        yield kind.measure(free, totals[key], soft, hard, left.get(key), **dict(zip(names, key, strict=True)))
+        size = totals[key]
+        found: dict[str, Any] = {"usable_bytes": free, "total_bytes": size, "used_ratio": _used_ratio(free, size)}
+        for name in ("soft", "hard"):
+            limit = limits.get(name)
+            at = None if limit is None else limit.in_bytes(round(size))
+            found |= {f"{name}_bytes": at, f"{name}_ratio": None if at is None else _used_ratio(at, size)}
+        of_disk = dict(zip(names, key, strict=True))
+        yield kind.model_validate({**found, "seconds_to_full": left.get(key), **of_disk})
 
 
 @dataclass(frozen=True, slots=True)

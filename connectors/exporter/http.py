@@ -1,6 +1,6 @@
 """The HTTP server of a Headgate process: metrics, health and readiness, and for the exporter the status page."""
 
-import asyncio
+import gzip
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -11,19 +11,18 @@ from typing import Any
 import anyio
 import structlog
 from anyio.to_thread import run_sync
-from prometheus_client import CollectorRegistry, make_asgi_app
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.applications import Starlette
-from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError, BaseUser, SimpleUser
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from connectors.http.access import HttpAccess, has_access, is_own_host
 from connectors.http.server import HttpServer
@@ -39,6 +38,7 @@ _QUEUE_SECONDS = 5.0
 _MOST_RENDERED = 2
 """Answers that are made at once. Each takes a second of processor time in a large fleet, and health checks share the
 processor with all of them."""
+_HEALTHY, _READY = "/-/healthy", "/-/ready"
 _INDEX = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Headgate</title></head>
 <body><h1>Headgate</h1>
@@ -97,15 +97,15 @@ class MetricsServer(HttpServer):
         access = access or HttpAccess()
         access.bearer_token()  # raises at once if its file cannot be read
         pages = _Pages(registry, site or (lambda _: None))
-        guarded = [Route("/metrics", pages.metrics), Mount("/static", _STATIC), Route("/{path:path}", pages.page)]
-        authentication = Middleware(AuthenticationMiddleware, backend=_Token(access), on_error=_challenge)
         app = Starlette(
             routes=[
-                Route("/-/healthy", partial(_answer_checks, healthy)),
-                Route("/-/ready", partial(_answer_checks, ready)),
-                Mount("/", routes=guarded, middleware=[authentication]),
+                Route(_HEALTHY, partial(_answer_checks, healthy)),
+                Route(_READY, partial(_answer_checks, ready)),
+                Route("/metrics", pages.metrics),
+                Mount("/static", _STATIC),
+                Route("/{path:path}", pages.page),
             ],
-            middleware=[Middleware(_OwnHost, names=(host, *names))],
+            middleware=[Middleware(_Guard, names=(host, *names), access=access)],
             exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
         super().__init__(app, host, port, name="metrics", setting=setting, tls=access.tls(), headers=_HEADERS)
@@ -115,16 +115,13 @@ class _Pages:
     """Makes whole answers on threads, so that a client that reads slowly keeps no other one waiting."""
 
     def __init__(self, registry: CollectorRegistry, site: Site) -> None:
-        self._metrics: Any = make_asgi_app(registry)
+        self._registry = registry
         self._site = site
         self._rendered = anyio.CapacityLimiter(_MOST_RENDERED)
 
     async def metrics(self, request: Request) -> Response:
-        """Run the library's application on a thread, because it makes the whole text before its first wait."""
-        messages = await self._render(request, lambda: asyncio.run(_messages_of(self._metrics, request.scope)))
-        start, body = messages
-        response = Response(body["body"])
-        response.raw_headers.extend(start["headers"])
+        """Serve the metrics."""
+        response: Response = await self._render(request, partial(_write_metrics, self._registry, request))
         return response
 
     async def page(self, request: Request) -> Response:
@@ -151,18 +148,14 @@ class _Pages:
             self._rendered.release()
 
 
-async def _messages_of(app: ASGIApp, scope: Scope) -> list[Message]:
-    """Return what an application sends."""
-    messages: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        messages.append(message)
-
-    await app(scope, receive, send)
-    return messages
+def _write_metrics(registry: CollectorRegistry, request: Request) -> Response:
+    names, encodings = request.query_params.getlist("name[]"), request.headers.get("Accept-Encoding", "")
+    encode, media_type = choose_encoder(request.headers.get("Accept", ""))
+    text = encode(registry.restricted_registry(names) if names else registry)
+    headers = {"Content-Type": media_type, "Vary": "Accept-Encoding"}
+    if "gzip" in encodings:
+        text, headers["Content-Encoding"] = gzip.compress(text, compresslevel=6), "gzip"
+    return Response(text, headers=headers)
 
 
 def json_response(document: BaseModel | Mapping[str, object], status: int = HTTPStatus.OK, **headers: str) -> Response:
@@ -208,42 +201,36 @@ async def _fail(request: Request, error: Exception) -> Response:
     return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of Headgate's: its log says more")
 
 
-class _OwnHost:
-    """Refuses names that are not this server's. Starlette's TrustedHostMiddleware knows no pattern for any address."""
+class _Guard:
+    """Refuses names that are not this server's, and requests without the token, but for health checks.
 
-    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+    Starlette's TrustedHostMiddleware knows no pattern for any address.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str], access: HttpAccess) -> None:
         self._app = app
         self._names = names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._app
-        if not is_own_host(Headers(scope=scope).get("Host"), self._names):
-            sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"
-            answer = error_response(HTTPStatus.MISDIRECTED_REQUEST, sentence)
-        await answer(scope, receive, send)
-
-
-class _Token(AuthenticationBackend):
-    """Reads the token at each request."""
-
-    def __init__(self, access: HttpAccess) -> None:
         self._access = access
 
-    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer, headers = self._app, Headers(scope=scope)
+        if not is_own_host(headers.get("Host"), self._names):
+            sentence = "the name in the header Host is not this server's: list it in http.host_names if it is"
+            answer = error_response(HTTPStatus.MISDIRECTED_REQUEST, sentence)
+        elif scope["path"] not in (_HEALTHY, _READY) and not self._has_token(headers):
+            sentence = "a token is needed, as a bearer's or as basic authentication's password"
+            challenge = 'Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"'
+            answer = error_response(HTTPStatus.UNAUTHORIZED, sentence, **{"WWW-Authenticate": challenge})
+        await answer(scope, receive, send)
+
+    def _has_token(self, headers: Headers) -> bool:
+        """Whether the request has the token, as it is now in its file."""
         try:
             token = self._access.bearer_token()
         except UserError as error:
             _log.warning("every request is refused: the token cannot be read", detail=str(error))
-            raise AuthenticationError from None
-        if token is not None and not has_access(conn.headers.get("Authorization"), token):
-            raise AuthenticationError
-        return AuthCredentials(), SimpleUser("")
-
-
-def _challenge(_: HTTPConnection, __: AuthenticationError) -> Response:
-    sentence = "a token is needed, as a bearer's or as basic authentication's password"
-    challenge = 'Basic realm="headgate", charset="UTF-8", Bearer realm="headgate"'
-    return error_response(HTTPStatus.UNAUTHORIZED, sentence, **{"WWW-Authenticate": challenge})
+            return False
+        return token is None or has_access(headers.get("Authorization"), token)
 
 
 def _find_problems(checks: Mapping[str, Check]) -> str:

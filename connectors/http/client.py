@@ -63,6 +63,8 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 MAX_CONNECTIONS = 16
 """Maximum number of parallel requests; a server handles them with threads that its own work needs, too."""
 
+_CONNECT_SHARE = 0.9
+
 ENDS_AT = "headgate.ends_at"
 """The extension of a request that ends it earlier: an instant on the monotonic clock, in seconds. Redirects keep it."""
 
@@ -113,21 +115,15 @@ class _Network(httpx.BaseTransport):
         return _run(self._answer(request))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
-        events: list[str] = []
-
-        async def note(event: str, _: object) -> None:
-            events.append(event)
-
-        now = time.monotonic()
-        seconds = min(self._timeout_seconds, request.extensions.get(ENDS_AT, float("inf")) - now)
-        request.extensions = {**request.extensions, "timeout": {}, "trace": note}
+        seconds = min(self._timeout_seconds, request.extensions.get(ENDS_AT, float("inf")) - time.monotonic())
+        # Shorter, so that a request which no connection took ends as one that was certainly not sent.
+        to_connect = _CONNECT_SHARE * seconds
+        request.extensions = {**request.extensions, "timeout": {"connect": to_connect, "pool": to_connect}}
         try:
             async with asyncio.timeout(seconds):
                 return await self._read(request)
         except TimeoutError:
-            was_sent = any("send_request" in event for event in events)
-            late = httpx.ReadTimeout if was_sent else httpx.ConnectTimeout
-            raise late(f"no answer within {seconds:.2g} s", request=request) from None
+            raise httpx.ReadTimeout(f"no answer within {seconds:.2g} s", request=request) from None
         except OSError as error:  # httpx does not map what breaks TLS after its handshake
             raise httpx.ReadError(str(error), request=request) from error
         except httpx.NetworkError as error:

@@ -19,7 +19,7 @@ from policies.units import UserError
 
 # Maps answers and errors of the admin REST API to the outcome of a reading and a short reason.
 
-_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout
+_NOT_SENT = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
 
 _OUTCOMES: dict[int, Outcome] = {
     HTTPStatus.UNAUTHORIZED: Outcome.UNAUTHORIZED,
@@ -101,7 +101,7 @@ def _text(error: BaseException) -> str:
     match error:
         case AdminError() | UserError():
             return str(error)
-        case httpx.ConnectTimeout():
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
             return f"{_place(error)}no connection in time"
         case httpx.TimeoutException():
             return f"{_place(error)}no answer in time"

@@ -1,6 +1,8 @@
 """The response models of the API under `/api/v1`."""
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from typing import Annotated, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 
 from connectors.views import MAX_RECENT_DECISIONS, PolicyDetail
 from policies.decisions import Mode, Severity
@@ -8,12 +10,29 @@ from policies.units import ClosedEnum, Instant
 
 SHOWN_ALERTS = 200
 """Limit of the alerts on the page and in the API."""
+LONGEST_SENTENCE = 1000
+"""Characters of a sentence or a name, because it may contain text that was read from other systems."""
+
+
+def _cut(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    return str(text) if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"
+
+
+Text = Annotated[str, BeforeValidator(_cut)]
 
 
 class Document(BaseModel):
     """A part of a response."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def copy_from(cls, source: object, **more: object) -> Self:
+        """Make the document from the fields of a source that have the same names, and from further ones."""
+        same = {name: getattr(source, name, None) for name in cls.model_fields.keys() - more.keys()}
+        return cls.model_validate(same | more)
 
 
 class Concern(ClosedEnum):
@@ -30,29 +49,29 @@ class DecisionLine(Document):
     """A decision or an alert in one line."""
 
     decision_id: str
-    policy: str
+    policy: Text
     cluster: str
-    subject: str = Field(description="The decision's subject.")
-    verdict: str
-    reason: str
-    sentence: str = Field(description="The explanation, with the deciding numbers.")
+    subject: Text = Field(description="The decision's subject.")
+    verdict: Text
+    reason: Text
+    sentence: Text = Field(description="The explanation, with the deciding numbers.")
     decided_at: Instant
     mode: Mode
     stale: bool = Field(description="Whether its successor is overdue.")
-    alert: str | None = Field(description="The alert's name; null for a decision.")
+    alert: Text | None = Field(description="The alert's name; null for a decision.")
     severity: Severity | None = Field(description="The alert's severity; null for a decision.")
 
 
 class AlertLine(Document):
     """A firing alert."""
 
-    alert: str
+    alert: Text
     severity: Severity
-    policy: str
+    policy: Text
     cluster: str
-    subject: str
-    reason: str
-    summary: str
+    subject: Text
+    reason: Text
+    summary: Text
     started_at: Instant
     stale: bool = Field(description="Whether its repetition is overdue: it may have ended.")
     inhibited_by: str | None = Field(
@@ -92,7 +111,7 @@ class InForceLine(Document):
     wanted: str | None = Field(description="The wanted values by the decisions in force; null: there are none.")
     effects: tuple[EffectLine, ...] = Field(description="At most 50.")
     paused: PauseLine | None = Field(description="Null: the policy acts.")
-    sentence: str
+    sentence: Text
 
 
 class PolicyStatus(Document):

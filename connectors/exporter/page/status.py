@@ -28,8 +28,6 @@ from policies.registry import POLICIES
 
 SHOWN_EFFECTS = 50
 """Limit of the effects of one policy and cluster in the API."""
-LONGEST_SENTENCE = 1000
-"""Characters of a sentence or a name, because it may contain text that was read from other systems."""
 
 _CONCERNS = {Severity.CRITICAL: Concern.CRITICAL, Severity.WARNING: Concern.WARNING, Severity.INFO: Concern.INFO}
 _GRAVEST_FIRST = list(Concern)
@@ -120,12 +118,8 @@ def build_in_force(found: InForce) -> InForceLine:
     if pause is not None and pause.quiet_until is not None:
         keeps = pause.pause_keeps is not False
         paused = PauseLine(until=pause.quiet_until, by=pause.paused_by, reason=pause.pause_reason, keeps=keeps)
-    fields = EffectLine.model_fields.keys() - {"held"}
-    effects = tuple(
-        EffectLine.model_validate({**{name: getattr(effect, name) for name in fields}, "held": effect.is_held})
-        for effect in found.effects[:SHOWN_EFFECTS]
-    )
-    return InForceLine(wanted=found.wanted, effects=effects, paused=paused, sentence=_shorten(found.sentence))
+    effects = tuple(EffectLine.copy_from(effect, held=effect.is_held) for effect in found.effects[:SHOWN_EFFECTS])
+    return InForceLine(wanted=found.wanted, effects=effects, paused=paused, sentence=found.sentence)
 
 
 def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:
@@ -137,36 +131,14 @@ def _list_numbers(decision: Decision) -> Iterator[tuple[str, float]]:
 
 
 def _build_line(decision: Decision, loop: LoopSnapshot) -> DecisionLine:
-    alert = decision if isinstance(decision, Alert) else None
-    return DecisionLine(
-        decision_id=decision.decision_id,
-        policy=_shorten(decision.policy),
-        cluster=decision.cluster,
-        subject=_shorten(decision.subject),
-        verdict=_shorten(str(decision.verdict)),
-        reason=_shorten(str(decision.reason)),
-        sentence=_shorten(decision.explanation),
-        decided_at=decision.decided_at,
-        mode=decision.mode,
-        stale=is_stale(decision, loop.at, loop.unwatched),
-        alert=_shorten(alert.alert) if alert else None,
-        severity=alert.severity if alert else None,
-    )
+    stale = is_stale(decision, loop.at, loop.unwatched)
+    of_alert = {} if isinstance(decision, Alert) else {"alert": None, "severity": None}
+    return DecisionLine.copy_from(decision, sentence=decision.explanation, stale=stale, **of_alert)
 
 
 def _build_alert(alert: Alert, loop: LoopSnapshot, causes: AbstractSet[_Cause]) -> AlertLine:
-    return AlertLine(
-        alert=_shorten(alert.alert),
-        severity=alert.severity,
-        policy=_shorten(alert.policy),
-        cluster=alert.cluster,
-        subject=_shorten(alert.subject),
-        reason=_shorten(alert.reason),
-        summary=_shorten(alert.summary),
-        started_at=alert.started_at,
-        stale=is_stale(alert, loop.at, loop.unwatched),
-        inhibited_by=_find_cause(alert, causes),
-    )
+    stale = is_stale(alert, loop.at, loop.unwatched)
+    return AlertLine.copy_from(alert, stale=stale, inhibited_by=_find_cause(alert, causes))
 
 
 def _find_cause(alert: Alert, firing: AbstractSet[_Cause]) -> str | None:
@@ -176,7 +148,3 @@ def _find_cause(alert: Alert, firing: AbstractSet[_Cause]) -> str | None:
         if alert.alert in inhibition.effects and (alert.policy, inhibition.cause, alert.cluster, subject) in firing:
             return inhibition.cause
     return None
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST_SENTENCE else f"{text[: LONGEST_SENTENCE - 1]}…"

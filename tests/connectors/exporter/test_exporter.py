@@ -48,10 +48,11 @@ FIRST = to_millis(START)
 
 
 class ScriptedTail:
-    """Hands out batches; after each it may be caught up, and the script may look at the exporter."""
+    """Hands out batches; after each it may be caught up, and the script may look at the exporter. Then it stops."""
 
-    def __init__(self, script: Iterator[tuple[list[Record], bool]]) -> None:
-        self._script = script
+    def __init__(self, stop: threading.Event) -> None:
+        self.script: Iterator[tuple[list[Record], bool]] = iter(())
+        self._stop = stop
         self.caught_up = False
         self.problem: str | None = None
         self.backlog = "2 partitions are behind"
@@ -61,7 +62,11 @@ class ScriptedTail:
         yield self
 
     def poll(self, timeout_seconds: float) -> list[Record]:
-        records, self.caught_up = next(self._script)
+        records, caught_up = next(self.script, ([], None))
+        if caught_up is None:
+            self._stop.set()
+        else:
+            self.caught_up = caught_up
         return records
 
 
@@ -74,7 +79,7 @@ class Scene:
         self.now = START
         self.problem: str | None = None
         self.stop = threading.Event()
-        self.tail = ScriptedTail(iter(()))
+        self.tail = ScriptedTail(self.stop)
         monkeypatch.setattr(exporter, "Tail", self.tail)
         self.exporter = Exporter(
             KafkaConnection(bootstrap_servers="127.0.0.1:9"),
@@ -91,7 +96,7 @@ class Scene:
         self.heard.append((decision.sequence, caught_up))
 
     def run(self, script: Iterator[tuple[list[Record], bool]]) -> None:
-        self.tail._script = script
+        self.tail.script = script
         self.exporter.run(self.stop)
 
     def families(self) -> dict[str, Metric]:
@@ -124,8 +129,6 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
         assert scene.exporter.caught_up() is None
         assert scene.value("headgate_throttle_factor", cluster="payments") == 0.5
         assert scene.value("headgate_throttle_limit_violations_total", cluster="payments", limit="hard") == 0
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())
     assert scene.heard == [(FIRST, False), (FIRST + 1, False)]
@@ -153,8 +156,6 @@ def test_news_are_told_from_history(scene: Scene) -> None:
         loop.step(log_dirs(800), after=60)
         yield loop.records[said:], True
         yield loop.records, True
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())
     assert scene.heard == [(FIRST, False), (FIRST + 1, True)]
@@ -174,8 +175,6 @@ def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Sce
         yield [], True
         assert scene.exporter.caught_up() is None
         assert scene.value("headgate_throttle_factor", cluster="payments") == 1
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())
 
@@ -197,8 +196,6 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
     def script() -> Iterator[tuple[list[Record], bool]]:
         yield loop.records[:2], True
         yield [*loop.records[2:], *bad, *effects], True
-        scene.stop.set()
-        yield [], True
 
     scene.now = START + timedelta(seconds=41)
     scene.run(script())
@@ -259,8 +256,6 @@ def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem
         assert (scene.exporter.snapshot().silence or "").startswith(silence or "")
         assert (scene.exporter.snapshot().silence is None) == (silence is None)
         assert scene.value("headgate_loop_alive") == (silence is None)
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())
 
@@ -272,8 +267,6 @@ def test_a_live_heartbeat_counts_from_when_it_is_read_by_whatever_clock_it_was_m
         assert scene.exporter.silence() is None
         scene.now += timedelta(seconds=91)
         assert scene.exporter.silence() is not None
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())
 
@@ -287,7 +280,5 @@ def test_a_query_that_never_answers_the_first_reading_is_silent(scene: Scene) ->
         assert scene.exporter.silence() is None
         scene.now += timedelta(seconds=91)
         assert scene.exporter.silence() == "no heartbeat of a query has come for 91 s, and one is due each minute"
-        scene.stop.set()
-        yield [], True
 
     scene.run(script())

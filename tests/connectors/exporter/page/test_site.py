@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import Response
 
 from connectors.exporter.page import render
 from connectors.exporter.page.render import SHOWN_CLUSTERS
@@ -34,17 +35,20 @@ def whole() -> World:
     return World().everything()
 
 
-def told(world: World, path: str) -> Any:
-    answer = world.site.respond(f"/api/v1{path}")
+def get(world: World, path: str) -> Response:
+    answer = world.site.respond(path)
     assert answer is not None
+    return answer
+
+
+def told(world: World, path: str) -> Any:
+    answer = get(world, f"/api/v1{path}")
     assert answer.media_type == "application/json"
     return json.loads(bytes(answer.body))
 
 
-def page(world: World) -> str:
-    answer = world.site.respond("/")
-    assert answer is not None
-    return bytes(answer.body).decode()
+def page(world: World, path: str = "/") -> str:
+    return bytes(get(world, path).body).decode()
 
 
 def policy(world: World, cluster: str, name: str) -> Any:
@@ -204,9 +208,7 @@ def test_an_empty_loop_says_that_it_is_empty() -> None:
 
 
 def test_an_alert_about_the_loop_itself_leads_to_the_whole_loop(world: World) -> None:
-    found = world.site.respond(f"/clusters/{LOOP}")
-    assert found is not None
-    assert bytes(found.body).decode() == page(world)
+    assert page(world, f"/clusters/{LOOP}") == page(world)
 
 
 # --- Whether the loop decides
@@ -221,9 +223,7 @@ def test_a_loop_that_does_not_decide_is_said_before_anything_else_and_on_no_page
     assert "<title>The loop does not decide · Headgate</title>" in page(world)
     assert world.silence in page(world)
     for path in ("/", "/clusters/payments", "/alerts/volume-below-hard-limit"):
-        answer = world.site.respond(path)
-        assert answer is not None
-        assert b'data-state="silent"' in answer.body
+        assert 'data-state="silent"' in page(world, path)
 
 
 # --- Names are text
@@ -268,11 +268,9 @@ def test_a_hostile_name_is_text_and_changes_no_markup(name: str) -> None:
     assert shape(page(hostile)) == shape(page(tame))
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page(hostile))
     assert told(hostile, "/clusters")["clusters"][0]["cluster"] == name
-    answer = hostile.site.respond("/api/v1/status")
-    assert answer is not None
-    raw = bytes(answer.body)
+    raw = page(hostile, "/api/v1/status")
     assert raw.isascii()
-    assert raw.count(b"\n") == 1
+    assert raw.count("\n") == 1
     assert told(hostile, f"/clusters/{quote(name, safe='')}")["cluster"] == name
 
 
@@ -310,17 +308,12 @@ def test_however_many_ask_the_picture_is_made_once_a_second(world: World) -> Non
 
 
 def test_the_same_picture_gives_the_same_bytes_and_another_does_not(world: World) -> None:
-    first = world.site.respond("/")
+    first = page(world)
     world.seconds += 1
-    again = world.site.respond("/")
-    assert first is not None
-    assert again is not None
-    assert first.body == again.body
+    assert page(world) == first
     world.later(seconds=5)
     world.read(members(1, 2), log_dirs(0.02), log_dirs(0.5, broker=2))
-    changed = world.site.respond("/")
-    assert changed is not None
-    assert changed.body != first.body
+    assert page(world) != first
 
 
 def test_of_very_many_clusters_the_page_shows_so_many_and_the_api_all() -> None:
@@ -378,8 +371,7 @@ def test_the_page_of_a_fleet_has_few_plots(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
-    answer = whole.site.respond(path)
-    assert answer is not None
+    answer = get(whole, path)
     assert (answer.status_code, json.loads(bytes(answer.body))["status"]) == (404, 404)
 
 
@@ -441,14 +433,12 @@ def test_a_cluster_whose_actuator_fails_needs_a_look_although_no_alert_fires() -
 
 def test_a_cluster_and_an_alert_have_pages_of_their_own() -> None:
     world = filling()
-    cluster, alert = world.site.respond("/clusters/payments"), world.site.respond("/alerts/volume-below-hard-limit")
-    assert cluster is not None
-    assert alert is not None
-    assert b"wanted: factor 0.00" in cluster.body
-    assert b'href="/alerts/volume-below-hard-limit"' in cluster.body
-    assert b"headgate explain payments</code>" in cluster.body, "the command to paste"
-    assert b"shorten the retention" in alert.body
-    assert b'href="/clusters/payments"' in alert.body
+    cluster, alert = page(world, "/clusters/payments"), page(world, "/alerts/volume-below-hard-limit")
+    assert "wanted: factor 0.00" in cluster
+    assert 'href="/alerts/volume-below-hard-limit"' in cluster
+    assert "headgate explain payments</code>" in cluster, "the command to paste"
+    assert "shorten the retention" in alert
+    assert 'href="/clusters/payments"' in alert
     assert world.site.respond("/clusters/other") is None
     assert world.site.respond("/alerts/other") is None
     assert world.site.respond("/alerts/policy-failed") is not None, "an alert of any policy"
