@@ -74,29 +74,25 @@ class Sasl(RedactedBlock):
         of_user, of_client = ("username", "password"), ("client_id", "client_secret", "token_endpoint")
         provider = self.token_provider if self.is_oauth else None
         needed: tuple[str, ...] = of_client if self.is_oauth else of_user
+        used = {*needed, "scope"} if self.is_oauth else {*needed}
         if provider is not None:
-            needed = ("token_provider",)
+            needed, used = (), {"token_provider"}
             try:
                 load_provider(provider)
             except ValueError as error:
                 yield "token_provider", str(error)
-        used = {*needed, "scope"} if needed is of_client else {*needed}
-        foreign = [each for each in (*of_user, *of_client, "scope", "token_provider") if each not in used]
-        for field in needed:
-            if not self._is_given(field):
+        for field in (*of_user, *of_client, "scope", "token_provider"):
+            is_given = getattr(self, field) is not None or getattr(self, f"{field}_file", None) is not None
+            if field in needed and not is_given:
                 or_file = f" (or {field}_file)" if f"{field}_file" in type(self).model_fields else ""
                 yield field, f"mechanism {self.mechanism} needs it{or_file}"
-        for field in foreign:
-            if self._is_given(field):
+            elif field not in used and is_given:
                 beside = "token_provider" if provider else f"mechanism {self.mechanism}"
                 yield field, f"has no meaning with {beside}: leave it out"
         secret_text = self.password.get_secret_value() if self.password else ""
         for field, text in (("username", self.username or ""), ("password", secret_text)):
             if "\0" in text:
                 yield field, "must not contain a NUL character"
-
-    def _is_given(self, field: str) -> bool:
-        return getattr(self, field) is not None or getattr(self, f"{field}_file", None) is not None
 
     def user_password(self) -> str:
         """Return the user's password."""
@@ -179,13 +175,19 @@ class KafkaConnection(RedactedBlock):
 
     def for_kafka_python(self) -> dict[str, Any]:
         """Return keyword arguments for the clients of kafka-python."""
-        tls = self.encryption
+        tls, sasl, login = self.encryption, self.login(), dict[str, Any]()
+        if sasl is not None:
+            login["sasl_mechanism"] = sasl.mechanism.value
+            if sasl.is_oauth:
+                login["sasl_oauth_token_provider"] = self._tokens(sasl)
+            else:
+                login |= {"sasl_plain_username": sasl.username, "sasl_plain_password": sasl.user_password()}
         return {
             "bootstrap_servers": self.servers(),
             "security_protocol": self.security_protocol,
             # kafka-python's own context would ask for the password of an encrypted key on the terminal.
             **({} if tls is None else {"ssl_context": tls.ssl_context()}),
-            **self._sasl_for_kafka_python(),
+            **login,
             **client_properties.for_kafka_python(self.properties),
         }
 
@@ -217,15 +219,6 @@ class KafkaConnection(RedactedBlock):
                 "sasl.oauthbearer.scope": sasl.scope,
             }
         )
-
-    def _sasl_for_kafka_python(self) -> dict[str, Any]:
-        sasl = self.login()
-        if sasl is None:
-            return {}
-        mechanism = {"sasl_mechanism": sasl.mechanism.value}
-        if not sasl.is_oauth:
-            return {**mechanism, "sasl_plain_username": sasl.username, "sasl_plain_password": sasl.user_password()}
-        return {**mechanism, "sasl_oauth_token_provider": self._tokens(sasl)}
 
     def _tokens(self, sasl: Sasl) -> TokenSource:
         if sasl.token_provider is not None:

@@ -149,14 +149,14 @@ class LogDirsCollector(Collector):
             brokers = client.describe()
         except Exception as error:  # any failure is an observation
             failed = KafkaCluster(cluster=self._cluster, outcome=outcome_of(error), detail=detail_of(error))
-            self._announce(None, failed)
+            self._announce(failed)
             # The next poll starts again from the bootstrap servers.
             self.close()
         else:
-            self._announce(None, cluster_reading(self._cluster, brokers, client.cluster_id))
+            self._announce(cluster_reading(self._cluster, brokers, client.cluster_id))
             self._brokers = {broker.broker: broker for broker in brokers}
             self._paces = {number: pace for number, pace in self._paces.items() if number in self._brokers}
-            self._outcome_log.keep_only([None, *self._brokers])
+            self._outcome_log.keep_only([(), *((number,) for number in self._brokers)])
             if self._replica_sizes is not None:
                 self._replica_sizes.keep_only(list(self._brokers))
             self._read(client, brokers)
@@ -192,8 +192,7 @@ class LogDirsCollector(Collector):
         for broker, answer in client.log_dirs(brokers):
             reading = log_dirs_reading(self._cluster, broker, answer, client.cluster_id)
             outcomes.add(reading.outcome)
-            self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-            self._announce(broker, reading)
+            self._publish_reading(reading, broker=broker)
             self._paces[broker] = adapt_pace(
                 self._paces.get(broker), time.monotonic(), reading.volumes, self._limits, self._bounds
             )
@@ -220,10 +219,10 @@ class LogDirsCollector(Collector):
                 reading = reader.read(self._cluster, broker, answer, time.monotonic())
                 self._publish(reading.model_copy(update={"cluster_id": client.cluster_id}))
 
-    def _announce(self, broker: int | None, reading: Reading) -> None:
-        """Publish a reading, and log it if its outcome differs from the one before."""
+    def _announce(self, reading: KafkaCluster) -> None:
+        """Publish a reading of the cluster, which does not count as a poll, and log it if its outcome has changed."""
         self._publish(reading)
-        self._outcome_log.note(broker, reading, **({} if broker is None else {"broker": broker}))
+        self._outcome_log.note((), reading)
 
 
 def cluster_reading(cluster: str, brokers: tuple[KafkaBroker, ...], cluster_id: str | None = None) -> KafkaCluster:

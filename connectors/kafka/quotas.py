@@ -3,7 +3,7 @@
 kafka-python has the messages but no methods for them, so `ClusterClient` sends them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,15 +88,6 @@ class QuotaClient(ClusterClient):
                 self._silent.add(node)
                 failure = error
         raise failure
-
-    def rates(self, entities: Sequence[Entity]) -> dict[Entity, Rate]:
-        """Return the rate of each entity itself, without rates that it inherits.
-
-        Raises:
-            KafkaError: no answer in time, or a refusal.
-        """
-        found = _read_quotas("", self._ask_one(self._candidates()[0], _describe_all())).rates
-        return {entity: found.get(entity) for entity in entities}
 
     def alter(
         self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None] | None = None

@@ -1,5 +1,6 @@
 """Triggers a micro-batch when one of the query's timers is due (`policies/policy.py`)."""
 
+import math
 import threading
 import time
 import uuid
@@ -21,30 +22,6 @@ _LONGEST_WAIT_SECONDS = 0.5
 """Maximum time to react to a stop."""
 _UNANSWERED_SECONDS = 5.0
 """A tick without a batch after that time may be lost."""
-
-
-class Schedule:
-    """The due ticks, in milliseconds since the epoch, rounded up to slots."""
-
-    def __init__(self) -> None:
-        self._slots: set[int] = set()
-
-    def add(self, due_ms: int) -> None:
-        """Add a timer."""
-        self._slots.add(-(-due_ms // SLOT_MS) * SLOT_MS)
-        if len(self._slots) > MOST_SLOTS:
-            self._slots = set(sorted(self._slots)[: MOST_SLOTS // 2])
-
-    @property
-    def next_ms(self) -> int | None:
-        """The time of the next tick; None without a timer."""
-        return min(self._slots, default=None)
-
-    def pop_due(self, now_ms: int) -> bool:
-        """Remove all due slots, and return whether there was one."""
-        due = {slot for slot in self._slots if slot <= now_ms}
-        self._slots -= due
-        return bool(due)
 
 
 class Ticker:
@@ -79,7 +56,8 @@ class Ticker:
         self._clock = clock
         self._monotonic = monotonic
         self._reader = EventReader([Timer])
-        self._schedule = Schedule()
+        self._slots: set[int] = set()
+        """The due ticks, in milliseconds since the epoch, rounded up to slots."""
         self._ticked_at: float | None = None
 
     def start(self) -> None:
@@ -100,18 +78,20 @@ class Ticker:
             due_at = self._reader.read(value or b"").data.due_at
         except BadRecordError:
             return
-        self._schedule.add(to_millis(due_at))
+        self._slots.add(-(-to_millis(due_at) // SLOT_MS) * SLOT_MS)
+        if len(self._slots) > MOST_SLOTS:
+            self._slots = set(sorted(self._slots)[: MOST_SLOTS // 2])
 
     def wait_seconds(self) -> float:
         """Return how long no timer is due, at most 0.5 s."""
-        next_ms = self._schedule.next_ms
-        if next_ms is None:
-            return _LONGEST_WAIT_SECONDS
-        return min(max(0.0, next_ms / 1000 - self._clock()), _LONGEST_WAIT_SECONDS)
+        next_seconds = min(self._slots, default=math.inf) / 1000
+        return min(max(0.0, next_seconds - self._clock()), _LONGEST_WAIT_SECONDS)
 
     def tick_if_due(self) -> None:
         """Append a tick if a timer is due, or if the query has been silent for too long."""
-        if self._schedule.pop_due(int(self._clock() * 1000)):
+        now_ms = int(self._clock() * 1000)
+        if due := {slot for slot in self._slots if slot <= now_ms}:
+            self._slots -= due
             self._tick(TickReason.TIMER)
         elif self._is_silent():
             self._tick(TickReason.SILENCE)

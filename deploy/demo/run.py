@@ -300,7 +300,7 @@ class Director:
     def _sample(self, load: Load, quotas: QuotaClient, at_seconds: float) -> DemoSample:
         with suppress(*FAILURES):  # the broker is busy; the next sample follows soon
             quotas.describe()
-            self._quota = quotas.rates([_EVERY_CLIENT])[_EVERY_CLIENT]
+            self._quota = quotas.read().rates.get(_EVERY_CLIENT)
         self._taken.append((at_seconds, load.acknowledged_bytes))
         (since, before), (_, taken) = self._taken[0], self._taken[-1]
         rate = (taken - before) / (at_seconds - since) if at_seconds > since else 0.0

@@ -183,7 +183,7 @@ class Recorder:
             while not self._stop.wait(2 * _SAMPLE_SECONDS):
                 try:
                     client.describe()
-                    self._quota = client.rates([ANY_CLIENT])[ANY_CLIENT]
+                    self._quota = client.read().rates.get(ANY_CLIENT)
                 except FAILURES:
                     continue  # a busy broker; the next look is near
         finally:
@@ -204,7 +204,7 @@ def quota_now(servers: str) -> Rate:
     client = QuotaClient(KafkaConnection(bootstrap_servers=servers), 5.0)
     try:
         client.describe()
-        return client.rates([ANY_CLIENT])[ANY_CLIENT]
+        return client.read().rates.get(ANY_CLIENT)
     finally:
         client.close()
 

@@ -241,9 +241,9 @@ class Quotas(AbstractContextManager["Quotas"]):
     def set_to(self, factor: float) -> list[str]:
         """The clusters whose quota is as this factor wants it."""
         self._client.describe()
-        rates = self._client.rates([Entity(client_id=name) for name in CLUSTERS])
+        rates = self._client.read().rates
         wanted = None if factor == 1.0 else round(BASE * factor)
-        return [str(entity.client_id) for entity, rate in rates.items() if rate == wanted]
+        return [name for name in CLUSTERS if rates.get(Entity(client_id=name)) == wanted]
 
 
 def read_since(observed: Topic, known: int) -> set[str]:

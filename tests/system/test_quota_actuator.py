@@ -67,7 +67,7 @@ class Watched:
 
     def rate(self, entity: Entity) -> int | None:
         self._client.describe()
-        return self._client.rates([entity])[entity]
+        return self._client.read().rates.get(entity)
 
     def set(self, entity: Entity, rate: int | None) -> None:
         self.order(entity, rate)

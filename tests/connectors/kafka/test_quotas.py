@@ -109,7 +109,6 @@ def test_one_request_reads_all_quotas_and_the_records_of_the_originals() -> None
     seen = client.read()
     assert (seen.rates, seen.originals) == ({ALICE: 1024}, {ALICE: Original(4096, 512), ALICE_APP: Original(None, 9)})
     assert [(len(request.components), request.strict) for _, request in client.asked] == [(0, False)]
-    assert client.rates([ALICE, EVERYONE]) == {ALICE: 1024, EVERYONE: None}
 
 
 def test_an_entity_that_is_called_default_is_not_kafkas_default_entity() -> None:
@@ -157,10 +156,8 @@ def test_a_rate_and_its_record_change_in_one_request_and_refusals_name_the_entit
     ids=["refused", "silent"],
 )
 def test_what_was_not_answered_is_an_error_and_not_an_empty_answer(answer: Any, kind: type[Exception]) -> None:
-    client = Client(lambda node, request: answer)
-    for ask in (lambda: client.rates([ALICE]), client.read):
-        with pytest.raises(kind):
-            ask()
+    with pytest.raises(kind):
+        Client(lambda node, request: answer).read()
 
 
 BROKERS = tuple(KafkaBroker(n, "h", 9092, None, fenced=n == 3) for n in (1, 2, 3))
