@@ -6,18 +6,18 @@ from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import unquote
 
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from connectors.collection import ticks
 from connectors.exporter.http import error_response, json_response
 from connectors.exporter.page.documents import ClustersDocument
-from connectors.exporter.page.history import INTERVAL_SECONDS, WINDOWS, History
+from connectors.exporter.page.history import HOUR, INTERVAL_SECONDS, WINDOWS, History
 from connectors.exporter.page.render import render_alert, render_cluster, render_page
 from connectors.exporter.page.status import StatusDocuments, build_status
 from connectors.views import LoopSnapshot
 from policies.policy import LOOP
 
-API = "/api/v1"
 _FRESH_SECONDS = 1.0
 """The documents are built at most this often, however many requests there are."""
 
@@ -60,56 +60,45 @@ class StatusSite:
     def respond(self, path: str) -> Response | None:
         """Return the response for a path; None if it does not exist and is not below `/api`."""
         with self._lock:
-            found = self._find(path)
-        if found is None and (path == "/api" or path.startswith("/api/")):
-            paths = "status, clusters, clusters/NAME, alerts, decisions and history"
-            return error_response(HTTPStatus.NOT_FOUND, f"there is nothing here; below {API} there are {paths}")
-        return found
-
-    def _find(self, path: str) -> Response | None:
-        if self._status is None or self._clock() - self._built_at >= _FRESH_SECONDS:
-            self._status = build_status(self._snapshot(), version=self._version, settings_hash=self._settings_hash)
-            self._responses, self._built_at = {}, self._clock()
-        if path not in self._responses and (response := self._make_response(path, self._status)) is not None:
-            self._responses[path] = response
-        # A cluster's response is not kept, because one name has many percent-encoded forms.
-        return self._responses.get(path) or _find_cluster(path, self._status) or self._find_page(path, self._status)
-
-    def _find_page(self, path: str, status: StatusDocuments) -> Response | None:
-        """Return the page of a cluster or of an alert's runbook."""
-        folder, _, rest = path.removeprefix("/").partition("/")
-        name, _, window = rest.partition("/")
-        name = unquote(name)
-        page = None
-        if folder == "clusters" and name == LOOP:  # where an alert about the loop itself leads
-            page = render_page(status, self._history)
-        elif folder == "clusters" and (not window or window in WINDOWS):
-            page = render_cluster(status, self._history, name, WINDOWS[window or "1h"])
-        elif folder == "alerts" and not window:
-            page = render_alert(status, name)
-        return None if page is None else HTMLResponse(page)
+            if self._status is None or self._clock() - self._built_at >= _FRESH_SECONDS:
+                self._status = build_status(self._snapshot(), version=self._version, settings_hash=self._settings_hash)
+                self._responses, self._built_at = {}, self._clock()
+            found = self._responses.get(path) or self._make_response(path, self._status)
+            # One name has many percent-encoded forms.
+            if found is not None and found.status_code == HTTPStatus.OK and "%" not in path:
+                self._responses[path] = found
+            return found
 
     def _make_response(self, path: str, status: StatusDocuments) -> Response | None:
-        match path:
-            case "/":
-                return HTMLResponse(render_page(status, self._history))
-            case "/api/v1/status":
-                return json_response(status.loop)
-            case "/api/v1/clusters":
-                return json_response(ClustersDocument(clusters=status.loop.clusters))
-            case "/api/v1/alerts":
-                return json_response(status.alerts)
-            case "/api/v1/decisions":
-                return json_response(status.decisions)
-            case "/api/v1/history":
-                return json_response(self._history.document())
-            case _:
-                return None
+        page: bytes | None = None
+        match [unquote(part) for part in path.split("/")[1:]]:
+            case [""]:
+                page = render_page(status, self._history)
+            case ["clusters", name] if name == LOOP:  # where an alert about the loop itself leads
+                page = render_page(status, self._history)
+            case ["clusters", name]:
+                page = render_cluster(status, self._history, name, HOUR)
+            case ["clusters", name, window] if window in WINDOWS:
+                page = render_cluster(status, self._history, name, WINDOWS[window])
+            case ["alerts", name]:
+                page = render_alert(status, name)
+            case ["api", *below]:
+                return self._find_document(below, status)
+        return None if page is None else HTMLResponse(page)
 
-
-def _find_cluster(path: str, status: StatusDocuments) -> Response | None:
-    prefix = f"{API}/clusters/"
-    if not path.startswith(prefix) or "/" in path[len(prefix) :]:
-        return None
-    name = unquote(path[len(prefix) :])
-    return next((json_response(each) for each in status.loop.clusters if each.cluster == name), None)
+    def _find_document(self, below: list[str], status: StatusDocuments) -> Response:
+        found: BaseModel | None = None
+        match below:
+            case ["v1", "clusters", name]:
+                found = next((each for each in status.loop.clusters if each.cluster == name), None)
+            case ["v1", "history"]:
+                found = self._history.document()
+            case ["v1", kind]:
+                clusters = ClustersDocument(clusters=status.loop.clusters)
+                documents: dict[str, BaseModel] = {"status": status.loop, "clusters": clusters}
+                documents |= {"alerts": status.alerts, "decisions": status.decisions}
+                found = documents.get(kind)
+        if found is None:
+            paths = "status, clusters, clusters/NAME, alerts, decisions and history"
+            return error_response(HTTPStatus.NOT_FOUND, f"there is nothing here; below /api/v1 there are {paths}")
+        return json_response(found)
