@@ -30,11 +30,11 @@ _READY_SECONDS, _DRAIN_SECONDS, _DEMO_SECONDS = 240, 90, 400
 _GROUPS = ("spark", "kafka", "bookkeeper")
 _LEDGER_COPIER = """
 from pathlib import Path
-from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.bookkeeper.gateway import BookKeeperJvm
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 import os
-jars = (*ensure_jars("bookkeeper", Path(os.environ["HEADGATE_JARS_DIR"])), *support_jars())
+jars = ensure_jars("bookkeeper", Path(os.environ["HEADGATE_JARS_DIR"]))
 jvm = BookKeeperJvm(find_java(), jars, Path("/var/lib/headgate/copier"))
 jvm.start()
 print("LedgerCopier is compiled and loaded")

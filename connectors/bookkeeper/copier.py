@@ -9,44 +9,117 @@ a kill at any moment, the same call finds the existing copy and reports it.
 """
 
 import base64
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from enum import StrEnum
 
 import msgspec
 import structlog
+from msgspec import structs
+from pydantic import BaseModel, ConfigDict
 
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
-from connectors.bookkeeper.copy_results import (
-    CopyOutcome,
-    CopyResult,
-    DeleteOutcome,
-    DeleteResult,
-    JavaResult,
-    copy_result,
-    outcome_of_failure,
-)
-from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.settings import ZooKeeperConnection
-from policies.switching.ledgers import Layout
+from policies.switching.ledgers import Layout, Ledger, same_ledger
 from policies.units import MAX_INT64, UserError
 
 CONCURRENCY = 16
 WINDOW_BYTES = 1024 * 1024
 """All copies together read 16 MiB at a time, because bookies have other readers, too."""
 
-_WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
-_DELETIONS = {
-    "deleted": (DeleteOutcome.DELETED, ""),
-    "missing": (DeleteOutcome.ABSENT, ""),
-    "refused": (DeleteOutcome.REFUSED, "the ledger there is not the journalled one"),
-}
-"""Java's answers to a deletion; any other is a failure."""
-
 _log = structlog.get_logger(__name__)
+
+
+class CopyOutcome(StrEnum):
+    """The outcome of a copy or a deletion."""
+
+    COPIED = "copied"
+    """The copy was written, closed, read back, and is equal."""
+    BUILT = "built"
+    """Our earlier copy exists, complete and equal."""
+    OWN_PARTIAL = "own_partial"
+    """Our earlier copy exists and is incomplete: delete it and copy again."""
+    FOREIGN_CONFLICT = "foreign_conflict"
+    """The id belongs to a ledger of somebody else, or is journalled for another source. It was not changed."""
+    SOURCE_OPEN = "source_open"
+    """The ledger has a writer, or is in recovery: its owner must close it first."""
+    SOURCE_UNREADABLE = "source_unreadable"
+    """The ledger does not exist, or not all of its entries can be read."""
+    COPY_DIFFERS = "copy_differs"
+    """The copy was written and closed, and differs from the source when read back."""
+    DELETED = "deleted"
+    """The metadata are removed, now or before; the bookies delete the entries later."""
+    NOT_RECORDED = "not_recorded"
+    """The journal does not have it as our copy, or as a complete copy. Nothing was deleted."""
+    REFUSED = "refused"
+    """The existing ledger is not the journalled one. Nothing was deleted."""
+    FAILED = "failed"
+    """A cluster, the journal or the JVM does not answer, or refuses: to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """The result of a copy or a deletion."""
+
+    outcome: CopyOutcome
+    source: Ledger | None = None
+    """The source's ledger, as far as it was read; with the digest of its entries once all were read."""
+    target: Ledger | None = None
+    """The target's ledger without our provenance property, for comparison with the source."""
+    detail: str = ""
+
+
+class JavaResult(BaseModel):
+    """Java's answer to a request."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: str
+    source: Ledger | None = None
+    target: Ledger | None = None
+    phase: str = ""
+    """Of a failure: `source-…` or `target-…`."""
+    code: int | None = None
+    """Of a failure: the `BKException.Code`; 0 or None for any other exception."""
+    detail: str = ""
+    new_id: int | None = None
+
+    def outcome(self) -> CopyOutcome:
+        """Return the outcome of a failure: a source that answers and cannot be read is not tried again."""
+        side, _, step = self.phase.partition("-")
+        is_unreachable = step == "connect" or self.code in (_UNREACHABLE if step == "read" else _SILENT)
+        return CopyOutcome.SOURCE_UNREADABLE if side == "source" and not is_unreachable else CopyOutcome.FAILED
+
+
+_ZOOKEEPER, _META_STORE, _QUORUM_TIMEOUT, _TIMEOUT, _BUSY = -9, -18, -21, -23, -105
+_UNREACHABLE = frozenset({_ZOOKEEPER, _META_STORE, _BUSY})
+_SILENT = _UNREACHABLE | {_TIMEOUT, _QUORUM_TIMEOUT}
+
+_COPIES = {
+    "copied": (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS),
+    "own_closed": (CopyOutcome.BUILT, CopyOutcome.OWN_PARTIAL),
+    "own_partial": (CopyOutcome.OWN_PARTIAL, CopyOutcome.OWN_PARTIAL),
+    "foreign": (CopyOutcome.FOREIGN_CONFLICT, CopyOutcome.FOREIGN_CONFLICT),
+    "source_open": (CopyOutcome.SOURCE_OPEN, CopyOutcome.SOURCE_OPEN),
+}
+"""The outcome of a copy by Java's status, if both ledgers are equal, and if they are not."""
+_OURS = frozenset({"copied", "own_closed", "own_partial"})
+"""States in which Java found the journalled provenance in the target's ledger."""
+_WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
+_COMPARED = ("length_bytes", "last_entry_id", "created_ms")
+"""The source's facts that must be as they were when it was copied."""
+
+
+class _FailedError(Exception):
+    """Java could not carry out a request."""
+
+    def __init__(self, answer: JavaResult) -> None:
+        super().__init__(": ".join(filter(None, (answer.phase, answer.detail))) or answer.status)
+        self.outcome = answer.outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +163,7 @@ class LedgerCopier:
     """Copies and deletes ledgers. Safe to use from many threads; close it.
 
     Args:
-        jvm: the JVM of the client; shared by many copiers, and closed by its owner.
+        jvm: the JVM of the client, which belongs to this copier.
         journal: the journal of copies from this source to this target.
         replication: the copies' ensemble and quorums; None for those of the source.
         concurrency: number of ledgers to copy in parallel.
@@ -118,7 +191,7 @@ class LedgerCopier:
         self.journal = journal
         self._sizes = replication.model_dump() if replication else {}
         seconds = timeout.total_seconds()
-        self._settings = {
+        self._settings: dict[str, object] = {
             "source": source.for_java(seconds),
             "target": target.for_java(seconds),
             "provenance_name": PROVENANCE,
@@ -127,27 +200,21 @@ class LedgerCopier:
             "concurrency": concurrency,
             "bytes_per_second": 0,
         }
-        self._lock = threading.Lock()
-        self._java: RemoteCopier | None = None
 
-    def make_ready(self) -> RemoteCopier:
+    def make_ready(self) -> None:
         """Start the JVM and both clients, unless they run: that saves the first copy some seconds.
 
         Raises:
-            JvmDiedError: the JVM cannot be started, or died again.
-            JavaError: Java threw an unexpected exception.
+            JvmDiedError: the JVM cannot be started.
         """
-        with self._lock:
-            if self._java is None or not self._java.is_usable:
-                self._java = self._jvm.new_copier(msgspec.json.encode(self._settings).decode())
-            return self._java
+        self._jvm.start(self._settings_json())
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         """Copy one ledger, or report the ledger that has its id in the target. Every failure is an outcome.
 
         Args:
             new_id: copy the ledger under an id from the target. Another call for the ledger uses the same id. If our
-                copy already exists under the old id, it counts; so take the id from the target's facts.
+                copy already exists under the old id, it counts; so take the id from the target's ledger.
 
         Raises:
             ValueError: this is no ledger's id; -1 means "no ledger".
@@ -156,71 +223,57 @@ class LedgerCopier:
         try:
             result = self._copy_under_new_id(ledger_id) if new_id else self._copy_under_own_id(ledger_id)
         except ZnodeConflictError as error:
-            result = CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-        except _NotPreparedError as error:
-            result = CopyResult(ledger_id, error.outcome, detail=str(error))
+            result = CopyResult(CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
+        except _FailedError as error:
+            result = CopyResult(error.outcome, detail=str(error))
         except (ZnodeError, JvmDiedError, JavaError) as error:
-            result = CopyResult(ledger_id, CopyOutcome.FAILED, detail=str(error))
+            result = CopyResult(CopyOutcome.FAILED, detail=str(error))
         log = _log.debug if result.outcome in _WHOLE else _log.warning
         log("ledger copy ended", ledger=ledger_id, outcome=result.outcome.value, detail=result.detail)
         return result
 
-    def delete_own(self, ledger_id: int) -> DeleteResult:
-        """Delete our copy from the target and from the journal. Raises ValueError as `copy` does."""
+    def delete(self, ledger_id: int, *, own: bool) -> CopyResult:
+        """Delete our copy from the target and from the journal; or a ledger from the source. Raises as `copy` does.
 
-        def delete(record: CopyRecord | None) -> DeleteResult:
-            if record is None:
-                return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no copy of it was ever journalled")
-            result = self._delete(ledger_id, {"kind": "delete_own", **record.identity()})
-            if result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT):
+        The source's ledger must be unchanged since it was copied completely. Every failure is an outcome.
+        """
+        _check(ledger_id)
+        try:
+            record = self.journal.find(ledger_id)
+            if record is None or not (own or record.copied):
+                return CopyResult(CopyOutcome.NOT_RECORDED, detail="no complete copy of it is journalled")
+            expected = _identity(record) if own else {name: getattr(record.copied, name) for name in _COMPARED}
+            if self._run(ledger_id, "delete_own" if own else "delete_old", expected).status == "refused":
+                return CopyResult(CopyOutcome.REFUSED, detail="the ledger there is not the journalled one")
+            if own:
                 self.journal.forget(record)
-            return result
-
-        return self._delete_recorded(ledger_id, delete)
-
-    def delete_old(self, ledger_id: int) -> DeleteResult:
-        """Delete a ledger from the source if it was copied completely and is unchanged. Raises as `copy` does."""
-
-        def delete(record: CopyRecord | None) -> DeleteResult:
-            if record is None or record.copied is None:
-                return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, "no complete copy of it is journalled")
-            expected = {name: getattr(record.copied, name) for name in ("length_bytes", "last_entry_id", "created_ms")}
-            return self._delete(ledger_id, {"kind": "delete_old", **expected})
-
-        return self._delete_recorded(ledger_id, delete)
+        except ZnodeConflictError as error:
+            return CopyResult(CopyOutcome.NOT_RECORDED, detail=str(error))
+        except (_FailedError, ZnodeError, JvmDiedError, JavaError) as error:
+            return CopyResult(CopyOutcome.FAILED, detail=str(error))
+        return CopyResult(CopyOutcome.DELETED)
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the bytes that all copies together write in a second; 0 is no limit."""
-        with self._lock:
-            self._settings["bytes_per_second"] = bytes_per_second
-            if self._java is not None and self._java.is_usable:
-                try:
-                    self._java.limit(bytes_per_second)
-                except (JvmDiedError, JavaError) as error:  # the next JVM starts with the limit
-                    _log.debug("limiting the ledger copier", error=str(error))
+        self._settings["bytes_per_second"] = bytes_per_second
+        try:
+            self._jvm.limit(bytes_per_second)
+        except (JvmDiedError, JavaError) as error:  # the next JVM starts with the limit
+            _log.debug("limiting the ledger copier", error=str(error))
 
     def close(self) -> None:
-        """Close the clients of both clusters; the next use opens them again."""
-        with self._lock:
-            java, self._java = self._java, None
-        if java is not None and java.is_usable:
-            try:
-                java.close()
-            except (JvmDiedError, JavaError) as error:
-                _log.debug("closing the ledger copier", error=str(error))
+        """End the JVM; the next use starts another one."""
+        self._jvm.close()
 
     def _copy_under_own_id(self, ledger_id: int) -> CopyResult:
-        if (
-            self.journal.came_from_target(ledger_id)
-            and self._find_state(ledger_id, {"provenance": "", "target_id": ledger_id}) == "missing"
-        ):
+        if self.journal.came_from_target(ledger_id) and self._find_state(ledger_id, "", ledger_id) == "missing":
             detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
-            return CopyResult(ledger_id, CopyOutcome.FOREIGN_CONFLICT, detail=detail)
+            return CopyResult(CopyOutcome.FOREIGN_CONFLICT, detail=detail)
         # An earlier intent for a new id counts only while our copy under that id exists.
         while (record := self.journal.intend(ledger_id)).target_id is not None:
             if self._exists(record):
                 detail = f"our copy of it has id {record.target_id} in the target: it cannot have its own as well"
-                return CopyResult(ledger_id, CopyOutcome.FAILED, detail=detail)
+                return CopyResult(CopyOutcome.FAILED, detail=detail)
             self.journal.forget(record)
         return self._copy(record)
 
@@ -234,10 +287,7 @@ class LedgerCopier:
             self.journal.forget(record)
             record = None
         if record is None:
-            answer = self._run(ledger_id, {"kind": "new_id"})
-            if answer.new_id is None:
-                raise _NotPreparedError(answer)
-            record = self.journal.intend(ledger_id, answer.new_id)
+            record = self.journal.intend(ledger_id, self._run(ledger_id, "new_id", {}).new_id)
         result = self._copy(record)
         is_lost = result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None
         if not is_lost or record.copied is not None:  # a copied ledger that became foreign needs a person
@@ -245,12 +295,11 @@ class LedgerCopier:
         # Another client created a ledger under the new id first, so the next copy draws another id.
         self.journal.forget(record)
         detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
-        return CopyResult(result.ledger_id, CopyOutcome.FAILED, source=result.source, detail=detail)
+        return CopyResult(CopyOutcome.FAILED, source=result.source, detail=detail)
 
     def _copy(self, record: CopyRecord) -> CopyResult:
         """Make the copy of a journalled intent, and record in the journal that the copy is equal."""
-        answer = self._run(record.ledger_id, {"kind": "copy", **record.identity(), **self._sizes})
-        result = copy_result(record, answer)
+        result = copy_result(record, self._run(record.ledger_id, "copy", {**_identity(record), **self._sizes}))
         if result.outcome not in _WHOLE or result.source is None:
             return result
         copied = CopiedLedger(
@@ -266,41 +315,51 @@ class LedgerCopier:
         return result
 
     def _exists(self, record: CopyRecord) -> bool:
-        return self._find_state(record.ledger_id, record.identity()) == "own"
+        return self._find_state(record.ledger_id, record.provenance, record.id_in_target) == "own"
 
-    def _find_state(self, ledger_id: int, identity: Mapping[str, object]) -> str:
+    def _find_state(self, ledger_id: int, provenance: str, target_id: int) -> str:
         """Return the state of an id in the target: `own`, `foreign`, or `missing`."""
-        answer = self._run(ledger_id, {"kind": "look", **identity})
-        if answer.status not in ("own", "foreign", "missing"):
-            raise _NotPreparedError(answer)
-        return answer.status
+        return self._run(ledger_id, "look", {"provenance": provenance, "target_id": target_id}).status
 
-    def _delete_recorded(self, ledger_id: int, delete: Callable[[CopyRecord | None], DeleteResult]) -> DeleteResult:
-        """Delete by the journal's record; every failure is an outcome."""
-        _check(ledger_id)
-        try:
-            return delete(self.journal.find(ledger_id))
-        except ZnodeConflictError as error:
-            return DeleteResult(ledger_id, DeleteOutcome.NOT_RECORDED, str(error))
-        except (ZnodeError, JvmDiedError, JavaError) as error:
-            return DeleteResult(ledger_id, DeleteOutcome.FAILED, str(error))
+    def _run(self, ledger_id: int, kind: str, more: Mapping[str, object]) -> JavaResult:
+        request = msgspec.json.encode({"ledger_id": ledger_id, "kind": kind, **more}).decode()
+        answer = JavaResult.model_validate_json(self._jvm.run(request, self._settings_json()))
+        if answer.status == "failed":
+            raise _FailedError(answer)
+        return answer
 
-    def _delete(self, ledger_id: int, request: Mapping[str, object]) -> DeleteResult:
-        answer = self._run(ledger_id, request)
-        failure = (DeleteOutcome.FAILED, answer.detail or answer.status)
-        return DeleteResult(ledger_id, *_DELETIONS.get(answer.status, failure))
-
-    def _run(self, ledger_id: int, request: Mapping[str, object]) -> JavaResult:
-        answer = self.make_ready().run(msgspec.json.encode({"ledger_id": ledger_id, **request}).decode())
-        return msgspec.json.decode(answer, type=JavaResult)
+    def _settings_json(self) -> str:
+        return msgspec.json.encode(self._settings).decode()
 
 
-class _NotPreparedError(Exception):
-    """Java could not answer a request that must precede a copy."""
+def copy_result(record: CopyRecord, answer: JavaResult) -> CopyResult:
+    """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
 
-    def __init__(self, answer: JavaResult) -> None:
-        super().__init__(answer.detail or answer.status)
-        self.outcome = outcome_of_failure(answer.phase or "", answer.code)
+    But for the id in the target, which may be another one, everything must be equal.
+    """
+    source, target = _without_mark(answer.source), _without_mark(answer.target)
+    if target is not None:
+        target = structs.replace(target, provenance=record.source if answer.status in _OURS else "")
+    is_equal = (
+        source is not None
+        and target is not None
+        and target.ledger_id == record.id_in_target
+        and same_ledger(source, structs.replace(target, ledger_id=source.ledger_id))
+    )
+    return CopyResult(_COPIES[answer.status][not is_equal], source=source, target=target)
+
+
+def _without_mark(ledger: Ledger | None) -> Ledger | None:
+    """Return a ledger without our provenance property, which is not part of the copied ledger."""
+    if ledger is None:
+        return None
+    custom = tuple((name, value) for name, value in ledger.custom_metadata if name != PROVENANCE)
+    return structs.replace(ledger, custom_metadata=custom)
+
+
+def _identity(record: CopyRecord) -> dict[str, object]:
+    """Return the identity of the copy in the target, for Java."""
+    return {"provenance": record.provenance, "target_id": record.id_in_target}
 
 
 def _check(ledger_id: int) -> None:

@@ -6,13 +6,13 @@ random token, which is written before the ledger is created. So the rule holds a
 
 import secrets
 import time
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeConflictError, create, delete, put
 from connectors.zookeeper.session import ZooKeeperSession
-from policies.switching.ledgers import Layout, path_of
+from policies.switching.ledgers import NO_LEDGER, Layout, path_of
 
 PROVENANCE = "headgate.copy"
 """The custom metadata property of a copy: the source's instance id and the token, with a slash between."""
@@ -38,20 +38,20 @@ class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
     """When ZooKeeper created its metadata; a later ledger with the same id is another ledger."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRecord:
-    """A journalled copy."""
+class CopyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A journalled copy, as its znode has it."""
 
-    ledger_id: int
+    ledger_id: int = NO_LEDGER
     source: str
     """Instance id of the source cluster."""
     target: str
     token: str
     copied: CopiedLedger | None = None
     """None until the copy is found equal."""
-    version: int = 0
     target_id: int | None = None
     """The ledger's new id in the target; None if it keeps its id."""
+    version: int = 0
+    """The znode's version; its content has no such field, because a default is left out."""
 
     @property
     def id_in_target(self) -> int:
@@ -62,20 +62,6 @@ class CopyRecord:
     def provenance(self) -> str:
         """The value of the copy's property `PROVENANCE`."""
         return f"{self.source}/{self.token}"
-
-    def identity(self) -> dict[str, object]:
-        """Return the identity of the copy in the target, for Java."""
-        return {"provenance": self.provenance, "target_id": self.id_in_target}
-
-
-class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a record's znode."""
-
-    source: str
-    target: str
-    token: str
-    copied: CopiedLedger | None = None
-    target_id: int | None = None
 
 
 class CopyJournal:
@@ -98,8 +84,14 @@ class CopyJournal:
             ZnodeError: the journal cannot be read.
             ZnodeConflictError: the record is of another source.
         """
-        found = self._nodes.get(self._node(ledger_id), _Note)
-        return None if found is None else self._record(ledger_id, found.value, found.version)
+        found = self._nodes.get(self._node(ledger_id), CopyRecord)
+        if found is None:
+            return None
+        if ((record := found.value).source, record.target) != (self._source, self._target):
+            raise ZnodeConflictError(
+                f"ledger {ledger_id} of {record.target} is journalled as a copy from {record.source}"
+            )
+        return replace(record, ledger_id=ledger_id, version=found.version)
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         """Record that a copy will be created, and return the record; an earlier one wins. Raises as `find` does.
@@ -107,14 +99,16 @@ class CopyJournal:
         `target_id` is the id in the target, if it is another one.
         """
         token, path = secrets.token_hex(_TOKEN_BYTES), self._node(ledger_id)
-        note = _Note(source=self._source, target=self._target, token=token, target_id=target_id)
-        if not self._nodes.commit(create(path, note)):
+        record = CopyRecord(
+            ledger_id=ledger_id, source=self._source, target=self._target, token=token, target_id=target_id
+        )
+        if not self._nodes.commit(create(path, record)):
             if (found := self.find(ledger_id)) is not None:
                 return found
             self._nodes.ensure(path.rpartition("/")[0])
-            if not self._nodes.commit(create(path, note)):
+            if not self._nodes.commit(create(path, record)):
                 raise ZnodeConflictError(f"the record of ledger {ledger_id} is changed by others just now")
-        return self._record(ledger_id, note)
+        return record
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
         """Record that the copy is equal.
@@ -125,11 +119,10 @@ class CopyJournal:
         """
         if record.copied == copied:
             return record
-        completed = replace(record, copied=copied, version=record.version + 1)
-        note = _Note(**{name: getattr(completed, name) for name in _Note.__struct_fields__})
-        if not self._nodes.commit(put(self._node(record.ledger_id), note, record.version)):
+        completed = replace(record, copied=copied, version=0)
+        if not self._nodes.commit(put(self._node(record.ledger_id), completed, record.version)):
             raise ZnodeConflictError(f"the record of ledger {record.ledger_id} was changed by others")
-        return completed
+        return replace(completed, version=record.version + 1)
 
     def forget(self, record: CopyRecord) -> None:
         """Delete a record: a later ledger under its id is not ours. Raises as `complete` does."""
@@ -156,8 +149,3 @@ class CopyJournal:
 
     def _node(self, ledger_id: int) -> str:
         return f"{COPIES}/{self._target}{path_of(Layout.LONG_HIERARCHICAL, ledger_id)}"
-
-    def _record(self, ledger_id: int, note: _Note, version: int = 0) -> CopyRecord:
-        if (note.source, note.target) != (self._source, self._target):
-            raise ZnodeConflictError(f"ledger {ledger_id} of {note.target} is journalled as a copy from {note.source}")
-        return CopyRecord(ledger_id, note.source, note.target, note.token, note.copied, version, note.target_id)

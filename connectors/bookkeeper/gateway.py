@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
@@ -32,10 +32,8 @@ _WAIT_MS = 10_000
 _NUMBERS = itertools.count()
 """Names of requests."""
 
-_JAVA = Path(__file__).parent / "java"
-_PACKAGE = "headgate"
-_COPIER = "LedgerCopier"
-_NEEDED = ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
+_COPIER = Path(__file__).parent / "java" / "LedgerCopier.java"
+_NEEDED = ("bookkeeper-server-", "circe-checksum-")
 _CONSOLE_TAIL_BYTES = 4096
 _EXIT_SECONDS = 1.0
 
@@ -83,95 +81,95 @@ def support_jars() -> tuple[Path, ...]:
     return (Path(find_jar_path()), *sorted(found))
 
 
+class LiveJvm(NamedTuple):
+    """A JVM that was started."""
+
+    process: "subprocess.Popen[bytes]"
+    gateway: JavaGateway
+    copier: Any
+    """Its `LedgerCopier`; None if it was started without settings."""
+
+
 class BookKeeperJvm:
     """Starts at the first use, and again after its JVM died. Safe to use from many threads; close it.
 
     Args:
         java: the launcher of Java 17 or newer.
-        jars: BookKeeper's jars and `support_jars()`.
+        jars: BookKeeper's jars; `support_jars` are added.
         run_dir: this JVM's own folder, for temporary files and for `console.log` with its output since the start.
         heap_mebibytes: size of the heap; buffers outside the heap may take as much again.
 
     Raises:
-        UserError: a jar is missing among `jars`.
+        UserError: a jar is missing.
     """
 
     def __init__(self, java: Path, jars: Sequence[Path], run_dir: Path, *, heap_mebibytes: int = 256) -> None:
-        for name in _NEEDED:
-            if not any(jar.name.startswith(name) for jar in jars):
-                raise UserError(f"no jar {name}*.jar was given: pass ensure_jars('bookkeeper', …) and support_jars().")
         self._java = java
-        self._jars = tuple(jars)
+        self._jars = (*jars, *support_jars())
+        for name in _NEEDED:
+            if not any(jar.name.startswith(name) for jar in self._jars):
+                raise UserError(f"no jar {name}*.jar was given: pass ensure_jars('bookkeeper', …).")
         self._run_dir = run_dir.absolute()
         self._heap_mebibytes = heap_mebibytes
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._gateway: Any = None
-        self._copiers: Any = None  # the Java class
+        self._live: LiveJvm | None = None
         self._exit_reason = "it was closed"
-        self._generation = 0  # counts the starts; objects of an earlier JVM are gone
 
     @property
     def pid(self) -> int | None:
         """Its process id; None if it does not run."""
-        process = self._process
-        return process.pid if process is not None and process.poll() is None else None
+        live = self._live
+        return live.process.pid if live is not None and live.process.poll() is None else None
 
-    def new_copier(self, settings: str) -> "RemoteCopier":
-        """Start the JVM if it does not run, and make a `LedgerCopier` in it.
+    def start(self, settings: str | None = None) -> LiveJvm:
+        """Return the JVM that runs, or start it.
 
-        `settings` are JSON for its Java constructor.
+        `settings` are JSON for the constructor of `LedgerCopier`.
 
         Raises:
-            JvmDiedError: the JVM cannot be started, or died again.
-            JavaError: the settings are wrong.
+            JvmDiedError: it cannot be started.
         """
         with self._lock:
-            self._ensure()
-            gateway, copiers, generation = self._gateway, self._copiers, self._generation
+            if self._live is None or self.pid is None:
+                self._end()
+                self._live = self._launch(settings)
+            return self._live
 
-        def make() -> Any:
-            signature = gateway.new_array(gateway.jvm.java.lang.Class, 1)
-            signature[0] = gateway.jvm.java.lang.Class.forName("java.lang.String")
-            arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
-            arguments[0] = settings
-            return copiers.getConstructor(signature).newInstance(arguments)
-
-        return RemoteCopier(self, generation, self.call(generation, make))
-
-    def call(self, generation: int, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of a Java object that was made in the JVM of a generation.
+    def run(self, request: str, settings: str) -> str:
+        """Have the `LedgerCopier` carry out a request, and return its answer, both in JSON.
 
         Raises:
-            JvmDiedError: that JVM is gone or hangs; a JVM that hangs is killed.
-            JavaError: the method threw an exception.
+            JvmDiedError: the JVM cannot be started, ends or hangs; a JVM that hangs is killed.
+            JavaError: the copier threw an exception.
         """
-        if not self.is_current(generation):
-            raise JvmDiedError(self._end_lost(generation, ConnectionResetError("it has ended")))
+        live, name = self.start(settings), str(next(_NUMBERS))
+        while (answer := self._call(live, live.copier.run, name, request, _WAIT_MS)) is None:
+            pass  # each call shows that the JVM is alive, however long the request takes
+        return str(answer)
+
+    def limit(self, bytes_per_second: int) -> None:
+        """Limit the bytes per second of a JVM that runs; 0 is no limit. Raises as `run` does."""
+        live = self._live
+        if live is not None and self.pid is not None:
+            self._call(live, live.copier.limit, bytes_per_second)
+
+    def close(self) -> None:
+        """End the JVM; harmless if it does not run. The next use starts another one."""
+        with self._lock:
+            self._end()
+            self._exit_reason = "it was closed"
+
+    def _call(self, live: LiveJvm, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return method(*arguments)
         except Py4JJavaError as error:
             raise JavaError(str(error.java_exception)) from None
-        except (Py4JError, OSError) as error:  # no answer, or the answer of another JVM without this object
-            why = self._end_lost(generation, error)
+        except (Py4JError, OSError) as error:
+            why = self._end_lost(live, error)
         # Outside of the handler: our exception lives longer, and its context would keep Py4J's socket open.
-        raise JvmDiedError(why)
+        raise JvmDiedError(f"the JVM of the BookKeeper client is gone: {why}")
 
-    def is_current(self, generation: int) -> bool:
-        """Whether the JVM of a generation still runs."""
-        return generation == self._generation and self.pid is not None
-
-    def close(self) -> None:
-        """End the JVM; harmless if it does not run."""
-        with self._lock:
-            self._end()
-
-    def _ensure(self) -> None:
-        if self.pid is None or self._gateway is None:
-            self._end()
-            self._start()
-
-    def _start(self) -> None:
+    def _launch(self, settings: str | None) -> LiveJvm:
         started = time.monotonic()
         (self._run_dir / "tmp").mkdir(parents=True, exist_ok=True)
         (self._run_dir / "log4j2.properties").write_text(_LOG4J)
@@ -185,22 +183,21 @@ class BookKeeperJvm:
                 env=without_settings(os.environ),
                 start_new_session=True,  # a terminal's Ctrl-C must reach only this process, which ends the JVM
             )
-        self._process = process
         try:
-            self._gateway = _connect(process)
-            self._copiers = _compiled(self._gateway, _COPIER)
+            gateway = _connect(process)
+            live = LiveJvm(process, gateway, _make_copier(gateway, settings))
         except (Py4JError, OSError, ValueError) as error:
             details = self._exit_details(process, error)
-            self._end()
+            _kill(process)
             raise JvmDiedError(f"the JVM of the BookKeeper client does not start: {details}") from None
-        self._generation += 1
         _log.info("BookKeeper JVM started", pid=process.pid, seconds=round(time.monotonic() - started, 2))
+        return live
 
     def _command(self) -> list[str]:
-        memory = (f"-Xmx{self._heap_mebibytes}m", f"-XX:MaxDirectMemorySize={self._heap_mebibytes}m")
         return [
             str(self._java),
-            *memory,
+            f"-Xmx{self._heap_mebibytes}m",
+            f"-XX:MaxDirectMemorySize={self._heap_mebibytes}m",
             "-XX:+UseSerialGC",
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
@@ -218,29 +215,21 @@ class BookKeeperJvm:
             "0",
         ]
 
-    def _end_lost(self, generation: int, error: BaseException) -> str:
-        """End the failed JVM, unless another thread has replaced it, and return the reason."""
+    def _end_lost(self, live: LiveJvm, error: BaseException) -> str:
+        """End the failed JVM, unless another thread has ended it, and return the reason."""
         with self._lock:
-            if generation != self._generation:
-                return "the JVM of the BookKeeper client is gone: another one runs by now"
-            if self._process is not None:
-                self._exit_reason = self._exit_details(self._process, error)
-                _log.warning("BookKeeper JVM lost", pid=self._process.pid, why=self._exit_reason)
+            if live is self._live:
+                self._exit_reason = self._exit_details(live.process, error)
+                _log.warning("BookKeeper JVM lost", pid=live.process.pid, why=self._exit_reason)
                 self._end()
-            return f"the JVM of the BookKeeper client is gone: {self._exit_reason}"
+            return self._exit_reason
 
     def _end(self) -> None:
-        gateway, self._gateway, self._copiers = self._gateway, None, None
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
-        if gateway is not None:
+        live, self._live = self._live, None
+        if live is not None:
+            _kill(live.process)
             with suppress(Py4JError, OSError):
-                gateway.close()
+                live.gateway.close()
 
     def _exit_details(self, process: "subprocess.Popen[bytes]", error: BaseException) -> str:
         """Return how the JVM ended, with its last console lines if it ended by itself."""
@@ -257,33 +246,12 @@ class BookKeeperJvm:
         return f"exit code {code}"
 
 
-class RemoteCopier:
-    """A `LedgerCopier` in a JVM; every method raises as `BookKeeperJvm.call` does."""
-
-    def __init__(self, jvm: BookKeeperJvm, generation: int, java: Any) -> None:
-        self._jvm = jvm
-        self._generation = generation
-        self._java = java
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether its JVM still runs."""
-        return self._jvm.is_current(self._generation)
-
-    def run(self, request: str) -> str:
-        """Carry out a request, and return its answer, both in JSON."""
-        name = str(next(_NUMBERS))
-        while (answer := self._jvm.call(self._generation, self._java.run, name, request, _WAIT_MS)) is None:
-            pass  # each call shows that the JVM is alive, however long the request takes
-        return str(answer)
-
-    def limit(self, bytes_per_second: int) -> None:
-        """Limit the bytes per second from now on; 0 is no limit."""
-        self._jvm.call(self._generation, self._java.limit, bytes_per_second)
-
-    def close(self) -> None:
-        """End its work and its clients."""
-        self._jvm.call(self._generation, self._java.close)
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
@@ -305,9 +273,13 @@ def _connect(process: "subprocess.Popen[bytes]") -> JavaGateway:
     return JavaGateway(gateway_parameters=parameters)
 
 
-def _compiled(gateway: JavaGateway, name: str) -> Any:
-    """Compile and load one of our Java classes."""
-    source = _JAVA / f"{name}.java"
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(str(source), gateway.jvm.java.io.StringReader(source.read_text()))
-    return compiler.getClassLoader().loadClass(f"{_PACKAGE}.{name}")
+def _make_copier(gateway: JavaGateway, settings: str | None) -> Any:
+    """Compile and load `LedgerCopier`, and make one if there are settings; only reflection reaches its class."""
+    lang, compiler = gateway.jvm.java.lang, gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(str(_COPIER), gateway.jvm.java.io.StringReader(_COPIER.read_text()))
+    copiers = compiler.getClassLoader().loadClass(f"headgate.{_COPIER.stem}")
+    if settings is None:
+        return None
+    signature, arguments = gateway.new_array(lang.Class, 1), gateway.new_array(lang.Object, 1)
+    signature[0], arguments[0] = lang.Class.forName("java.lang.String"), settings
+    return copiers.getConstructor(signature).newInstance(arguments)

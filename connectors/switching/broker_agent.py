@@ -9,21 +9,20 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Protocol
 
 import structlog
-from kazoo.exceptions import BadVersionError, ConnectionLoss, KazooException, NoAuthError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import BadVersionError, ConnectionLoss, NoAuthError, NoNodeError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
 from connectors.switching.registry import Registry
-from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError
-from connectors.zookeeper.session import NotConnectedError, UnreadError, ZooKeeperSession, describe_zookeeper_error
+from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
+from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import LedgerKind, Reference, with_ledger
 from policies.switching.readings import SwitchBroker, SwitchRegistry
-from policies.units import UserError
 
 _REACTION_SECONDS = 0.1
 """Longest delay of the reaction to a changed directive, and to the stop event."""
@@ -100,16 +99,12 @@ class BrokerAgent:
         self._clock = clock
         self._changed = threading.Event()
         self._followed: _Followed | None = None
-        self._writing_to: str | None = None
+        self.writing_to: str | None = None
+        """The cluster of the last successful `open`."""
         self._opened_epoch: int | None = None
         self._closed: dict[str, int] = {}
         self._sequence = 0
         self._trouble = ""
-
-    @property
-    def writing_to(self) -> str | None:
-        """The cluster of the last successful `open`."""
-        return self._writing_to
 
     def run(self, stop: threading.Event) -> None:
         """Follow and report until `stop` is set, whatever goes wrong."""
@@ -162,14 +157,14 @@ class BrokerAgent:
         _log.info("writing", broker=self._broker, target=target, epoch=epoch)
         self._closed.pop(target, None)
         self._opened_epoch = epoch
-        self._writing_to, self._followed = target, _Followed(epoch, target, failed=False)
+        self.writing_to, self._followed = target, _Followed(epoch, target, failed=False)
         return True
 
     def _close_unneeded(self, view: SwitchRegistry) -> None:
         """Close clients with a permit. One from before the last directive is void, because roles have changed."""
         directed = max(0 if view.directive is None else view.directive.epoch, view.committed_epoch)
         permits = self._registry.read_permits()
-        in_use = {self._writing_to, view.active(), *self._clients.reads()} if permits else set()
+        in_use = {self.writing_to, view.active(), *self._clients.reads()} if permits else set()
         for name, epoch in permits.items():
             if epoch < directed or name in in_use or self._closed.get(name) == epoch:
                 continue
@@ -203,7 +198,6 @@ class BrokerAgent:
 
 # Attributes ledgers to a cluster: writes the schema locators and cursors that name them, one znode at a time.
 
-_FAILURES = (KazooException, KazooTimeoutError, NotConnectedError, UnreadError, UserError, OSError)
 _USUAL_LIMIT_BYTES = 2**20 - 1
 """Default of ZooKeeper's `jute.maxbuffer`; it closes the connection on a larger request."""
 
@@ -262,18 +256,6 @@ class _Goal:
         return difference(self.kind, self.ledger_id, before, after, self.new_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Znode:
-    """The content of a znode."""
-
-    path: str
-    data: bytes
-    version: int
-    created: int
-    """The transaction that created it. A znode that is deleted and created again starts at version 0 again."""
-    modified: int
-
-
 class ReferenceZnodes:
     """The schema locators and cursors of a broker cluster. Thread-safe.
 
@@ -283,6 +265,7 @@ class ReferenceZnodes:
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
+        self._nodes = JsonZnodes(session)
 
     def attribute(
         self,
@@ -318,24 +301,23 @@ class ReferenceZnodes:
         Raises:
             ZnodeError: a znode cannot be read or parsed.
         """
-        znodes = [znode for path in paths if (znode := self._read(path)) is not None]
-        references = [each for znode in znodes for each in _parse_references(kind, znode)]
-        return frozenset(each.attribution for each in references if each.ledger_id == ledger_id)
+        znodes = {path: self._read(path) for path in paths}
+        found = [_parse_references(kind, path, znode.value) for path, znode in znodes.items() if znode is not None]
+        return frozenset(each.attribution for each in chain(*found) if each.ledger_id == ledger_id)
 
     def _attribute(self, path: str, goal: _Goal) -> Attribution:
         try:
             before = self._read(path)
-            return _judge_znode(path, before, goal) or self._write(before, goal)
+            return _judge_znode(path, before, goal) or self._write(path, before, goal)
         except ZnodeError as error:
             return Attribution(AttributionOutcome.FAILED, detail=str(error))
         except ValueError as error:
             return Attribution(AttributionOutcome.FAILED, detail=f"{path}: {error}")
 
-    def _write(self, before: _Znode | None, goal: _Goal) -> Attribution:
+    def _write(self, path: str, before: Node[bytes] | None, goal: _Goal) -> Attribution:
         assert before is not None  # noqa: S101 - an absent znode needs no write
-        path = before.path
-        data = set_attribution(goal.kind, before.data, goal.ledger_id, goal.owners, goal.to, goal.new_id)
-        if wider := [part for part in goal.find_changes(before.data, data) if part not in goal.changes]:
+        data = set_attribution(goal.kind, before.value, goal.ledger_id, goal.owners, goal.to, goal.new_id)
+        if wider := [part for part in goal.find_changes(before.value, data) if part not in goal.changes]:
             raise ZnodeError(f"{path}: not written, as this would change more: {', '.join(wider)}")
         try:
             stat = self._set(path, data, before.version)
@@ -343,7 +325,7 @@ class ReferenceZnodes:
             return Attribution(AttributionOutcome.CONFLICT, detail=f"{path}: others wrote it meanwhile")
         except NoNodeError:
             return Attribution(AttributionOutcome.GONE, detail=f"{path} was deleted meanwhile")
-        if stat.czxid != before.created:
+        if stat.czxid != before.czxid:
             # Deleted and created again between our read and write, with the same version: an operator must look.
             return Attribution(
                 AttributionOutcome.DONE,
@@ -352,45 +334,39 @@ class ReferenceZnodes:
             )
         now = self._read(path)
         # Writes of other clients after ours are not our changes.
-        ours = now.data if now is not None and now.modified == stat.mzxid else data
+        ours = now.value if now is not None and now.mzxid == stat.mzxid else data
         settled = _judge_znode(path, now, goal) or Attribution(
             AttributionOutcome.CONFLICT, detail=f"{path}: others took it back"
         )
-        return replace(settled, changed=goal.find_changes(before.data, ours))
+        return replace(settled, changed=goal.find_changes(before.value, ours))
 
-    def _read(self, path: str) -> _Znode | None:
+    def _read(self, path: str) -> Node[bytes] | None:
         """Return a znode; None if it does not exist."""
         try:
-            self._ask("sync_async", path)  # a follower that lags behind would return old data
-            data, stat = self._ask("get_async", path)
-        except NoNodeError:
-            return None
-        except _FAILURES as error:
-            raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}") from None
-        return _Znode(path, data, stat.version, stat.czxid, stat.mzxid)
+            self._nodes.catch_up(path)  # a follower that lags behind would return old data
+            return self._nodes.read(path)
+        except ZnodeError as error:
+            raise ZnodeError(f"{path}: {error}") from None
 
     def _set(self, path: str, data: bytes, version: int) -> Any:
         try:
-            return self._ask("set_async", path, data, version=version)
+            asked = self._session.client().set_async(path, data, version=version)
+            return asked.get(timeout=self._session.connection.timeout_seconds)
         except (BadVersionError, NoNodeError):
             raise
         except NoAuthError:
             raise ZnodeError(f"{path}: its ACL does not let us write it") from None
-        except _FAILURES as error:
+        except ZOOKEEPER_FAILURES as error:
             large = isinstance(error, ConnectionLoss) and len(path) + len(data) > _USUAL_LIMIT_BYTES - 100
             hint = f": its {len(data)} bytes may be more than the server's jute.maxbuffer allows" if large else ""
             raise ZnodeError(f"{path}: {describe_zookeeper_error(error)}{hint}") from None
 
-    def _ask(self, request: str, *arguments: Any, **options: Any) -> Any:
-        asked = getattr(self._session.client(), request)(*arguments, **options)
-        return asked.get(timeout=self._session.connection.timeout_seconds)
 
-
-def _judge_znode(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | None:
+def _judge_znode(path: str, znode: Node[bytes] | None, goal: _Goal) -> Attribution | None:
     """Return the result for a znode that needs no write; None if it must be written."""
     if znode is None:
         return Attribution(AttributionOutcome.GONE, detail=f"{path} is deleted")
-    references = _parse_references(goal.kind, znode)
+    references = _parse_references(goal.kind, path, znode.value)
     places = {(each.ledger_id, each.attribution) for each in references}
     left = {attribution for ledger_id, attribution in places - {goal.wanted} if ledger_id == goal.ledger_id}
     if strangers := left - goal.owners:
@@ -406,11 +382,11 @@ def _judge_znode(path: str, znode: _Znode | None, goal: _Goal) -> Attribution | 
     return Attribution(AttributionOutcome.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
 
 
-def _parse_references(kind: LedgerKind, znode: _Znode) -> Iterable[Reference]:
+def _parse_references(kind: LedgerKind, path: str, data: bytes) -> Iterable[Reference]:
     try:
-        return references_in(kind, znode.path, znode.data)
+        return references_in(kind, path, data)
     except ValueError as error:
-        raise ZnodeError(f"{znode.path}: {error}") from None
+        raise ZnodeError(f"{path}: {error}") from None
 
 
 _PRECEDENCE = (

@@ -42,7 +42,7 @@ class ClusterSessions(ExitStack):
     def __init__(self, cluster: str, brokers: ZooKeeperConnection, settings: BookKeeperClusters) -> None:
         super().__init__()
         self.settings = settings
-        self._cluster = cluster
+        self.cluster = cluster
         self._connection = brokers
         self._sessions: dict[ZooKeeperConnection, ZooKeeperSession] = {}
         for name, connection in [("", brokers), *((name, self.connection(name)) for name in settings.clusters)]:
@@ -125,7 +125,7 @@ class ClusterSessions(ExitStack):
     def _find_cluster(self, name: str) -> BookKeeperCluster:
         if name not in self.settings.clusters:
             known = ", ".join(self.settings.clusters)
-            raise UserError(f"clusters.{self._cluster}.bookkeeper names no cluster {name}; it names {known}")
+            raise UserError(f"clusters.{self.cluster}.bookkeeper names no cluster {name}; it names {known}")
         return self.settings.clusters[name]
 
 

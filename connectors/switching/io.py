@@ -1,12 +1,12 @@
 """The switching policy's I/O: the executor carries out orders between the clusters of `bookkeeper`."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 
 from connectors.actuation.actuator import Follower, LoopTopics, read_data
-from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.collection import Probe, ProbeResult
 from connectors.component import Component
@@ -14,12 +14,11 @@ from connectors.kafka.publisher import observations_to
 from connectors.kafka.tail import Record
 from connectors.policy_io import ActuatorContext, ProbeContext
 from connectors.switching.broker_agent import ReferenceZnodes
-from connectors.switching.cluster_reader import ClusterReader
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
-from connectors.switching.publisher import SOURCE, GatheredAnswers, ObservationPublisher
-from connectors.switching.reconciler import Dependencies, SwitchReconciler
+from connectors.switching.readings import SwitchReadings
+from connectors.switching.reconciler import SOURCE, GatheredAnswers, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
 from connectors.zookeeper.probes import read_probe, write_probes
@@ -28,7 +27,7 @@ from policies.decisions import Fence
 from policies.registry import observed_topic
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.readings import SwitchLedger
-from policies.units import from_millis, millis_of
+from policies.units import from_millis
 from policies.wire import EventReader
 
 
@@ -36,7 +35,7 @@ class SwitchExecutor(Follower):
     """Follows the switching decisions, and passes those of each cluster to its reconciler.
 
     Args:
-        opened: closes the connections and the JVM at the end.
+        opened: closes the connections at the end.
     """
 
     def __init__(self, topics: LoopTopics, reconcilers: Mapping[str, SwitchReconciler], opened: ExitStack) -> None:
@@ -51,7 +50,7 @@ class SwitchExecutor(Follower):
         """Carry switches out until `stop` is set.
 
         Raises:
-            UserError: files of the connection or of the BookKeeper client cannot be used.
+            UserError: files of the connection cannot be used.
         """
         with self._opened:
             super().run(stop)
@@ -75,27 +74,15 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     if not watched:
         return
     opened, metrics = ExitStack(), SwitchExecutorMetrics(context.registry)
-    jvm = _share_jvm(context, opened, max(block.heap_mebibytes for block in watched.values()))
-    reconcilers = {
-        name: _make_reconciler(context, name, block, opened, jvm, metrics) for name, block in watched.items()
-    }
+    reconcilers = {name: _make_reconciler(context, name, block, opened, metrics) for name, block in watched.items()}
     executor = SwitchExecutor(context.loop_topics(SwitchDecision), reconcilers, opened)
     yield Component("switch executor", executor.run, None, executor.caught_up)
 
 
-def _share_jvm(context: ActuatorContext, opened: ExitStack, heap_mebibytes: int) -> Callable[[], BookKeeperJvm]:
-    """Return a function that returns the JVM of all clusters, which the first copy makes: its jars may be fetched."""
-    lock, made = threading.Lock(), list[BookKeeperJvm]()
-
-    def share() -> BookKeeperJvm:
-        with lock:
-            if not made:
-                jars, run_dir = (*context.jars("bookkeeper"), *support_jars()), context.data_dir() / "bookkeeper-client"
-                made.append(BookKeeperJvm(context.java(), jars, run_dir, heap_mebibytes=heap_mebibytes))
-                opened.callback(made[0].close)
-            return made[0]
-
-    return share
+def _make_jvm(context: ActuatorContext, cluster: str, heap_mebibytes: int) -> BookKeeperJvm:
+    """Make the JVM of a cluster's copier. Its jars may have to be fetched."""
+    run_dir = context.data_dir() / "bookkeeper-client" / cluster
+    return BookKeeperJvm(context.java(), context.jars("bookkeeper"), run_dir, heap_mebibytes=heap_mebibytes)
 
 
 def _make_reconciler(
@@ -103,7 +90,6 @@ def _make_reconciler(
     cluster: str,
     settings: SwitchExecution,
     opened: ExitStack,
-    jvm: Callable[[], BookKeeperJvm],
     metrics: SwitchExecutorMetrics,
 ) -> SwitchReconciler:
     sources, own = context.clusters[cluster], context.settings.for_cluster(cluster)
@@ -113,25 +99,19 @@ def _make_reconciler(
     sessions = opened.enter_context(ClusterSessions(cluster, sources.zookeeper, bookkeeper))
     observed, registry = context.topic(observed_topic(SwitchLedger)), Registry(sessions.brokers, cluster)
     publish = observations_to(context.publish, observed, SOURCE)
-    reader = ClusterReader(cluster, sessions, settings.brokers_path, own)
-    valid_ms = 2 * millis_of(settings.inventory_interval)
-    copiers = LedgerCopiers(sessions, settings, jvm, own.copy_concurrency)
-    dependencies = Dependencies(
+    make_jvm = partial(_make_jvm, context, cluster, settings.heap_mebibytes)
+    copiers = LedgerCopiers(sessions, settings, make_jvm, own.copy_concurrency)
+    return SwitchReconciler(
+        cluster,
+        settings,
+        own,
         lease=ZooKeeperLease(sessions.brokers),
-        observations=ObservationPublisher(cluster, registry, reader, publish, bookkeeper.bootstrap, valid_ms),
+        readings=SwitchReadings(sessions, registry, settings, own, publish),
         registry=registry,
-        ledger_orders=LedgerOrders(sessions, copiers, ReferenceZnodes(sessions.brokers), sessions.find_owner),
+        ledger_orders=LedgerOrders(sessions, copiers, ReferenceZnodes(sessions.brokers)),
         publish=publish,
         answers=GatheredAnswers(partial(context.publish_answer, observed)),
         metrics=metrics,
-    )
-    return SwitchReconciler(
-        cluster,
-        dependencies,
-        poll_interval=settings.poll_interval,
-        inventory_interval=settings.inventory_interval,
-        concurrency=own.copy_concurrency,
-        retries=own.retries,
     )
 
 

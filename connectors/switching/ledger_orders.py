@@ -6,17 +6,16 @@ reconciler tries again until the order is done.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 import structlog
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import NOT_OURS
-from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
+from connectors.bookkeeper.copier import CopyOutcome, LedgerCluster, LedgerCopier, metadata_service_uri
 from connectors.bookkeeper.copy_journal import CopyJournal
-from connectors.bookkeeper.copy_results import POLICY_OUTCOMES, CopyOutcome, DeleteOutcome, DeleteResult
-from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
+from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError
 from connectors.collection import whole_line
 from connectors.switching.broker_agent import AttributionOutcome, ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
@@ -29,59 +28,65 @@ from policies.switching.ledgers import Ledger, LedgerKind
 from policies.switching.readings import LedgerOutcome, SwitchLedger
 from policies.units import UserError
 
-# The ledger copiers of one broker cluster: one for each pair of source and target BookKeeper cluster.
-
 
 class LedgerCopiers:
-    """Makes each copier at its first use. Thread-safe; must be closed."""
+    """The ledger copier of one broker cluster. Thread-safe; must be closed.
+
+    It is made at its first use, and again for another pair of BookKeeper clusters, or after the password has changed.
+    """
 
     def __init__(
-        self, sessions: ClusterSessions, settings: SwitchExecution, jvm: Callable[[], BookKeeperJvm], concurrency: int
+        self,
+        sessions: ClusterSessions,
+        settings: SwitchExecution,
+        make_jvm: Callable[[], BookKeeperJvm],
+        concurrency: int,
     ) -> None:
         self._sessions = sessions
         self._settings = settings
-        self._jvm = jvm
+        self._make_jvm = make_jvm
         self._concurrency = concurrency
         self._lock = threading.Lock()
         self._bytes_per_second = 0
-        self._copiers: dict[tuple[str, str], LedgerCopier] = {}
-        self._password = b""
-        """The password of these copiers."""
+        self._copier: LedgerCopier | None = None
+        self._made_for = ("", "", b"")
 
     def get(self, source: str, target: str) -> LedgerCopier:
-        """Return the copier from one cluster to another. After the password has changed, it is another one.
+        """Return the copier from one cluster to another.
 
         Raises:
             UnreadError: a cluster's identity cannot be read.
             NotConnectedError: its ZooKeeper cannot be reached.
             UserError: the settings have no such cluster, its settings are wrong, or both are the same.
         """
-        if (password := self._settings.password()) != self._password:
-            self.close()
+        wanted = (source, target, self._settings.password())
         with self._lock:
-            self._password = password
-            if (source, target) not in self._copiers:
-                self._copiers[(source, target)] = self._make(source, target)
-            return self._copiers[(source, target)]
+            if self._copier is None or wanted != self._made_for:
+                self._close()
+                self._copier, self._made_for = self._make(*wanted), wanted
+            return self._copier
 
     def limit(self, bytes_per_second: int) -> None:
-        """Limit the bytes per second of each copier from now on; 0: no limit."""
+        """Limit the copied bytes per second from now on; 0: no limit."""
         with self._lock:
             self._bytes_per_second = bytes_per_second
-            for each in self._copiers.values():
-                each.limit(bytes_per_second)
+            if self._copier is not None:
+                self._copier.limit(bytes_per_second)
 
     def close(self) -> None:
-        """Close all copiers."""
+        """Abort all copies."""
         with self._lock:
-            copiers, self._copiers = self._copiers, {}
-        for each in copiers.values():
-            each.close()
+            self._close()
 
-    def _make(self, source: str, target: str) -> LedgerCopier:
-        one, other = self._describe_cluster(source), self._describe_cluster(target)
+    def _close(self) -> None:
+        copier, self._copier = self._copier, None
+        if copier is not None:
+            copier.close()
+
+    def _make(self, source: str, target: str, password: bytes) -> LedgerCopier:
+        one, other = (self._describe_cluster(name, password) for name in (source, target))
         copier = LedgerCopier(
-            self._jvm(),
+            self._make_jvm(),
             one,
             other,
             CopyJournal(self._sessions.brokers, source=one.instance_id, target=other.instance_id),
@@ -92,12 +97,12 @@ class LedgerCopiers:
         copier.limit(self._bytes_per_second)
         return copier
 
-    def _describe_cluster(self, name: str) -> LedgerCluster:
+    def _describe_cluster(self, name: str, password: bytes) -> LedgerCluster:
         metadata, seen = self._sessions.find_metadata(name), self._sessions.read_cluster(name)
         if seen.instance_id is None or seen.layout is None:
             raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
         uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)
-        return LedgerCluster(seen.instance_id, uri, password=self._password)
+        return LedgerCluster(seen.instance_id, uri, password)
 
 
 LEDGER_ORDERS = frozenset(
@@ -111,6 +116,15 @@ LEDGER_ORDERS = frozenset(
     }
 )
 
+_RESULTS: Mapping[CopyOutcome, LedgerOutcome] = {
+    CopyOutcome.COPIED: LedgerOutcome.COPIED,
+    CopyOutcome.COPY_DIFFERS: LedgerOutcome.COPIED,  # the policy compares, and orders the copy deleted and made again
+    CopyOutcome.BUILT: LedgerOutcome.EXISTS,
+    CopyOutcome.OWN_PARTIAL: LedgerOutcome.EXISTS,
+    CopyOutcome.FOREIGN_CONFLICT: LedgerOutcome.EXISTS,
+    CopyOutcome.SOURCE_UNREADABLE: LedgerOutcome.SOURCE_UNREADABLE,
+}
+"""The results of copies for the policy; all others have failed."""
 _NOT_WHOLE = frozenset({CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS})
 MOST_DETAIL = 500
 """Limit of the characters of a result's detail."""
@@ -162,23 +176,12 @@ class LedgerOrder:
 
 
 class LedgerOrders:
-    """Carries orders out. Thread-safe.
+    """Carries orders out. Thread-safe."""
 
-    Args:
-        find_owner: returns the broker that has loaded the topic of a cursor's znode; None: no broker has.
-    """
-
-    def __init__(
-        self,
-        ledgers: ClusterSessions,
-        copiers: LedgerCopiers,
-        references: ReferenceZnodes,
-        find_owner: Callable[[str], str | None],
-    ) -> None:
-        self._ledgers = ledgers
-        self._copiers = copiers
+    def __init__(self, sessions: ClusterSessions, copiers: LedgerCopiers, references: ReferenceZnodes) -> None:
+        self._sessions = sessions
+        self.copiers = copiers
         self._references = references
-        self._find_owner = find_owner
         self._writers = tuple(threading.Lock() for _ in range(_WRITERS))
         self._handlers: dict[SwitchVerdict, Callable[[LedgerOrder], SwitchLedger]] = {
             SwitchVerdict.START_COPY: self._copy,
@@ -192,8 +195,8 @@ class LedgerOrders:
     def make_ready(self, source: str, target: str) -> None:
         """Start the copier between two clusters. A failure is only logged here: the first copy reports it."""
         try:
-            self._copiers.get(source, target).make_ready()
-        except (UnreadError, NotConnectedError, UserError, JvmDiedError, JavaError) as error:
+            self.copiers.get(source, target).make_ready()
+        except (UnreadError, NotConnectedError, UserError, JvmDiedError) as error:
             _log.debug("the ledger copier is not ready yet", source=source, target=target, error=str(error))
 
     def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> SwitchLedger:
@@ -213,14 +216,6 @@ class LedgerOrders:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
             return order.result(LedgerOutcome.FAILED, f"unexpected: {error!r}")
 
-    def limit(self, bytes_per_second: int) -> None:
-        """Limit the copied bytes per second from now on; 0: no limit."""
-        self._copiers.limit(bytes_per_second)
-
-    def close(self) -> None:
-        """Abort all copies."""
-        self._copiers.close()
-
     # --- copying
 
     def _copy(self, order: LedgerOrder) -> SwitchLedger:
@@ -238,12 +233,8 @@ class LedgerOrders:
             # The id is journalled for another source, so the target's ledger is no copy of this one.
             found = self._find_ledger(order.target, order.ledger_id)
             target = None if found is None else structs.replace(found, provenance=NOT_OURS)
-        return order.result(
-            POLICY_OUTCOMES[result.outcome],
-            result.detail,
-            source=result.source,
-            target=target,
-        )
+        outcome = _RESULTS.get(result.outcome, LedgerOutcome.FAILED)
+        return order.result(outcome, result.detail, source=result.source, target=target)
 
     def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> None:
         """Delete our copy, so that the next copy is made again. Raises NotPossibleError if it stays."""
@@ -257,10 +248,11 @@ class LedgerOrders:
         # The policy may not know the new id of a copy; then no reference has that id either.
         if any(order.target in self._read_owners(order, each) for each in {order.ledger_id, order.target_id}):
             raise NotPossibleError(f"a reference attributes it to {order.target}: the copy is in use")
-        result = self._copier(order).delete_own(order.ledger_id)
-        if result.outcome is DeleteOutcome.NOT_RECORDED and not self._copy_exists(order):
-            result = DeleteResult(order.ledger_id, DeleteOutcome.ABSENT)  # an earlier attempt has deleted it
-        return _report_deletion(order, result, LedgerOutcome.COPY_DELETED)
+        result = self._copier(order).delete(order.ledger_id, own=True)
+        is_gone = result.outcome is CopyOutcome.DELETED
+        if result.outcome is CopyOutcome.NOT_RECORDED and not self._copy_exists(order):
+            is_gone = True  # an earlier attempt has deleted it
+        return order.result(LedgerOutcome.COPY_DELETED if is_gone else LedgerOutcome.FAILED, result.detail)
 
     # --- attributing
 
@@ -302,13 +294,16 @@ class LedgerOrders:
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
         self._require_unloaded(order)
         is_promoted = order.target in self._read_owners(order, order.target_id)
-        if is_promoted and order.ledger_id not in self._ledgers.find_ledgers(order.source, [order.ledger_id]).ids:
+        if is_promoted and order.ledger_id not in self._sessions.find_ledgers(order.source, [order.ledger_id]).ids:
             raise NotPossibleError(f"{order.source} no longer has this ledger: the copy stays in use")
         return self._attribute(order, (order.target, order.target_id), (order.source, order.ledger_id))
 
     def _require_unloaded(self, order: LedgerOrder) -> None:
         """Check that no broker keeps the cursor in memory: it would overwrite our change, or fail on it."""
-        if order.ledger.kind is LedgerKind.CURSOR and (member := self._find_owner(order.ledger.paths[0])) is not None:
+        if (
+            order.ledger.kind is LedgerKind.CURSOR
+            and (member := self._sessions.find_owner(order.ledger.paths[0])) is not None
+        ):
             raise NotPossibleError(f"{member} has its topic loaded: unload it")
 
     def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> SwitchLedger:
@@ -329,7 +324,7 @@ class LedgerOrders:
 
     def _refuse_rollover(self, order: LedgerOrder) -> SwitchLedger:
         """A cursor under a new id needs its owner, and no released Pulsar can be asked to roll a cursor over."""
-        member = self._find_owner(order.ledger.paths[0]) or "its next owner"
+        member = self._sessions.find_owner(order.ledger.paths[0]) or "its next owner"
         raise NotPossibleError(f"{member} must roll the cursor over: load and unload its topic")
 
     # --- deleting
@@ -339,7 +334,9 @@ class LedgerOrders:
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
             raise NotPossibleError(f"a reference still attributes it to {named}")
-        return _report_deletion(order, self._copier(order).delete_old(order.ledger_id), LedgerOutcome.DELETED)
+        result = self._copier(order).delete(order.ledger_id, own=False)
+        is_gone = result.outcome is CopyOutcome.DELETED
+        return order.result(LedgerOutcome.DELETED if is_gone else LedgerOutcome.FAILED, result.detail)
 
     def _read_owners(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
         return self._references.read_owners(order.ledger.paths, order.ledger.kind, ledger_id)
@@ -347,16 +344,11 @@ class LedgerOrders:
     def _copy_exists(self, order: LedgerOrder) -> bool:
         if order.ledger.remap and order.ledger.target_id is None:
             return False  # a ledger with the source's id is not ours
-        return order.target_id in self._ledgers.find_ledgers(order.target, [order.target_id]).ids
+        return order.target_id in self._sessions.find_ledgers(order.target, [order.target_id]).ids
 
     def _find_ledger(self, name: str, ledger_id: int) -> Ledger | None:
         """Return a ledger by its metadata; None if it does not exist, or they cannot be parsed."""
-        return self._ledgers.find_ledgers(name, [ledger_id]).facts.get(ledger_id)
+        return self._sessions.find_ledgers(name, [ledger_id]).facts.get(ledger_id)
 
     def _copier(self, order: LedgerOrder) -> LedgerCopier:
-        return self._copiers.get(order.source, order.target)
-
-
-def _report_deletion(order: LedgerOrder, result: DeleteResult, done: LedgerOutcome) -> SwitchLedger:
-    is_gone = result.outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT)
-    return order.result(done if is_gone else LedgerOutcome.FAILED, result.detail)
+        return self.copiers.get(order.source, order.target)

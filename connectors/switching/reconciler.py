@@ -6,12 +6,13 @@ under the new one. So the executor needs no memory over a restart.
 
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,15 +21,18 @@ import structlog
 
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LEDGER_ORDERS, MOST_DETAIL, LedgerOrder, LedgerOrders
-from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
+from connectors.switching.readings import SwitchReadings
+from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import REGISTRY_ORDERS, Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.readings import LedgerOutcome, SwitchLease, SwitchLedger
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import ENDED, UNDONE, SwitchProgress, SwitchStage
 from policies.units import millis_of
+from policies.wire import observation_event
 
 LEASE_VALID = timedelta(seconds=60)
 """Time after which the policy gives up a silent executor. A successor is known at once by its greater token."""
@@ -45,7 +49,9 @@ _LONGEST_BACKOFF_SECONDS = 30.0
 _DELETION_BACKOFF_SECONDS = 6.0
 """Time from a deletion that failed to its result. The policy itself orders each deletion again."""
 _TRIED_AGAIN = frozenset({LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ADVANCED})
+_GATHER_SECONDS = 1.0
 _NEVER = float("-inf")
+SOURCE = "headgate/switch-executor"
 _IDLE = ENDED | {SwitchStage.NONE, SwitchStage.DONE_WITH_FAILURES, SwitchStage.HOLD}
 _COPIES_FOLLOW = frozenset({SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD})
 """Stages in which the copier starts: it takes seconds, in which the brokers follow and the inventory is read."""
@@ -75,46 +81,77 @@ class _LedgerWork:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass(frozen=True)
-class Dependencies:
-    """The parts of a reconciler, so that tests can replace each of them."""
+class GatheredAnswers:
+    """The answers of one broker cluster's executor to orders, gathered while it is busy. Thread-safe.
 
-    lease: ZooKeeperLease
-    observations: ObservationPublisher
-    registry: Registry
-    ledger_orders: LedgerOrders
-    publish: Callable[[Reading], None]
-    """Publishes readings of the lease; must not block."""
-    answers: GatheredAnswers
-    metrics: SwitchExecutorMetrics
+    One batch of the query then takes many of them, which leaves more processor time to the copies.
+
+    Args:
+        send: publishes a record (key, value) to the loop's Kafka, and keeps it until Kafka takes it; must not block.
+    """
+
+    def __init__(self, send: Callable[[str, bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._gathered: list[tuple[str, bytes]] = []
+        self._gathered_since = clock()
+
+    def send(self, reading: Reading, *, more_to_come: bool = False) -> None:
+        """Send the answer to an order; with `more_to_come`, gather it with the next ones."""
+        event = observation_event(reading, id=str(uuid.uuid4()), source=SOURCE, time=datetime.now(UTC))
+        with self._lock:
+            if not self._gathered:
+                self._gathered_since = self._clock()
+            self._gathered.append((reading.cluster, event))
+        self.send_due(_GATHER_SECONDS if more_to_come else 0.0)
+
+    def send_due(self, gather_seconds: float = _GATHER_SECONDS) -> None:
+        """Send the gathered answers, if the first one has waited for this time."""
+        with self._lock:
+            if self._clock() - self._gathered_since >= gather_seconds:
+                for key, event in self._gathered:
+                    self._send(key, event)
+                self._gathered.clear()
+
+    def clear(self) -> None:
+        """Drop the gathered answers: another executor has the lease."""
+        with self._lock:
+            self._gathered.clear()
 
 
 class SwitchReconciler:
     """Carries out one broker cluster's switch. `receive` may be called from any thread, `run` from one.
 
     Args:
-        poll_interval: of the readings and the renewal of the lease.
-        inventory_interval: of inventories without a request.
-        concurrency: limit of the ledgers in work.
-        retries: number of tries to carry out an order about a ledger.
+        publish: publishes readings of the lease; must not block.
     """
 
     def __init__(
         self,
         cluster: str,
-        dependencies: Dependencies,
+        settings: SwitchExecution,
+        rules: SwitchingSettings,
         *,
-        poll_interval: timedelta,
-        inventory_interval: timedelta,
-        concurrency: int,
-        retries: int,
+        lease: ZooKeeperLease,
+        readings: SwitchReadings,
+        registry: Registry,
+        ledger_orders: LedgerOrders,
+        publish: Callable[[Reading], None],
+        answers: GatheredAnswers,
+        metrics: SwitchExecutorMetrics,
     ) -> None:
         self._cluster = cluster
-        self._dependencies = dependencies
-        self._poll_seconds = poll_interval.total_seconds()
-        self._inventory_seconds = inventory_interval.total_seconds()
-        self._concurrency = concurrency
-        self._retries = retries
+        self._settings = settings
+        self._rules = rules
+        self._leases = lease
+        self._readings = readings
+        self._registry = registry
+        self._ledger_orders = ledger_orders
+        self._publish = publish
+        self._answers = answers
+        self._metrics = metrics
+        self._poll_seconds = settings.poll_interval.total_seconds()
         self._inbox: SimpleQueue[Received] = SimpleQueue()
         self._woken = threading.Event()
         self._ended = threading.Event()
@@ -128,7 +165,7 @@ class SwitchReconciler:
         self._open = 0
         """Number of orders about ledgers that are neither done nor void."""
         self._open_lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(concurrency)
+        self._places = threading.BoundedSemaphore(rules.copy_concurrency)
         """Limits all work on ledgers except copies, which the copier itself limits."""
         self._polled_at = self._lease_published_at = self._inventory_at = _NEVER
         self._inventory: Future[bool] | None = None
@@ -145,7 +182,7 @@ class SwitchReconciler:
         """Reconcile until `stop` is set (and `wake` was called)."""
         with (
             ThreadPoolExecutor(
-                REQUESTED_COPIES * self._concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
+                REQUESTED_COPIES * self._rules.copy_concurrency, thread_name_prefix=f"ledgers of {self._cluster}"
             ) as ledgers,
             ThreadPoolExecutor(1, thread_name_prefix=f"readings of {self._cluster}") as readings,
         ):
@@ -155,8 +192,9 @@ class SwitchReconciler:
                     self._woken.wait(max(0.0, self._polled_at + self._poll_seconds - time.monotonic()))
             finally:
                 self._ended.set()
-                self._dependencies.ledger_orders.close()  # copies in progress fail now, and are completed next time
-                self._dependencies.lease.release()
+                ledgers.shutdown(wait=False, cancel_futures=True)
+                self._ledger_orders.copiers.close()  # copies in progress fail now, and are completed next time
+                self._leases.release()
 
     def wake(self) -> None:
         """End a wait of `run`, so that it checks its stop event."""
@@ -170,12 +208,12 @@ class SwitchReconciler:
             self._renew_lease()
             if self._lease is not None:
                 is_idle = self._record is None or self._record.verdict in _IDLE
-                self._dependencies.observations.publish(unchanged_too=not is_idle)
+                self._readings.publish(unchanged_too=not is_idle)
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
             self._run_guarded("registry", self._write_registry)
             self._keep_progress()
-            self._dependencies.answers.send_due()
+            self._answers.send_due()
             self._take_ordered_inventory(readings)
             self._take_due_inventory(readings)
 
@@ -183,30 +221,20 @@ class SwitchReconciler:
 
     def _renew_lease(self) -> None:
         try:
-            lease = self._dependencies.lease.renew()
+            lease = self._leases.renew()
         except ZnodeError as error:
             # The holder is unknown. Work in progress continues: all writes are conditional, and if another process has
             # taken the lease meanwhile, its greater token shows.
             _log.warning("the lease cannot be renewed", cluster=self._cluster, detail=str(error))
-            self._dependencies.metrics.lease.labels(self._cluster).set(0)
+            self._metrics.lease.labels(self._cluster).set(0)
             return
         if lease != self._lease:
             self._reset(lease)
-        self._dependencies.metrics.lease.labels(self._cluster).set(lease is not None)
+        self._metrics.lease.labels(self._cluster).set(lease is not None)
         if lease is not None and time.monotonic() - self._lease_published_at >= LEASE_VALID.total_seconds() / 4:
-            self._publish_lease(lease)
-
-    def _publish_lease(self, lease: HeldLease) -> None:
-        self._lease_published_at = time.monotonic()
-        self._dependencies.publish(
-            SwitchLease(
-                cluster=self._cluster,
-                outcome=Outcome.OK,
-                token=lease.token,
-                holder=lease.holder,
-                valid_ms=millis_of(LEASE_VALID),
-            )
-        )
+            self._lease_published_at = time.monotonic()
+            valid = {"token": lease.token, "holder": lease.holder, "valid_ms": millis_of(LEASE_VALID)}
+            self._publish(SwitchLease.model_validate({"cluster": self._cluster, "outcome": Outcome.OK, **valid}))
 
     def _reset(self, lease: HeldLease | None) -> None:
         """Drop all orders under the former lease: the policy repeats them to its present holder."""
@@ -215,16 +243,16 @@ class SwitchReconciler:
         self._registry_pending.clear()
         self._inventory_order = None
         self._ledgers = defaultdict(_LedgerWork)
-        self._dependencies.answers.clear()
-        self._dependencies.observations.publish_all_next()
+        self._answers.clear()
+        self._readings.publish_all_next()
         self._failing.clear()
-        self._dependencies.metrics.failing.labels(self._cluster).set(0)
+        self._metrics.failing.labels(self._cluster).set(0)
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
 
     def _take_due_inventory(self, readings: Executor) -> None:
-        is_due = time.monotonic() - self._inventory_at >= self._inventory_seconds
+        is_due = time.monotonic() - self._inventory_at >= self._settings.inventory_interval.total_seconds()
         if is_due and (self._inventory is None or self._inventory.done()):
             record = self._record
             is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
@@ -234,7 +262,7 @@ class SwitchReconciler:
 
     def _submit_inventory(self, readings: Executor, source: str, target: str, **about: Any) -> None:
         self._inventory_at = time.monotonic()
-        publish = partial(self._dependencies.observations.publish_inventory, source, target, **about)
+        publish = partial(self._readings.publish_inventory, source, target, **about)
         self._inventory = readings.submit(self._run_guarded, "inventory", publish)
 
     def _take_ordered_inventory(self, readings: Executor) -> None:
@@ -265,19 +293,15 @@ class SwitchReconciler:
             self._inventory_at = _NEVER
         limit = record.copy_bytes_per_second or 0
         if self._record is None or limit != (self._record.copy_bytes_per_second or 0):
-            self._dependencies.ledger_orders.limit(limit)  # first, because later it would wait for the start of the JVM
+            self._ledger_orders.copiers.limit(limit)  # first, because later it would wait for the start of the JVM
         if is_new and record.verdict in _COPIES_FOLLOW and self._lease is not None and record.source and record.target:
-            ledgers.submit(self._run_guarded, "copier", partial(self._make_ready, record.source, record.target))
+            ledgers.submit(self._ledger_orders.make_ready, record.source, record.target)
         self._record = record
-
-    def _make_ready(self, source: str, target: str) -> None:
-        if not self._ended.is_set():
-            self._dependencies.ledger_orders.make_ready(source, target)
 
     def _begin(self, order: SwitchDecision, ledgers: Executor, readings: Executor) -> None:
         log = _log.debug if order.verdict in LEDGER_ORDERS else _log.info  # there may be 100,000 of them
         log("switch order", cluster=self._cluster, verdict=order.verdict.value, subject=order.subject, op=order.op)
-        self._dependencies.metrics.orders.labels(self._cluster, order.verdict.value).inc()
+        self._metrics.orders.labels(self._cluster, order.verdict.value).inc()
         if order.verdict in REGISTRY_ORDERS:
             self._registry_pending[order.subject] = order
         elif order.verdict in LEDGER_ORDERS:
@@ -288,8 +312,8 @@ class SwitchReconciler:
                     self._open += 1
                 ledgers.submit(self._carry_out_in_turn, work, order)
         elif order.verdict is SwitchVerdict.RUN_PRECHECK:
-            pair = (str(order.args[name]) for name in ("source", "target"))
-            publish = partial(self._dependencies.observations.publish_precheck, *pair)
+            source, target = (str(order.args[name]) for name in ("source", "target"))
+            publish = partial(self._readings.publish_precheck, source, target)
             readings.submit(self._run_guarded, "precheck", publish)
         elif order.verdict is SwitchVerdict.TAKE_INVENTORY:
             self._inventory_order = order
@@ -297,11 +321,11 @@ class SwitchReconciler:
     def _write_registry(self) -> None:
         """Carry out pending orders about the registry. After a failure of ZooKeeper they stay pending."""
         for subject, order in list(self._registry_pending.items()):
-            result = self._dependencies.registry.carry_out(order)
+            result = self._registry.carry_out(order)
             del self._registry_pending[subject]
             self._polled_at = _NEVER  # so that the policy sees the new state at once
             if result is not None:
-                self._dependencies.answers.send(result)
+                self._answers.send(result)
 
     def _keep_progress(self) -> None:
         """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds.
@@ -314,7 +338,7 @@ class SwitchReconciler:
         is_new_stage = self._kept is None or self._kept.stage_ms != progress.stage_ms
         if not is_new_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
             return
-        if self._run_guarded("progress", partial(self._dependencies.registry.write_progress, progress)):
+        if self._run_guarded("progress", partial(self._registry.write_progress, progress)):
             self._kept = progress
         self._kept_at = time.monotonic()
 
@@ -333,9 +357,9 @@ class SwitchReconciler:
             detail = "an operator ended the clean-up before the deletion began"
             result = LedgerOrder(order).result(LedgerOutcome.FAILED, detail)
         if result.result is LedgerOutcome.COPIED and result.target is not None:
-            self._dependencies.metrics.copied_bytes.labels(self._cluster).inc(result.target.length_bytes)
+            self._metrics.copied_bytes.labels(self._cluster).inc(result.target.length_bytes)
         if self._is_under_lease(order):
-            self._dependencies.answers.send(result, more_to_come=self._open > 2 * self._concurrency)
+            self._answers.send(result, more_to_come=self._open > 2 * self._rules.copy_concurrency)
 
     def _try_until_done(self, work: _LedgerWork, order: SwitchDecision) -> SwitchLedger | None:
         """Carry out an order about a ledger, and return its last result; None if it is recalled.
@@ -344,15 +368,15 @@ class SwitchReconciler:
         The policy orders each try of a deletion of the source's ledger itself, because it cannot be undone.
         """
         is_deletion = order.verdict is SwitchVerdict.DELETE_OLD
-        tries = 1 if is_deletion else self._retries
+        tries = 1 if is_deletion else self._rules.retries
         is_allowed = partial(self._is_allowed, work, order)
         details: dict[str, None] = {}
         for number in range(tries):
             with nullcontext() if order.verdict is SwitchVerdict.START_COPY else self._places:
                 if not is_allowed():
                     return None
-                result = self._dependencies.ledger_orders.carry_out(order, is_allowed)
-            self._dependencies.metrics.answers.labels(self._cluster, order.verdict.value, result.result.value).inc()
+                result = self._ledger_orders.carry_out(order, is_allowed)
+            self._metrics.answers.labels(self._cluster, order.verdict.value, result.result.value).inc()
             details |= {result.detail: None} if result.detail else {}
             if result.result not in _TRIED_AGAIN:
                 break
@@ -392,7 +416,7 @@ class SwitchReconciler:
         """Read the directive's epoch. Copies share a reading for a moment, because there are hundreds a second."""
         (at, epoch), now = self._epoch_read, time.monotonic()
         if order.verdict is not SwitchVerdict.START_COPY or epoch is None or now >= at + _SHARED_SECONDS:
-            epoch = self._dependencies.registry.read_epoch()
+            epoch = self._registry.read_epoch()
             self._epoch_read = (now, epoch)
         return epoch
 
@@ -420,5 +444,5 @@ class SwitchReconciler:
         except Exception:
             _log.exception("switch work failed", cluster=self._cluster, kind=kind)
         (self._failing.discard if is_done else self._failing.add)(kind)
-        self._dependencies.metrics.failing.labels(self._cluster).set(bool(self._failing))
+        self._metrics.failing.labels(self._cluster).set(bool(self._failing))
         return is_done

@@ -27,8 +27,7 @@ _DID_NOT_FIT = (BadVersionError, NodeExistsError, NoNodeError)
 
 _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
-Document = TypeVar("Document", bound=msgspec.Struct)
-Found = TypeVar("Found")
+Document = TypeVar("Document")
 Step = Callable[[Any], None]
 """Adds one write or check to a transaction of kazoo."""
 
@@ -73,15 +72,22 @@ class JsonZnodes:
 
     def get(self, path: str, shape: type[Document]) -> Node[Document] | None:
         """Return a znode; None if it does not exist. Raises ZnodeError; DamagedZnodeError for unexpected content."""
+        found = self.read(path)
+        if found is None:
+            return None
+        try:
+            value = read_json(found.value, shape)
+        except UnreadableJsonError as error:
+            raise DamagedZnodeError(f"{path} is damaged: {error}") from None
+        return Node(value, found.version, found.ephemeral_owner, found.czxid, found.mzxid)
+
+    def read(self, path: str) -> Node[bytes] | None:
+        """Return a znode with its data, whatever they are; None if it does not exist. Raises as `get` does."""
         try:
             data, stat = self._request(lambda client: client.get_async(path))
         except NoNodeError:
             return None
-        try:
-            value = read_json(data or b"", shape)
-        except UnreadableJsonError as error:
-            raise DamagedZnodeError(f"{path} is damaged: {error}") from None
-        return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
     def children(self, path: str) -> list[str]:
         """Return the names of a znode's children, sorted; [] if it does not exist. Raises as `get` does."""

@@ -50,14 +50,13 @@ def _build_runner(
     """Build the runner of a command. Its parameters are the options that all commands to the loop share."""
     from deploy.console.terminal import SafeConsole
     from deploy.switch.command_runner import CommandRunner
-    from deploy.switch.loop_client import CommandOptions
 
     given = load_asked(settings, _LOGGED)
     given.watched(cluster)
-    options = CommandOptions(
-        cluster=cluster, actor=actor, reason=reason, key=idempotency_key, expected_epoch=expected_epoch, dry_run=dry_run
-    )
-    return CommandRunner(given, options, SafeConsole(), timeout, as_json, yes)
+    return CommandRunner(
+        settings=given, cluster=cluster, console=SafeConsole(), timeout_seconds=timeout, actor=actor, reason=reason,
+        key=idempotency_key, expected_epoch=expected_epoch, dry_run=dry_run, as_json=as_json, yes=yes,
+    )  # fmt: skip
 
 
 def _loop_command(name: str, *, asks: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -96,7 +95,7 @@ def register(
     """Register a BookKeeper cluster. Its metadata at its address identify it; the first one becomes active."""
     from deploy.switch.precheck import identify_cluster
 
-    return runner.run("register", **identify_cluster(runner.settings, runner.options.cluster, name), status=status)
+    return runner.run("register", **identify_cluster(runner.settings, runner.cluster, name), status=status)
 
 
 @_loop_command("unregister")
@@ -227,7 +226,11 @@ def cleanup(
     if list_all and execute:
         raise UserError("--list: it only lists, and --execute deletes; give one of the two")
     if list_all:
-        return runner.list_ledgers_to_clean()
+        from deploy.switch.plan import is_to_clean, show_ledgers
+
+        otherwise = "Nothing is promoted, so there is nothing to delete."
+        show_ledgers(runner.settings, runner.cluster, is_to_clean, otherwise, as_json=runner.as_json)
+        return 0
     return runner.clean_up(execute=execute)
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from deploy.inspection.pausing import actor, option_error
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import (
-    CommandOptions,
     ExitStatus,
     LoopClient,
     NoDecisionError,
@@ -22,38 +23,66 @@ from deploy.switch.loop_client import (
     result_lines,
     undecided,
 )
-from deploy.switch.plan import is_to_clean, show_ledgers
 from deploy.switch.precheck import report_lines
 from policies.decisions import Mode
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import SwitchCommand, SwitchPrecheck
+from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
 from policies.switching.state import ENDED
 from policies.units import UserError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRunner:
     """Runs commands on the loop that the settings name, for an operator at a terminal or a program that reads JSON."""
 
     settings: Settings
-    options: CommandOptions
+    cluster: str
     console: Console
-    timeout_seconds: float
+    timeout_seconds: float = 60.0
+    actor: str | None = None
+    """Default: the user and the host."""
+    reason: str = ""
+    key: str | None = None
+    """Default: a new one."""
+    expected_epoch: int | None = None
+    dry_run: bool = False
     as_json: bool = False
     yes: bool = False
     """Whether every question is answered with yes in advance."""
 
+    def make_command(self, name: str, /, digest: str | None = None, **args: Any) -> SwitchCommand:
+        """Make the command with this name.
+
+        Raises:
+            UserError: an option is longer or larger than the wire format allows.
+        """
+        try:
+            return SwitchCommand(
+                cluster=self.cluster,
+                outcome=Outcome.OK,
+                command=CommandName(name),
+                args=CommandArgs(**args),
+                actor=self.actor or actor(),
+                reason=self.reason,
+                idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
+                dry_run=self.dry_run,
+                expected_epoch=self.expected_epoch,
+                precheck_digest=digest,
+            )
+        except ValidationError as error:
+            raise option_error(error) from None
+
     def run(self, name: str, /, **args: Any) -> ExitStatus:
         """Send one command and print its result. Raises as `LoopClient.execute` does."""
-        command = self.options.command(name, **args)
+        command = self.make_command(name, **args)
         return self._use_loop(lambda loop: self._execute(loop, command))
 
     def confirm_and_run(self, question: str, name: str, /, **args: Any) -> ExitStatus:
         """Show the result of a dry run, ask, and send the command. Raises as `LoopClient.execute` does."""
-        if self.options.dry_run:
+        if self.dry_run:
             return self.run(name, **args)
-        command = self.options.command(name, **args)
+        command = self.make_command(name, **args)
         self._require_terminal()
         return self._use_loop(lambda loop: self._preview_and_run(loop, command, question))
 
@@ -71,22 +100,16 @@ class CommandRunner:
 
     def clean_up(self, *, execute: bool) -> ExitStatus:
         """List the ledgers to delete; with `execute`, ask and delete them."""
-        if self.options.dry_run or not execute:
-            return replace(self, options=replace(self.options, dry_run=True)).run("cleanup")
+        if self.dry_run or not execute:
+            return replace(self, dry_run=True).run("cleanup")
         return self.confirm_and_run("Delete these ledgers? This cannot be undone.", "cleanup")
-
-    def list_ledgers_to_clean(self) -> ExitStatus:
-        """Print every ledger that a clean-up would delete, by the decisions so far."""
-        otherwise = "Nothing is promoted, so there is nothing to delete."
-        show_ledgers(self.settings, self.options.cluster, is_to_clean, otherwise, as_json=self.as_json)
-        return ExitStatus.ACCEPTED
 
     def start(self, target: str, digest: str | None) -> ExitStatus:
         """Start a switch on the report with this digest, or else on a report that is made now and shown."""
         if digest is not None:
             return self.run("start", digest=digest, target=target)
-        command = self.options.command("start", target=target)
-        if not self.options.dry_run:
+        command = self.make_command("start", target=target)
+        if not self.dry_run:
             self._require_terminal()
         return self._use_loop(lambda loop: self._start(loop, command, target), with_past=True)
 
@@ -98,7 +121,7 @@ class CommandRunner:
                 if not self._confirm(f"Drive the switch of {command.cluster} to {target} on?"):
                     return self._withdraw(command, "Nothing is started.")
             return self._execute(loop, command)  # to another target it is refused, and needs no precheck for that
-        checking = replace(self.options, key=None, dry_run=False).command("precheck", target=target)
+        checking = replace(self, key=None, dry_run=False).make_command("precheck", target=target)
         ordered = loop.execute(checking)
         if ordered.refusal is not None:
             return self._print_result(ordered.plain(), result_lines(ordered), ordered.exit_status)
@@ -150,7 +173,7 @@ class CommandRunner:
 
     def _confirm(self, question: str) -> bool:
         """Ask on standard error, because a program reads standard output."""
-        return self.options.dry_run or self.yes or typer.confirm(question, err=True)
+        return self.dry_run or self.yes or typer.confirm(question, err=True)
 
     def _show(self, lines: Iterable[RenderableType]) -> None:
         """Print lines for an operator."""
@@ -164,8 +187,8 @@ class CommandRunner:
 
     def _use_loop(self, action: Callable[[LoopClient], ExitStatus], *, with_past: bool = False) -> ExitStatus:
         # A key that the operator chose may have been used before, and its result may still be in the topic.
-        with_past = with_past or self.options.key is not None
-        with LoopClient(self.settings, self.options.cluster, self.timeout_seconds, with_past=with_past) as loop:
+        with_past = with_past or self.key is not None
+        with LoopClient(self.settings, self.cluster, self.timeout_seconds, with_past=with_past) as loop:
             try:
                 return action(loop)
             except NoDecisionError as error:

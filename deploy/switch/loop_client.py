@@ -1,7 +1,6 @@
 """Sends switch commands to the running loop, and receives the decisions about them."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,18 +8,16 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
 from rich.console import RenderableType
 from rich.text import Text
 
 from connectors.kafka.tail import Record, Tail, read_past
-from deploy.inspection.pausing import actor, option_error, send
+from deploy.inspection.pausing import send
 from deploy.settings.application import Settings
 from policies.decisions import Mode, deterministic_id
-from policies.observations import Outcome
 from policies.registry import observed_topic
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchRecord, SwitchVerdict
-from policies.switching.readings import CommandArgs, CommandName, SwitchCommand, SwitchPrecheck
+from policies.switching.readings import SwitchCommand, SwitchPrecheck
 from policies.wire import BadRecordError, Event, EventReader
 
 # The result of a command: accepted or rejected, the exit status, and the text or JSON to print.
@@ -141,42 +138,6 @@ _READER: EventReader[Any] = EventReader((SwitchDecision, SwitchRecord, SwitchPre
 Value = TypeVar("Value")
 Wanted = Callable[[SwitchDecision], bool]
 """Selects from the latest decisions about single ledgers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOptions:
-    """The options that all commands share."""
-
-    cluster: str
-    actor: str | None = None
-    """Default: the user and the host."""
-    reason: str = ""
-    key: str | None = None
-    """Default: a new one."""
-    expected_epoch: int | None = None
-    dry_run: bool = False
-
-    def command(self, name: str, /, digest: str | None = None, **args: Any) -> SwitchCommand:
-        """Make the command with this name.
-
-        Raises:
-            UserError: an option is longer or larger than the wire format allows.
-        """
-        try:
-            return SwitchCommand(
-                cluster=self.cluster,
-                outcome=Outcome.OK,
-                command=CommandName(name),
-                args=CommandArgs(**args),
-                actor=self.actor or actor(),
-                reason=self.reason,
-                idempotency_key=str(uuid.uuid4()) if self.key is None else self.key,
-                dry_run=self.dry_run,
-                expected_epoch=self.expected_epoch,
-                precheck_digest=digest,
-            )
-        except ValidationError as error:
-            raise option_error(error) from None
 
 
 class NoDecisionError(Exception):

@@ -13,17 +13,18 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from connectors.switching.cluster_reader import ClusterReader
+from connectors.switching.readings import read_brokers
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.session import NotConnectedError, UnreadError
 from deploy.console.terminal import SafeConsole, indent_body, sentence_console
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient, Wanted
-from deploy.switch.precheck import Checked, check, finding_lines, open_sessions, staying_lines, verdict_lines
+from deploy.switch.precheck import check, finding_lines, open_sessions, staying_lines, verdict_lines
 from policies.observations import Outcome
 from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, SwitchRecord
 from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
-from policies.switching.precheck import ids_to_import
+from policies.switching.precheck import PrecheckSnapshot, ids_to_import
+from policies.switching.readings import SwitchPrecheck
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import FAILED, LedgerStage
 from policies.units import UserError, counted, human_bytes, human_seconds
@@ -78,29 +79,30 @@ def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as
     Raises:
         UserError: as the precheck does.
     """
-    checked = check(settings, cluster, target)
+    report, seen = check(settings, cluster, target)
     limits = settings.policies.switching.for_cluster(cluster)
-    plan = make_plan(settings, checked, rates, limits)
+    plan = make_plan(settings, report, seen, rates, limits)
     if as_json:
         more = {
             "estimated_seconds": plan.build_seconds + plan.promote_seconds,
             "rollback_window_seconds": limits.rollback_window.total_seconds(),
             "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
             "brokers_see": list(broker_lines(plan)),
-            "digest": checked.report.digest,
-            "problems": checked.taken.problems,
+            "digest": report.digest,
+            "problems": seen.problems,
         }
         typer.echo(json.dumps(asdict(plan) | more))
     else:
         console = SafeConsole()
-        for line in plan_lines(plan, limits, checked):
+        for line in plan_lines(plan, limits, report, seen.problems):
             console.print(line, highlight=False)
     return plan.ready
 
 
-def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: SwitchingSettings) -> SwitchPlan:
+def make_plan(
+    settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot, rates: Rates, limits: SwitchingSettings
+) -> SwitchPlan:
     """Make the preview from a precheck."""
-    seen, report = checked.taken.snapshot, checked.report
     moved = (each for each in with_ledger(seen.references) if find_owner(each, seen.bootstrap) == report.source)
     kinds = {each.ledger_id: each.kind for each in moved}
     schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
@@ -111,7 +113,7 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
         except (UnreadError, NotConnectedError, UserError):
             facts = {}
         execution = settings.watched(report.cluster).switching or SwitchExecution()
-        live = ClusterReader(report.cluster, sessions, execution.brokers_path, limits).brokers()
+        live = read_brokers(sessions, execution.brokers_path)
     if live.outcome is not Outcome.OK:
         typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
@@ -134,10 +136,12 @@ def make_plan(settings: Settings, checked: Checked, rates: Rates, limits: Switch
     )
 
 
-def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) -> Iterator[RenderableType]:
+def plan_lines(
+    plan: SwitchPlan, limits: SwitchingSettings, report: SwitchPrecheck, problems: Iterable[str]
+) -> Iterator[RenderableType]:
     """Format the plan."""
-    yield from verdict_lines(checked.report)
-    yield from finding_lines(checked.report)
+    yield from verdict_lines(report)
+    yield from finding_lines(report)
     table, rates = Table("what", "how much", "estimated"), plan.rates
     kinds = ", ".join(f"{count} {kind}" for kind, count in plan.ledgers.items()) or "none"
     table.add_row("ledgers to move", f"{plan.count} ({kinds})", "")
@@ -150,8 +154,8 @@ def plan_lines(plan: SwitchPlan, limits: SwitchingSettings, checked: Checked) ->
     speed = f"{rates.ledgers_per_second:g} ledgers, {human_bytes(rates.bytes_per_second)} a second"
     table.add_row("rate", speed, rates.source)
     yield table
-    yield from staying_lines(checked.report)
-    for problem in checked.taken.problems:
+    yield from staying_lines(report)
+    for problem in problems:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
     for heading, lines in (("What brokers see", broker_lines(plan)), ("Way back", way_back_lines(limits))):
         yield Text(heading, "bold")

@@ -1,10 +1,9 @@
 """The command `headgate switch precheck`: reads live data once and judges it. It writes nothing."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import typer
@@ -15,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.bookkeeper.copier import metadata_service_uri
-from connectors.switching.cluster_reader import SnapshotResult, take_snapshot
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registry import Registry
+from connectors.switching.snapshot import now_ms, take_snapshot
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
@@ -26,7 +25,6 @@ from policies.observations import Outcome
 from policies.switching.ledgers import NO_LEDGER, ClusterSnapshot, HitClass, LedgerKind
 from policies.switching.precheck import PrecheckSnapshot, ids_to_import, precheck
 from policies.switching.readings import SwitchPrecheck, SwitchRegistry
-from policies.switching.settings import SwitchingSettings
 from policies.units import UserError, counted, human_seconds
 
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
@@ -87,12 +85,12 @@ _UNKNOWN = Text("unknown", "bold red")
 
 
 def report_lines(
-    reading: SwitchPrecheck, taken: SnapshotResult | None = None, *, explained: bool = True
+    reading: SwitchPrecheck, seen: PrecheckSnapshot | None = None, *, explained: bool = True
 ) -> Iterator[RenderableType]:
     """Format a report.
 
     Args:
-        taken: the readings of the report; None if the loop published it.
+        seen: the readings of the report; None if the loop published it.
         explained: add the remedy of each finding.
     """
     if reading.outcome is not Outcome.OK:
@@ -100,9 +98,9 @@ def report_lines(
         yield Text(f"The precheck of {reading.target} could not be made: {why}", "bold red")
         return
     yield from verdict_lines(reading)
-    yield from _published_facts(reading) if taken is None else _read_facts(taken.snapshot, reading)
+    yield from _published_facts(reading) if seen is None else _read_facts(seen, reading)
     yield from staying_lines(reading)
-    if taken is not None and taken.snapshot.existing is None:
+    if seen is not None and seen.existing is None:
         yield Text(f"what exists in {reading.target} is unknown", "bold red")
     elif reading.hits:
         text = Text(f"in {reading.target} exist")
@@ -112,7 +110,7 @@ def report_lines(
     yield from finding_lines(reading)
     for remedy, reason in {each.remedy: each.reason for each in reading.findings if each.remedy and explained}.items():
         yield Padding(Text.assemble((f"{reason.value}: ", "bold cyan"), (remedy, "cyan")), (1, 0, 0, 2))
-    problems = () if taken is None else taken.problems
+    problems = () if seen is None else seen.problems
     for problem in problems[:SHOWN]:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
     if len(problems) > SHOWN:
@@ -173,16 +171,6 @@ def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:
         yield Text.assemble(("left out by the settings", "bold yellow"), ": ", path)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A precheck with the readings that it judged."""
-
-    report: SwitchPrecheck
-    taken: SnapshotResult
-    rules: SwitchingSettings
-    checked_ms: int
-
-
 def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool, explained: bool) -> bool:
     """Check whether a broker cluster may switch to a BookKeeper cluster, and print the report.
 
@@ -192,26 +180,26 @@ def run_precheck(settings: Settings, cluster: str, target: str, *, as_json: bool
     Raises:
         UserError: the settings do not have the clusters' addresses, or not usable ones.
     """
-    checked = check(settings, cluster, target)
+    report, seen = check(settings, cluster, target)
     if as_json:
-        report = checked.report
+        rules, checked_ms = settings.policies.switching.for_cluster(cluster), now_ms()
         plain = {
             **report.model_dump(mode="json", exclude={"outcome", "detail", "to_import", "valid_ms"}),
-            "ids_to_import": sorted(ids_to_import(checked.taken.snapshot, checked.rules)),
-            "checked_ms": checked.checked_ms,
-            "expires_ms": checked.checked_ms + report.valid_ms,
-            "references": len(checked.taken.snapshot.references),
-            "problems": checked.taken.problems,
+            "ids_to_import": sorted(ids_to_import(seen, rules)),
+            "checked_ms": checked_ms,
+            "expires_ms": checked_ms + report.valid_ms,
+            "references": len(seen.references),
+            "problems": seen.problems,
         }
         typer.echo(json.dumps(plain))
     else:
         console = SafeConsole()
-        for line in report_lines(checked.report, checked.taken, explained=explained):
+        for line in report_lines(report, seen, explained=explained):
             console.print(line, highlight=False)
-    return checked.report.ready
+    return report.ready
 
 
-def check(settings: Settings, cluster: str, target: str) -> Checked:
+def check(settings: Settings, cluster: str, target: str) -> tuple[SwitchPrecheck, PrecheckSnapshot]:
     """Read both clusters and all references, and judge them. Raises as `run_precheck` does."""
     rules = settings.policies.switching.for_cluster(cluster)
     with open_sessions(settings, cluster) as sessions:
@@ -221,7 +209,7 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             view = Registry(sessions.brokers, cluster).read()  # its clusters override those of the settings
         except ZnodeError as error:
             trouble = (f"the registry: {error}",)
-        taken = take_snapshot(
+        seen = take_snapshot(
             sessions,
             view.committed() or sessions.settings.source,
             target,
@@ -229,23 +217,19 @@ def check(settings: Settings, cluster: str, target: str) -> Checked:
             rules,
             [each.name for each in view.clusters],
         )
-    taken = drop_impostors(taken, view, trouble)
-    now_ms = time.time_ns() // 1_000_000
-    return Checked(precheck(cluster, taken.snapshot, rules, now_ms), taken, rules, now_ms)
+    complete = seen.references_complete and not trouble
+    seen = drop_impostors(replace(seen, references_complete=complete, problems=(*trouble, *seen.problems)), view)
+    return precheck(cluster, seen, rules, now_ms()), seen
 
 
-def drop_impostors(taken: SnapshotResult, view: SwitchRegistry, trouble: tuple[str, ...] = ()) -> SnapshotResult:
+def drop_impostors(seen: PrecheckSnapshot, view: SwitchRegistry) -> PrecheckSnapshot:
     """Mark a cluster as unknown if another identity answers at its address than is registered."""
-    seen, problems = taken.snapshot, [*trouble, *taken.problems]
     for field in ("source", "target"):
         cluster: ClusterSnapshot = getattr(seen, field)
         entry = next((each for each in view.clusters if each.name == cluster.name), None)
         found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
         if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
-            problems.append(
-                f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
-            )
+            problem = f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
             unknown: dict[str, Any] = {field: structs.replace(cluster, instance_id=None, root=None)}
-            seen = replace(seen, **unknown)
-    complete = seen.references_complete and not trouble
-    return SnapshotResult(replace(seen, references_complete=complete), tuple(problems))
+            seen = replace(seen, problems=(*seen.problems, problem), **unknown)
+    return seen

@@ -82,6 +82,8 @@ class PrecheckSnapshot:
     """Znodes that the settings exclude from reading."""
     clusters: Set[str] = frozenset()
     """The names of all other known BookKeeper clusters."""
+    problems: tuple[str, ...] = ()
+    """Values that could not be read, one line each: place and reason."""
 
 
 def ids_to_import(seen: PrecheckSnapshot, rules: SwitchingSettings) -> frozenset[int]:

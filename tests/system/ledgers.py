@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from connectors.bookkeeper.gateway import BookKeeperJvm, support_jars
+from connectors.bookkeeper.gateway import BookKeeperJvm
 from deploy.java.jvm import find_java
 
 _WINDOW = 10
@@ -28,11 +28,11 @@ class LedgerClient:
     """
 
     def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
-        self._jvm = _SmallJvm(find_java(), (*jars, *support_jars()), folder)
+        self._jvm = _SmallJvm(find_java(), jars, folder)
         self._clients: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
-        self._jvm._ensure()
+        self._jvm.start()
         return self
 
     def __exit__(
@@ -44,7 +44,7 @@ class LedgerClient:
 
     @property
     def _java(self) -> Any:
-        return self._jvm._gateway.jvm
+        return self._jvm.start().gateway.jvm
 
     def _client(self, servers: str) -> Any:
         if servers not in self._clients:

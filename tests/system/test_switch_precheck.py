@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from deploy.commands.root import app
 from deploy.settings.file import load_settings
-from deploy.switch.precheck import Checked, check
+from deploy.switch.precheck import check
 from policies.switching.ledgers import FindingReason, HitClass, hob_name
+from policies.switching.precheck import PrecheckSnapshot
+from policies.switching.readings import SwitchPrecheck
 from policies.units import UserError
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import Bookie, init_cluster
@@ -124,7 +126,7 @@ class Fleet:
         )
         return file
 
-    def check(self, target: str = "new", **more: Any) -> Checked:
+    def check(self, target: str = "new", **more: Any) -> tuple[SwitchPrecheck, PrecheckSnapshot]:
         return check(load_settings(self.settings(**more)), "c1", target)
 
     def cursor(self, ledger_id: int, **more: Any) -> None:
@@ -146,37 +148,36 @@ def fleet(clusters: Pair, tmp_path: Path) -> Fleet:
     return fleet
 
 
-def reasons(checked: Checked) -> tuple[FindingReason, ...]:
-    assert checked.report.ready is not bool(checked.report.findings)
-    return checked.report.reasons
+def reasons(report: SwitchPrecheck) -> tuple[FindingReason, ...]:
+    assert report.ready is not bool(report.findings)
+    return report.reasons
 
 
 def test_a_prepared_target_is_ready(fleet: Fleet) -> None:
-    checked = fleet.check()
-    assert (checked.report.ready, checked.report.findings, checked.taken.problems) == (True, (), ())
-    assert checked.report.to_import == 3
-    assert checked.report.target_next_id == 1 << 32
+    report, seen = fleet.check()
+    assert (report.ready, report.findings, seen.problems) == (True, (), ())
+    assert (report.to_import, report.target_next_id) == (3, 1 << 32)
 
 
 def test_the_next_id_is_the_one_that_the_server_then_gives(fleet: Fleet) -> None:
     for _ in range(3):
-        report = fleet.check().report
+        report, _ = fleet.check()
         assert report.source_next_id == fleet.old.make()
         assert report.target_next_id == fleet.new.make()
     fleet.old.advance_to(7)
-    assert fleet.check().report.source_next_id == 7 << 32
+    assert fleet.check()[0].source_next_id == 7 << 32
 
 
 def test_a_sequence_counts_ids_that_are_being_made(fleet: Fleet, zookeeper_client: KazooClient) -> None:
     # While an id is made its znode exists for a moment.
     zookeeper_client.create(f"{fleet.old.chroot}{ROOT}/idgen/ID-", sequence=True)
-    assert fleet.check().report.source_next_id == 4 == fleet.old.make()
+    assert fleet.check()[0].source_next_id == 4 == fleet.old.make()
 
 
 def test_a_foreign_ledger_at_an_id_to_import_is_found(fleet: Fleet) -> None:
     fleet.new.make_at(2)
     for policy in ("shared", "dedicated"):
-        report = fleet.check(target_policy=policy).report
+        report, _ = fleet.check(target_policy=policy)
         (finding,) = report.findings
         assert (finding.reason, finding.samples) == (FindingReason.FOREIGN_ID, (2,))
         assert report.hits[HitClass.FOREIGN].samples == (2,)
@@ -189,17 +190,17 @@ def test_one_cluster_under_two_names_is_refused(fleet: Fleet, spelling: str) -> 
         "by another host name": {"zookeeper": {"servers": fleet.old.servers.replace("127.0.0.1", "localhost")}},
         "as a root below no chroot": {"zookeeper": {"servers": server}, "ledgers_root": f"/{chroot}{ROOT}"},
     }[spelling]
-    checked = fleet.check("other", clusters={"old": {}, "other": alias}, target_policy="shared")
-    assert FindingReason.ALIAS in reasons(checked)
+    report, _ = fleet.check("other", clusters={"old": {}, "other": alias}, target_policy="shared")
+    assert FindingReason.ALIAS in reasons(report)
 
 
 def test_a_znode_that_its_acl_hides_makes_the_list_incomplete(fleet: Fleet, zookeeper_client: KazooClient) -> None:
     hidden = f"{fleet.old.chroot}{TOPICS}/topic-0/hidden"
     zookeeper_client.create(hidden, cursor_info(9), acl=[make_digest_acl("broker", "secret", all=True)])
-    checked = fleet.check()
+    report, seen = fleet.check()
     zookeeper_client.delete(hidden)  # its parent's ACL counts
-    assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(checked)
-    assert checked.taken.problems == (f"c1: {hidden}: its ACL does not let us read it",)
+    assert FindingReason.SNAPSHOT_INCOMPLETE in reasons(report)
+    assert seen.problems == (f"c1: {hidden}: its ACL does not let us read it",)
 
 
 def test_a_root_that_does_not_exist_is_the_users_mistake(fleet: Fleet) -> None:

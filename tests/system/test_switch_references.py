@@ -34,7 +34,7 @@ def precheck_of(servers: str) -> SwitchPrecheck:
     """From Pulsar's own BookKeeper cluster to one below a chroot."""
     clusters = {"old": {}, "new": {"zookeeper": {"servers": f"{servers}/new"}}}
     block = {"zookeeper": {"servers": servers}, "bookkeeper": {"bootstrap": "old", "clusters": clusters}}
-    return check(Settings.model_validate({"clusters": {"c1": block}}), "c1", "new").report
+    return check(Settings.model_validate({"clusters": {"c1": block}}), "c1", "new")[0]
 
 
 @pytest.fixture

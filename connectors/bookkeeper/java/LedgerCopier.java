@@ -57,7 +57,6 @@ public final class LedgerCopier {
         private final JsonNode properties;
         private BookKeeper client;
         String root;
-        private boolean closed;
 
         Cluster(String side, JsonNode settings) throws Exception {
             this.side = side;
@@ -67,9 +66,6 @@ public final class LedgerCopier {
 
         synchronized BookKeeper client() throws Failure {
             try {
-                if (closed) {
-                    throw new IllegalStateException("the copier is closed");
-                }
                 if (client == null) {
                     ClientConfiguration configuration = new ClientConfiguration();
                     for (Iterator each = properties.fields(); each.hasNext();) {
@@ -91,14 +87,6 @@ public final class LedgerCopier {
                 client();
             } catch (Failure failure) {
                 // The first use makes it again.
-            }
-        }
-
-        synchronized void close() throws Exception {
-            closed = true;
-            if (client != null) {
-                client.close();
-                client = null;
             }
         }
     }
@@ -130,8 +118,6 @@ public final class LedgerCopier {
                     || failure.code == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
                 answer.put("status", isMissing && !kind.equals("copy") ? "missing" : "failed");
                 answer.put("phase", failure.phase).put("code", failure.code).put("detail", failure.getMessage());
-            } catch (InterruptedException interrupted) {
-                answer.put("status", "cancelled");
             } catch (Throwable error) {
                 answer.put("status", "failed").put("phase", "copier").put("detail", error.toString());
             }
@@ -205,20 +191,7 @@ public final class LedgerCopier {
             return answer;
         } catch (TimeoutException late) {
             return null;
-        } catch (CancellationException closed) {
-            jobs.remove(name);
-            return JSON.createObjectNode().put("status", "cancelled").toString();
         }
-    }
-
-    /** End all requests and both clients. */
-    public void close() throws Exception {
-        workers.shutdown();
-        for (Iterator each = jobs.values().iterator(); each.hasNext();) {
-            ((Future) each.next()).cancel(true);
-        }
-        source.close();
-        target.close();
     }
 
     private String carryOut(Job job) throws Exception {

@@ -4,12 +4,19 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec import structs
 
-from connectors.bookkeeper.copier import LedgerCluster, LedgerCopier, metadata_service_uri
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.copy_results import CopyOutcome, CopyResult, DeleteOutcome
+from connectors.bookkeeper.copier import (
+    CopyOutcome,
+    CopyResult,
+    JavaResult,
+    LedgerCluster,
+    LedgerCopier,
+    copy_result,
+    metadata_service_uri,
+)
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyRecord
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
@@ -22,9 +29,10 @@ OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "z
 LEDGER = 7
 FACTS: dict[str, Any] = {
     "ledger_id": LEDGER, "state": "closed", "last_entry_id": 2, "length_bytes": 30, "ensemble_size": 1,
-    "write_quorum": 1, "ack_quorum": 1, "created_ms": 5, "custom_metadata": {}, "entries_digest": "d",
+    "write_quorum": 1, "ack_quorum": 1, "created_ms": 5, "custom_metadata": {"a": "YQ=="}, "entries_digest": "d",
 }  # fmt: skip
-EQUAL = {"source": FACTS, "target": FACTS}
+COPY = {**FACTS, "created_ms": 6, "custom_metadata": {"a": "YQ==", PROVENANCE: "c291cmNlL3Rva2Vu"}}
+EQUAL = {"source": FACTS, "target": COPY}
 COPIED = CopiedLedger(length_bytes=30, last_entry_id=2, entries_digest="d", created_ms=5)
 
 
@@ -49,12 +57,13 @@ class Journal:
 
     def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
         self._called("intend")
-        new = CopyRecord(ledger_id, "i-old", "i-new", f"token-{len(self.calls)}", target_id=target_id)
+        token = f"token-{len(self.calls)}"
+        new = CopyRecord(ledger_id=ledger_id, source="i-old", target="i-new", token=token, target_id=target_id)
         return self.records.setdefault(ledger_id, new)
 
     def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
         self._called("complete")
-        self.records[record.ledger_id] = replace(record, copied=copied)
+        self.records[record.ledger_id] = structs.replace(record, copied=copied)
         return self.records[record.ledger_id]
 
     def forget(self, record: CopyRecord) -> None:
@@ -66,24 +75,23 @@ class Journal:
 
 
 class Java:
-    """What stands for the JVM and for the copier in it: answers what a test has it answer, one after the other."""
+    """What stands for the JVM: answers what a test has it answer, one after the other."""
 
     def __init__(self) -> None:
         self.answers_ahead: list[dict[str, Any] | Exception] = []
         self.requests: list[dict[str, Any]] = []
         self.settings: list[dict[str, Any]] = []
         self.limits: list[int] = []
-        self.is_usable, self.closed = True, 0
+        self.closed = 0
         self.journal: Journal | None = None
         self.journalled_at_start: list[list[str]] = []
 
-    def new_copier(self, settings: str) -> "Java":
+    def start(self, settings: str) -> None:
         self.settings.append(json.loads(settings))
-        self.is_usable = True
-        return self
 
-    def run(self, request: str) -> str:
+    def run(self, request: str, settings: str) -> str:
         assert self.journal is not None
+        self.start(settings)
         self.requests.append(json.loads(request))
         self.journalled_at_start.append(list(self.journal.calls))
         said = self.answers_ahead.pop(0) if len(self.answers_ahead) > 1 else self.answers_ahead[0]
@@ -93,6 +101,7 @@ class Java:
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)
+        raise JvmDiedError("the next one starts with the limit")
 
     def close(self) -> None:
         self.closed += 1
@@ -126,9 +135,11 @@ def test_source_and_target_must_differ() -> None:
 @pytest.mark.parametrize("ledger_id", [-1, 2**63])
 def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> None:
     world = World()
-    for act in (world.copier.copy, world.copier.delete_own, world.copier.delete_old):
+    with pytest.raises(ValueError, match="no ledger id"):
+        world.copier.copy(ledger_id)
+    for own in (True, False):
         with pytest.raises(ValueError, match="no ledger id"):
-            act(ledger_id)
+            world.copier.delete(ledger_id, own=own)
     assert (world.journal.calls, world.java.settings) == ([], [])
 
 
@@ -138,7 +149,7 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     assert result.outcome is CopyOutcome.COPIED
     assert result.target is not None
     assert result.target.provenance == "i-old"
-    assert msgspec.structs.replace(result.target, provenance=None) == result.source
+    assert structs.replace(result.target, provenance=None, created_ms=5) == result.source
     assert world.java.journalled_at_start == [["intend"]]
     (record,) = world.journal.records.values()
     assert record.copied == COPIED
@@ -155,12 +166,10 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     [
         ({"status": "copied", **EQUAL}, CopyOutcome.COPIED),
         ({"status": "own_closed", **EQUAL}, CopyOutcome.BUILT),
-        ({"status": "copied", "source": FACTS, "target": {**FACTS, "length_bytes": 29}}, CopyOutcome.COPY_DIFFERS),
-        ({"status": "own_closed", "source": FACTS, "target": {**FACTS, "last_entry_id": 1}}, CopyOutcome.OWN_PARTIAL),
         ({"status": "own_partial", "source": FACTS}, CopyOutcome.OWN_PARTIAL),
         ({"status": "foreign", **EQUAL}, CopyOutcome.FOREIGN_CONFLICT),
         ({"status": "source_open"}, CopyOutcome.SOURCE_OPEN),
-        ({"status": "cancelled"}, CopyOutcome.FAILED),
+        ({"status": "failed", "phase": "copier", "detail": "a bug"}, CopyOutcome.FAILED),
         (JvmDiedError("killed by signal 9"), CopyOutcome.FAILED),
         (JavaError("a bug"), CopyOutcome.FAILED),
     ],
@@ -172,6 +181,74 @@ def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
     assert world.copy(answer).outcome is outcome
     is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
     assert (world.journal.records[LEDGER].copied is not None) is is_whole
+
+
+@for_each(
+    "target",
+    [
+        {"length_bytes": 11},
+        {"last_entry_id": 1},
+        {"entries_digest": "e"},
+        {"entries_digest": None},
+        {"state": "open"},
+        {"custom_metadata": {}},
+        {"custom_metadata": {"a": "eA=="}},
+        {"ledger_id": 9},
+        None,
+    ],
+    ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "id", "unknown"],
+)
+@for_each(("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)])
+def test_a_copy_that_is_not_wholly_equal_is_no_copy(
+    target: dict[str, Any] | None, status: str, outcome: CopyOutcome
+) -> None:
+    answer = {"status": status, "source": FACTS, "target": None if target is None else COPY | target}
+    assert World().copy(answer).outcome is outcome
+
+
+def test_two_unread_digests_prove_nothing() -> None:
+    unread = {"entries_digest": None}
+    answer = {"status": "copied", "source": FACTS | unread, "target": COPY | unread}
+    assert World().copy(answer).outcome is CopyOutcome.COPY_DIFFERS
+
+
+def test_a_copy_has_the_id_that_was_journalled_for_it_and_its_mark_is_no_part_of_it() -> None:
+    record = CopyRecord(ledger_id=LEDGER, source="i-old", target="i-new", token="t", target_id=9)
+    answer = JavaResult.model_validate({"status": "copied", "source": FACTS, "target": COPY | {"ledger_id": 9}})
+    result = copy_result(record, answer)
+    assert (result.outcome, result.target and result.target.ledger_id) == (CopyOutcome.COPIED, 9)
+    assert result.target is not None
+    assert (result.target.custom_metadata, result.target.provenance) == ((("a", "YQ=="),), "i-old")
+    assert copy_result(structs.replace(record, target_id=None), answer).outcome is CopyOutcome.COPY_DIFFERS
+
+
+@for_each(
+    ("phase", "code", "outcome"),
+    [
+        ("source-connect", None, CopyOutcome.FAILED),
+        ("source-connect", -9, CopyOutcome.FAILED),
+        ("source-metadata", -25, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-metadata", -7, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-metadata", -9, CopyOutcome.FAILED),
+        ("source-metadata", -23, CopyOutcome.FAILED),
+        ("source-metadata", -107, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -25, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -9, CopyOutcome.FAILED),
+        ("source-read", -105, CopyOutcome.FAILED),
+        ("source-read", -8, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -13, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", -23, CopyOutcome.SOURCE_UNREADABLE),
+        ("source-read", 0, CopyOutcome.SOURCE_UNREADABLE),
+        ("target-connect", None, CopyOutcome.FAILED),
+        ("target-write", -6, CopyOutcome.FAILED),
+        ("target-verify", -25, CopyOutcome.FAILED),
+        ("copier", None, CopyOutcome.FAILED),
+        ("", -9, CopyOutcome.FAILED),
+    ],
+)
+def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
+    result = World().copy({"status": "failed", "phase": phase, "code": code, "detail": "why"})
+    assert (result.outcome, result.detail) == (outcome, f"{phase}: why" if phase else "why")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +277,7 @@ def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
 
 
 NEW_ID = {"status": "new_id", "new_id": 99}
-AT_99 = {"source": FACTS, "target": {**FACTS, "ledger_id": 99}}
+AT_99 = {"source": FACTS, "target": COPY | {"ledger_id": 99}}
 
 
 def test_a_new_id_is_drawn_once_and_known_before_anything_is_created() -> None:
@@ -218,8 +295,8 @@ def test_a_new_id_is_drawn_once_and_known_before_anything_is_created() -> None:
 
 def test_without_a_new_id_nothing_is_journalled() -> None:
     world = World()
-    result = world.copy({"status": "failed", "phase": "target", "detail": "no bookie"}, new_id=True)
-    assert result.detail == "no bookie"
+    result = world.copy({"status": "failed", "phase": "target-create", "detail": "no bookie"}, new_id=True)
+    assert (result.outcome, result.detail) == (CopyOutcome.FAILED, "target-create: no bookie")
     assert world.journal.records == {}
 
 
@@ -250,22 +327,22 @@ def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> No
 
 
 DELETIONS = [
-    ({"status": "deleted"}, DeleteOutcome.DELETED),
-    ({"status": "missing"}, DeleteOutcome.ABSENT),
-    ({"status": "refused"}, DeleteOutcome.REFUSED),
-    ({"status": "failed", "detail": "no answer"}, DeleteOutcome.FAILED),
-    (JvmDiedError("gone"), DeleteOutcome.FAILED),
-    (JavaError("a bug"), DeleteOutcome.FAILED),
+    ({"status": "deleted"}, CopyOutcome.DELETED),
+    ({"status": "missing"}, CopyOutcome.DELETED),
+    ({"status": "refused"}, CopyOutcome.REFUSED),
+    ({"status": "failed", "detail": "no answer"}, CopyOutcome.FAILED),
+    (JvmDiedError("gone"), CopyOutcome.FAILED),
+    (JavaError("a bug"), CopyOutcome.FAILED),
 ]
 
 
 @for_each(("answer", "outcome"), DELETIONS)
-def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: DeleteOutcome) -> None:
+def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: CopyOutcome) -> None:
     world = World().copied()
     provenance = world.journal.records[LEDGER].provenance
     world.java.answers_ahead = [answer]
-    assert world.copier.delete_own(LEDGER).outcome is outcome
-    assert (LEDGER in world.journal.records) is (outcome not in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT))
+    assert world.copier.delete(LEDGER, own=True).outcome is outcome
+    assert (LEDGER in world.journal.records) is (outcome is not CopyOutcome.DELETED)
     assert world.java.requests == [
         {"kind": "delete_own", "ledger_id": LEDGER, "provenance": provenance, "target_id": LEDGER}
     ]
@@ -273,21 +350,21 @@ def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exceptio
 
 @for_each(("answer", "outcome"), DELETIONS)
 def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
-    answer: dict[str, Any] | Exception, outcome: DeleteOutcome
+    answer: dict[str, Any] | Exception, outcome: CopyOutcome
 ) -> None:
     world = World().copied()
     world.java.answers_ahead = [answer]
-    assert world.copier.delete_old(LEDGER).outcome is outcome
+    assert world.copier.delete(LEDGER, own=False).outcome is outcome
     assert LEDGER in world.journal.records, "the journal keeps what was copied"
     assert world.java.requests == [
         {"kind": "delete_old", "ledger_id": LEDGER, "length_bytes": 30, "last_entry_id": 2, "created_ms": 5}
     ]
 
 
-@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
-def test_what_was_never_journalled_is_not_touched(delete: str) -> None:
+@for_each("own", [True, False])
+def test_what_was_never_journalled_is_not_touched(own: bool) -> None:
     world = World()
-    assert getattr(world.copier, delete)(LEDGER).outcome is DeleteOutcome.NOT_RECORDED
+    assert world.copier.delete(LEDGER, own=own).outcome is CopyOutcome.NOT_RECORDED
     assert world.java.requests == []
 
 
@@ -295,22 +372,22 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
     world = World()
     world.copy({"status": "own_partial", "source": FACTS})
     world.java.requests.clear()
-    assert world.copier.delete_old(LEDGER).outcome is DeleteOutcome.NOT_RECORDED
+    assert world.copier.delete(LEDGER, own=False).outcome is CopyOutcome.NOT_RECORDED
     assert world.java.requests == []
 
 
-@pytest.mark.parametrize("delete", ["delete_own", "delete_old"])
-@pytest.mark.parametrize(
+@for_each("own", [True, False])
+@for_each(
     ("failure", "outcome"),
     [
-        (ZnodeError("no ZooKeeper"), DeleteOutcome.FAILED),
-        (ZnodeConflictError("of another source"), DeleteOutcome.NOT_RECORDED),
+        (ZnodeError("no ZooKeeper"), CopyOutcome.FAILED),
+        (ZnodeConflictError("of another source"), CopyOutcome.NOT_RECORDED),
     ],
 )
-def test_without_the_journal_nothing_is_deleted(delete: str, failure: Exception, outcome: DeleteOutcome) -> None:
+def test_without_the_journal_nothing_is_deleted(own: bool, failure: Exception, outcome: CopyOutcome) -> None:
     world = World().copied()
     world.journal.failure, world.journal.fails_at = failure, {"find"}
-    result = getattr(world.copier, delete)(LEDGER)
+    result = world.copier.delete(LEDGER, own=own)
     assert (result.outcome, result.detail) == (outcome, str(failure))
     assert world.java.requests == []
 
@@ -318,42 +395,29 @@ def test_without_the_journal_nothing_is_deleted(delete: str, failure: Exception,
 # --- the client in the JVM
 
 
-def test_a_client_is_made_when_first_needed_and_again_when_it_is_gone() -> None:
+def test_made_ready_it_has_its_jvm_before_the_first_copy_and_closed_it_has_none() -> None:
     world = World()
     assert world.java.settings == []
-    world.copied().copied()
+    world.copier.make_ready()
     assert len(world.java.settings) == 1
-    world.java.is_usable = False
-    world.copied()
-    assert len(world.java.settings) == 2
-
-
-def test_made_ready_it_has_its_client_before_the_first_copy_which_makes_no_other() -> None:
-    world = World()
-    for _ in range(2):
-        world.copier.make_ready()
-    assert len(world.java.settings) == 1
-    assert len(world.copied().java.settings) == 1
-
-
-def test_a_limit_holds_for_the_client_that_is_there_and_for_each_to_come() -> None:
-    world = World().copied()
-    world.copier.limit(5_000)
-    assert world.java.limits == [5_000]
-    world.java.is_usable = False
-    world.copier.limit(6_000)
-    assert world.java.limits == [5_000], "there is nobody to tell"
-    world.copied()
-    assert [settings["bytes_per_second"] for settings in world.java.settings] == [0, 6_000]
-
-
-def test_closed_it_opens_again_at_the_next_use_and_closing_twice_is_harmless() -> None:
-    world = World().copied()
-    world.copier.close()
     world.copier.close()
     assert world.java.closed == 1
+
+
+def test_a_limit_holds_for_the_jvm_that_is_there_and_for_each_to_come() -> None:
+    world = World().copied()
+    world.copier.limit(5_000)
     world.copied()
-    assert len(world.java.settings) == 2
+    assert world.java.limits == [5_000]
+    assert [settings["bytes_per_second"] for settings in world.java.settings] == [0, 5_000]
+
+
+def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown() -> None:
+    cluster = LedgerCluster("i", "zk+hierarchical://zk/ledgers", password=b"secret")
+    properties: Any = cluster.for_java(30.0)["properties"]
+    assert int(properties["readEntryTimeoutSec"]) < 30
+    assert int(properties["zkTimeout"]) < 30_000
+    assert "secret" not in repr(cluster)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +437,7 @@ def test_a_ledger_that_was_deleted_from_the_target_is_not_created_there_again(lo
 def test_under_a_new_id_what_was_deleted_may_come_back() -> None:
     world = World()
     world.journal.from_target = {LEDGER}
-    made = {"status": "copied", "source": FACTS, "target": FACTS | {"ledger_id": 99}}
+    made = {"status": "copied", "source": FACTS, "target": COPY | {"ledger_id": 99}}
     assert world.copy({"status": "new_id", "new_id": 99}, made, new_id=True).outcome is CopyOutcome.COPIED
 
 

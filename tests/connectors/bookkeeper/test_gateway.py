@@ -9,13 +9,10 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from connectors.bookkeeper import gateway
-from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, RemoteCopier, support_jars
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError, LiveJvm, support_jars
 from policies.units import UserError
 
-JARS = tuple(
-    Path(f"/jars/{name}1.jar")
-    for name in ("bookkeeper-server-", "circe-checksum-", "py4j", "janino-", "commons-compiler-")
-)
+JARS = tuple(Path(f"/jars/{name}1.jar") for name in ("bookkeeper-server-", "circe-checksum-"))
 
 
 class Process:
@@ -46,10 +43,12 @@ def jvm(tmp_path: Path) -> BookKeeperJvm:
     return BookKeeperJvm(Path("/bin/java"), JARS, tmp_path, heap_mebibytes=64)
 
 
-def started(jvm: BookKeeperJvm, process: Process, generation: int = 1) -> None:
-    """As if it had been started so many times."""
+def started(jvm: BookKeeperJvm, process: Process, copier: Any = None) -> LiveJvm:
+    """As if it had been started."""
     made: Any = process
-    jvm._process, jvm._generation = made, generation
+    gateway: Any = Java()
+    jvm._live = LiveJvm(made, gateway, copier)
+    return jvm._live
 
 
 @pytest.mark.parametrize("missing", range(len(JARS)), ids=[jar.name for jar in JARS])
@@ -76,7 +75,7 @@ def test_the_command_bounds_the_memory_and_keeps_to_its_folder(jvm: BookKeeperJv
     command = jvm._command()
     assert command[0] == "/bin/java"
     assert {"-Xmx64m", "-XX:MaxDirectMemorySize=64m", f"-Djava.io.tmpdir={tmp_path / 'tmp'}"} <= set(command)
-    assert command[command.index("-cp") + 1] == ":".join(str(jar) for jar in JARS)
+    assert command[command.index("-cp") + 1] == ":".join(str(jar) for jar in (*JARS, *support_jars()))
     assert command[-4:] == ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
 
 
@@ -96,39 +95,31 @@ def test_how_it_ended_is_told_in_one_line(
 ) -> None:
     if console is not None:
         (tmp_path / "console.log").write_bytes(console)
-    process = Process(code)
-    started(jvm, process)
-
-    def call() -> None:
-        raise Py4JNetworkError("no\n answer")
-
-    if code is None:
-        with pytest.raises(JvmDiedError, match="the JVM of the BookKeeper client is gone") as caught:
-            jvm.call(1, call)
-        assert process.killed
-    else:
-        made: Any = process
-        with pytest.raises(JvmDiedError) as caught:
-            raise JvmDiedError(jvm._exit_details(made, Py4JNetworkError("no\n answer")))
+    process, made = Process(code), Py4JNetworkError("no\n answer")
+    with pytest.raises(JvmDiedError, match="the JVM of the BookKeeper client is gone") as caught:
+        jvm._call(started(jvm, process), Java(made).close)
+    assert process.killed
     assert str(caught.value).removeprefix("the JVM of the BookKeeper client is gone: ") == says
+    assert jvm.pid is None
 
 
-def test_what_was_made_in_an_earlier_jvm_is_gone(jvm: BookKeeperJvm) -> None:
+def test_the_failure_of_an_earlier_jvm_does_not_end_the_next_one(jvm: BookKeeperJvm) -> None:
+    earlier = started(jvm, Process(None))
+    jvm.close()
     process = Process(None)
-    started(jvm, process, generation=2)
-    with pytest.raises(JvmDiedError, match="another one runs by now"):
-        jvm.call(1, lambda: None)
+    started(jvm, process)
+    with pytest.raises(JvmDiedError, match="it was closed"):
+        jvm._call(earlier, Java(Py4JNetworkError("no answer")).close)
     assert not process.killed, "the one that runs now has done nothing"
 
 
-def test_a_closed_jvm_says_so(jvm: BookKeeperJvm) -> None:
+def test_a_closed_jvm_is_ended(jvm: BookKeeperJvm) -> None:
     process = Process(None)
     started(jvm, process)
     jvm.close()
     assert process.killed
     assert jvm.pid is None
-    with pytest.raises(JvmDiedError, match="it was closed"):
-        jvm.call(1, lambda: None)
+    jvm.limit(5)
 
 
 class Java:
@@ -142,6 +133,9 @@ class Java:
         self._note("run", name, request, wait_ms)
         return "{}" if len(self.asked) == 3 else None
 
+    def limit(self, bytes_per_second: int) -> None:
+        self._note("limit", bytes_per_second)
+
     def close(self) -> None:
         self._note("close")
 
@@ -151,23 +145,13 @@ class Java:
             raise self.fails
 
 
-def test_a_remote_copier_passes_on_what_it_is_asked(jvm: BookKeeperJvm) -> None:
-    started(jvm, Process(None))
+def test_a_request_is_asked_about_until_it_has_ended(jvm: BookKeeperJvm) -> None:
     java = Java()
-    copier = RemoteCopier(jvm, 1, java)
-    assert copier.run("[]") == "{}"
-    copier.close()
-    assert len(set(java.asked[:3])) == 1, "the same request is asked about until it has ended"
-    assert java.asked[3:] == [("close",)]
-    assert copier.is_usable
-
-
-def test_a_remote_copier_of_a_jvm_that_is_gone_is_not_usable(jvm: BookKeeperJvm) -> None:
-    started(jvm, Process(1))
-    copier = RemoteCopier(jvm, 1, Java())
-    assert not copier.is_usable
-    with pytest.raises(JvmDiedError):
-        copier.run("{}")
+    started(jvm, Process(None), java)
+    assert jvm.run("[]", "{}") == "{}"
+    assert len(set(java.asked)) == 1
+    jvm.limit(5)
+    assert java.asked[3:] == [("limit", 5)]
 
 
 def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +160,7 @@ def test_what_java_throws_does_not_end_the_jvm(jvm: BookKeeperJvm, monkeypatch: 
 
     monkeypatch.setattr(gateway, "Py4JJavaError", ThrownError)
     process = Process(None)
-    started(jvm, process)
+    started(jvm, process, Java(ThrownError()))
     with pytest.raises(JavaError, match="IllegalStateException: closed"):
-        RemoteCopier(jvm, 1, Java(ThrownError())).run("{}")
+        jvm.run("{}", "{}")
     assert not process.killed

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from connectors.switching.registry import ClusterDocument, Registry
 from policies.switching.decisions import (
     BrokerCounts,
     LedgerRef,
@@ -12,7 +13,7 @@ from policies.switching.decisions import (
     SwitchVerdict,
 )
 from policies.switching.ledgers import LedgerKind
-from policies.switching.state import LedgerStage, SwitchStage
+from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
 from tests.decisions import decided
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -42,3 +43,10 @@ def record(**more: Any) -> SwitchRecord:
         "brokers": BrokerCounts(live=1, acked=1),
     }  # fmt: skip
     return decided(SwitchRecord, **(usual | more))
+
+
+def register_two(registry: Registry) -> None:
+    """Make `old` active and let `new` stand by."""
+    for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
+        entry = ClusterDocument(uri=f"zk://{name}", instance_id=f"i-{name}", root="/ledgers", status=status)
+        registry.write_cluster(name, entry, None, "old")

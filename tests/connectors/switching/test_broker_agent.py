@@ -4,13 +4,11 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.broker_agent import BrokerAgent
-from connectors.switching.registry import ClusterDocument, Registry
+from connectors.switching.registry import Registry
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
-from policies.switching.state import ClusterStatus
 from tests.connectors.switching.memory_zookeeper import Server
-
-CURSOR = ("persistent://t/n/topic", "sub")
+from tests.connectors.switching.orders import register_two
 
 
 class Clients:
@@ -45,18 +43,14 @@ class World:
     def __init__(self) -> None:
         self.server = Server()
         self.registry = Registry(self.server.session(), "c1")
-        for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
-            entry = ClusterDocument(uri=f"zk://{name}", instance_id=name, root="/ledgers", status=status)
-            self.registry.write_cluster(name, entry, None, "old")
+        register_two(self.registry)
         self.clients, self.now = Clients(), 1000.0
         self.reports: list[SwitchBroker] = []
         self.agent = self.start()
 
     def start(self) -> BrokerAgent:
         session = self.server.session()
-        return BrokerAgent(
-            "c1", "b1", session, self.clients, self._take, clock=lambda: self.now
-        )  # fmt: skip
+        return BrokerAgent("c1", "b1", session, self.clients, self._take, clock=lambda: self.now)
 
     def poll(self) -> SwitchBroker | None:
         """What one look at the registry makes it report."""

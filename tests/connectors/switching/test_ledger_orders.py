@@ -1,16 +1,16 @@
 """What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import FoundLedgers
+from connectors.bookkeeper.copier import CopyOutcome, CopyResult
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.copy_results import CopyOutcome, CopyResult, DeleteOutcome, DeleteResult
-from connectors.bookkeeper.gateway import JavaError, JvmDiedError
+from connectors.bookkeeper.gateway import JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
 from connectors.switching.broker_agent import Attribution, AttributionOutcome
@@ -25,8 +25,9 @@ from tests.connectors.switching.orders import order
 
 CLOSED = Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=1, length_bytes=9, created_ms=5)
 COPIED = CopyRecord(
-    7, "id-old", "id-new", "token", CopiedLedger(length_bytes=9, last_entry_id=1, entries_digest="x", created_ms=5)
-)
+    ledger_id=7, source="id-old", target="id-new", token="token",
+    copied=CopiedLedger(length_bytes=9, last_entry_id=1, entries_digest="x", created_ms=5),
+)  # fmt: skip
 
 
 @dataclass
@@ -34,7 +35,7 @@ class World:
     """What the order finds, and what was asked of it."""
 
     copy: CopyOutcome = CopyOutcome.COPIED
-    delete: DeleteOutcome = DeleteOutcome.DELETED
+    delete: CopyOutcome = CopyOutcome.DELETED
     attributed: Attribution = field(
         default_factory=lambda: Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
     )
@@ -59,7 +60,7 @@ class World:
 
     def orders(self) -> LedgerOrders:
         parts = cast("tuple[Any, Any, Any]", (_Ledgers(self), _Copiers(self), _References(self)))
-        return LedgerOrders(*parts, lambda _: self.loaded_by)
+        return LedgerOrders(*parts)
 
 
 class _Ledgers:
@@ -70,6 +71,9 @@ class _Ledgers:
         ledger = {"old": self._world.in_old, "new": self._world.in_new}[name]
         return FoundLedgers() if ledger is None or 7 not in ledger_ids else FoundLedgers({7}, {7: ledger})
 
+    def find_owner(self, _path: str) -> str | None:
+        return self._world.loaded_by
+
 
 class _Copiers:
     def __init__(self, world: World) -> None:
@@ -78,12 +82,6 @@ class _Copiers:
     def get(self, source: str, target: str) -> "_Copier":
         assert (source, target) == ("old", "new")
         return _Copier(self._world)
-
-    def limit(self, bytes_per_second: int) -> None:
-        self._world.asked.append(f"limit {bytes_per_second}")
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 class _References:
@@ -126,21 +124,11 @@ class _Copier:
         self._world.asked.append("copy anew" if new_id else "copy")
         is_ours = self._world.copy is not CopyOutcome.FOREIGN_CONFLICT
         target = structs.replace(CLOSED, provenance="id-old") if is_ours else None
-        return CopyResult(ledger_id, self._world.copy, source=CLOSED, target=target)
+        return CopyResult(self._world.copy, source=CLOSED, target=target)
 
-    def delete_own(self, ledger_id: int) -> DeleteResult:
-        self._world.asked.append("delete_own")
-        return DeleteResult(ledger_id, self._world.delete)
-
-    def delete_old(self, ledger_id: int) -> DeleteResult:
-        self._world.asked.append("delete_old")
-        return DeleteResult(ledger_id, self._world.delete)
-
-    def limit(self, bytes_per_second: int) -> None:
-        """It copies nothing."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    def delete(self, _ledger_id: int, *, own: bool) -> CopyResult:
+        self._world.asked.append("delete_own" if own else "delete_old")
+        return CopyResult(self._world.delete)
 
 
 class _Journal:
@@ -153,7 +141,7 @@ class _Journal:
         return self._world.record
 
 
-@pytest.mark.parametrize("fails", [None, JvmDiedError("no Java"), JavaError("no class")])
+@pytest.mark.parametrize("fails", [None, JvmDiedError("no Java")])
 def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_say_so(fails: Exception | None) -> None:
     world = World(jvm_fails=fails)
     world.orders().make_ready("old", "new")
@@ -211,7 +199,7 @@ def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(o
 @for_each("why", ["the order is recalled", "another reference needs it", "a reference names it"])
 def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: str) -> None:
     """The copy is partial, or it is not of the cursor's present ledger."""
-    world = World(copy=CopyOutcome.OWN_PARTIAL, record=replace(COPIED, copied=None))
+    world = World(copy=CopyOutcome.OWN_PARTIAL, record=structs.replace(COPIED, copied=None))
     world.owners = frozenset({"old", "new"} if why == "a reference names it" else ())
     said = world.orders().carry_out(
         order(verdict, args={"shared": why == "another reference needs it"}), lambda: why != "the order is recalled"
@@ -222,10 +210,10 @@ def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: s
 
 def test_a_cursor_without_a_whole_copy_is_copied_before_it_is_promoted() -> None:
     """An earlier try deleted the copy, and ended there."""
-    world = World(record=None, delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    world = World(record=None, delete=CopyOutcome.NOT_RECORDED, in_new=None)
     said = world.carry_out(order(SwitchVerdict.PROMOTE))
     assert (said.result, world.asked) == (LedgerOutcome.ADVANCED, ["delete_own", "copy"])
-    foreign = World(record=None, copy=CopyOutcome.FOREIGN_CONFLICT, delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    foreign = World(record=None, copy=CopyOutcome.FOREIGN_CONFLICT, delete=CopyOutcome.NOT_RECORDED, in_new=None)
     assert foreign.carry_out(order(SwitchVerdict.PROMOTE)).result is LedgerOutcome.FAILED
 
 
@@ -244,21 +232,20 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
-@for_each("outcome", list(DeleteOutcome))
+@for_each("outcome", [CopyOutcome.DELETED, CopyOutcome.NOT_RECORDED, CopyOutcome.REFUSED, CopyOutcome.FAILED])
 @for_each(
     ("verdict", "done"),
     [(SwitchVerdict.DELETE_OWN_COPY, LedgerOutcome.COPY_DELETED), (SwitchVerdict.DELETE_OLD, LedgerOutcome.DELETED)],
 )
 def test_what_is_gone_is_deleted_and_nothing_else_is(
-    verdict: SwitchVerdict, done: LedgerOutcome, outcome: DeleteOutcome
+    verdict: SwitchVerdict, done: LedgerOutcome, outcome: CopyOutcome
 ) -> None:
     said = World(delete=outcome).carry_out(order(verdict))
-    gone = outcome in (DeleteOutcome.DELETED, DeleteOutcome.ABSENT)
-    assert said.result is (done if gone else LedgerOutcome.FAILED)
+    assert said.result is (done if outcome is CopyOutcome.DELETED else LedgerOutcome.FAILED)
 
 
 def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted() -> None:
-    world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=None)
+    world = World(delete=CopyOutcome.NOT_RECORDED, in_new=None)
     assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY)).result is LedgerOutcome.COPY_DELETED
 
 
@@ -332,6 +319,22 @@ def test_what_stands_under_an_id_journalled_for_another_source_is_foreign() -> N
     assert said.target.provenance == ""
 
 
+@for_each(
+    ("outcome", "result"),
+    [
+        (CopyOutcome.COPIED, LedgerOutcome.COPIED),
+        (CopyOutcome.BUILT, LedgerOutcome.EXISTS),
+        (CopyOutcome.OWN_PARTIAL, LedgerOutcome.EXISTS),
+        (CopyOutcome.COPY_DIFFERS, LedgerOutcome.COPIED),
+        (CopyOutcome.SOURCE_UNREADABLE, LedgerOutcome.SOURCE_UNREADABLE),
+        (CopyOutcome.FAILED, LedgerOutcome.FAILED),
+    ],
+)
+def test_each_end_of_a_shared_copy_has_its_result(outcome: CopyOutcome, result: LedgerOutcome) -> None:
+    said = World(copy=outcome).carry_out(order(SwitchVerdict.START_COPY, args={"shared": True}))
+    assert said.result is result
+
+
 # --- under a new id
 
 
@@ -401,7 +404,7 @@ def test_a_copy_under_a_new_id_is_not_deleted_while_a_reference_needs_it(named: 
 def test_a_foreign_ledger_under_the_old_id_does_not_stand_for_a_copy_that_is_gone(
     ledger: LedgerRef, in_new: Ledger | None
 ) -> None:
-    world = World(delete=DeleteOutcome.NOT_RECORDED, in_new=in_new)
+    world = World(delete=CopyOutcome.NOT_RECORDED, in_new=in_new)
     assert world.carry_out(order(SwitchVerdict.DELETE_OWN_COPY, ledger=ledger)).result is LedgerOutcome.COPY_DELETED
 
 

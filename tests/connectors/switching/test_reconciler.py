@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from datetime import timedelta
 from functools import partial
@@ -14,24 +14,21 @@ from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics
-from connectors.switching.publisher import GatheredAnswers, ObservationPublisher
-from connectors.switching.reconciler import Dependencies, SwitchReconciler
+from connectors.switching.reconciler import GatheredAnswers, SwitchReconciler
+from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
 from policies.observations import Outcome, Reading
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import (
     LedgerOutcome,
-    SwitchBrokers,
-    SwitchCluster,
-    SwitchInventory,
     SwitchLease,
     SwitchLedger,
-    SwitchPrecheck,
-    SwitchRegistry,
     SwitchStatus,
 )
+from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchProgress, SwitchStage
+from tests.cases import for_each
 from tests.connectors.switching.orders import order, record
 from tests.system.waiting import eventually
 
@@ -75,14 +72,6 @@ class FakeRegistry:
     def read_epoch(self) -> int | None:
         return self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
 
-    def read(self, *, contested_too: bool = False) -> SwitchRegistry:
-        if self.error is not None:
-            raise self.error
-        return SwitchRegistry(cluster="c1", outcome=Outcome.OK, bootstrap="first")
-
-    def read_progress(self) -> SwitchProgress | None:
-        return self.kept[-1] if self.kept else None
-
     def write_progress(self, progress: SwitchProgress) -> None:
         if self.damage is not None:
             raise self.damage
@@ -95,37 +84,39 @@ class FakeRegistry:
         return None
 
 
-class FakeReader:
-    """One BookKeeper cluster, no broker; each reading of the cluster takes longer than the one before."""
+class FakeReadings:
+    """Notes what is published."""
 
     def __init__(self) -> None:
-        self.inventory_outcome = Outcome.OK
+        self.is_complete = True
+        self.published = 0
+        self.unchanged_too = False
+        self.prechecks: list[tuple[str, str]] = []
         self.inventories: list[tuple[str, str]] = []
-        self._took_ms = 0
 
-    def brokers(self) -> SwitchBrokers:
-        return SwitchBrokers(cluster="c1", outcome=Outcome.OK)
+    def publish(self, *, unchanged_too: bool) -> None:
+        self.published += 1
+        self.unchanged_too = unchanged_too
 
-    def clusters(self) -> Iterator[SwitchCluster]:
-        self._took_ms += 1
-        yield SwitchCluster(cluster="c1", outcome=Outcome.OK, name="old", took_ms=self._took_ms)
+    def publish_all_next(self) -> None:
+        self.published = 0
 
-    def precheck(self, source: str, target: str, bootstrap: str) -> SwitchPrecheck:
-        return SwitchPrecheck(cluster="c1", outcome=Outcome.OK, source=source, target=target, digest=bootstrap)
+    def publish_precheck(self, source: str, target: str) -> None:
+        self.prechecks.append((source, target))
 
-    def inventory(
-        self, bootstrap: str, source: str = "", target: str = "", *, valid_ms: int = 0, moved_too: bool = False
-    ) -> Iterator[Reading]:
-        assert bootstrap == "first"
+    def publish_inventory(
+        self, source: str, target: str, *, moved_too: bool = False, attempt: int | None = None
+    ) -> bool:
         self.inventories.append((source, target))
-        self.moved_too = moved_too
-        yield SwitchInventory(cluster="c1", outcome=self.inventory_outcome, inventory=str(len(self.inventories)))
+        self.moved_too, self.attempt = moved_too, attempt
+        return self.is_complete
 
 
 class FakeLedgerOrders:
     """Every order is carried out."""
 
     def __init__(self, ended: list[str]) -> None:
+        self.copiers = self
         self.done: list[tuple[SwitchVerdict, int]] = []
         self.limits: list[int] = []
         self.ready: list[tuple[str, str]] = []
@@ -160,31 +151,23 @@ class World:
         self.ended: list[str] = []
         self.lease = FakeLease(self.ended)
         self.registry = FakeRegistry()
-        self.reader = FakeReader()
+        self.readings = FakeReadings()
         self.ledgers = FakeLedgerOrders(self.ended)
         self.published: list[Reading] = []
         self.results: list[bytes] = []
         self.series = CollectorRegistry()
-        publish = self.published.append
-        registry: Any = self.registry
-        reader: Any = self.reader
         parts: dict[str, Any] = {
             "lease": self.lease,
-            "observations": ObservationPublisher("c1", registry, reader, publish, "old"),
+            "readings": self.readings,
             "registry": self.registry,
             "ledger_orders": self.ledgers,
-            "publish": publish,
+            "publish": self.published.append,
             "answers": GatheredAnswers(lambda _key, value: self.results.append(value)),
             "metrics": SwitchExecutorMetrics(self.series),
         }
-        self.reconciler = SwitchReconciler(
-            "c1",
-            Dependencies(**parts),
-            poll_interval=timedelta(0),
-            inventory_interval=inventory_interval,
-            concurrency=2,
-            retries=3,
-        )
+        settings = SwitchExecution.model_construct(poll_interval=timedelta(0), inventory_interval=inventory_interval)
+        rules = SwitchingSettings(copy_concurrency=2, retries=3)
+        self.reconciler = SwitchReconciler("c1", settings, rules, **parts)
 
     def reconcile(self, *received: SwitchDecision) -> None:
         for each in received:
@@ -206,22 +189,26 @@ def test_who_holds_the_lease_says_so_and_publishes_what_there_is() -> None:
     world.reconcile()
     (lease,) = world.of(SwitchLease)
     assert (lease.token, lease.holder, lease.valid_ms) == (3, "me", 60_000)
-    assert [len(world.of(kind)) for kind in (SwitchRegistry, SwitchBrokers, SwitchCluster)] == [1, 1, 1]
-    assert world.reader.inventories == [("", "")]
-
-
-def test_what_has_not_changed_is_not_told_again_at_once() -> None:
-    world = World()
-    for _ in range(3):
+    assert (world.readings.published, world.readings.inventories) == (1, [("", "")])
+    for _ in range(2):
         world.reconcile()
-    assert len(world.published) == 5, "lease, registry, brokers, cluster, inventory"
+    assert (len(world.published), world.readings.inventories) == (1, [("", "")]), "not again at once"
+
+
+@for_each(("stage", "unchanged_too"), [(SwitchStage.BUILD, True), (SwitchStage.HOLD, False), (SwitchStage.DONE, False)])
+def test_while_a_switch_goes_on_unchanged_readings_are_published_too(stage: SwitchStage, unchanged_too: bool) -> None:
+    world = World()
+    world.reconciler.receive(record(verdict=stage))
+    world.reconcile()
+    world.reconcile()
+    assert world.readings.unchanged_too is unchanged_too
 
 
 def test_without_the_lease_nothing_is_published_or_done() -> None:
     world = World()
     world.lease.held = None
     world.reconcile(order(COPY))
-    assert (world.published, world.ledgers.done) == ([], [])
+    assert (world.published, world.readings.published, world.ledgers.done) == ([], 0, [])
 
 
 @pytest.mark.parametrize(
@@ -412,7 +399,7 @@ def test_a_recall_voids_what_was_not_begun(verdict: SwitchVerdict, stage: Switch
     assert [done for done, _ in world.ledgers.done] == ([verdict] if is_begun else [])
 
 
-def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_with_the_registry() -> None:
+def test_the_progress_of_a_switch_is_kept_once_for_each_change() -> None:
     world = World()
     progress = SwitchProgress(
         source="old", target="new", stage=SwitchStage.BUILD, epoch=1, target_floor=5, started_ms=9
@@ -422,8 +409,6 @@ def test_the_progress_of_a_switch_is_kept_once_for_each_change_and_published_wit
         world.reconciler.receive(record(verdict=SwitchStage.BUILD, progress=kept))
         world.reconcile()
     assert [each.stage_ms for each in world.registry.kept] == [10, 20]
-    world.reconcile()
-    assert world.of(SwitchRegistry)[-1].progress == kept
 
 
 def test_a_progress_that_cannot_be_kept_is_shown_and_holds_up_no_order() -> None:
@@ -446,7 +431,7 @@ def test_a_plan_that_was_lost_is_read_again_with_the_ledgers_that_moved() -> Non
     world.reconcile()
     taken = order(SwitchVerdict.TAKE_INVENTORY, subject="c1/inventory", ledger=None, args={"moved_too": True})
     world.reconcile(taken)
-    assert (world.reader.inventories[-1], world.reader.moved_too) == (("old", "new"), True)
+    assert (world.readings.inventories[-1], world.readings.moved_too) == (("old", "new"), True)
 
 
 @pytest.mark.parametrize("verdict", [COPY, SwitchVerdict.PROMOTE])
@@ -550,10 +535,9 @@ def test_a_precheck_and_an_inventory_are_made_when_ordered() -> None:
     world.reconcile()
     args = {"source": "old", "target": "new"}
     world.reconcile(order(SwitchVerdict.RUN_PRECHECK, 0, subject="c1/prechecks/new", ledger=None, args=args))
-    (report,) = world.of(SwitchPrecheck)
-    assert (report.source, report.target, report.digest) == ("old", "new", "first")
+    assert world.readings.prechecks == [("old", "new")]
     world.reconcile(order(SwitchVerdict.TAKE_INVENTORY, 0, subject="c1/inventory", ledger=None, args=args))
-    assert world.reader.inventories == [("", ""), ("old", "new")]
+    assert world.readings.inventories == [("", ""), ("old", "new")]
 
 
 def test_an_inventory_that_takes_longer_than_its_interval_is_not_queued_again() -> None:
@@ -584,13 +568,13 @@ def test_an_unexpected_error_ends_nothing() -> None:
 
 def test_what_fails_shows_until_it_succeeds_whatever_else_does() -> None:
     world = World()
-    world.reader.inventory_outcome = Outcome.TIMEOUT
+    world.readings.is_complete = False
     world.reconcile()
     world.reconcile()
     assert world.is_failing(), "no inventory can be made, so a switch would wait for ever"
     world.registry.error = ZnodeError("no ZooKeeper")
     world.reconcile(directive(1))
-    world.registry.error, world.reader.inventory_outcome = None, Outcome.OK
+    world.registry.error, world.readings.is_complete = None, True
     world.reconcile()
     assert world.is_failing(), "of the inventory nothing is known yet"
     args = {"source": "old", "target": "new"}
@@ -603,3 +587,49 @@ def test_it_runs_until_it_is_stopped_and_gives_the_lease_back() -> None:
     stop.set()
     world.reconciler.run(stop)
     assert world.ended == ["copies", "lease"]
+
+
+# --- answers are gathered while more are to come
+
+RESULT = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=LedgerOutcome.COPIED)
+
+
+class Wire:
+    """What was sent, in a time of its own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.answers = GatheredAnswers(lambda key, value: self.sent.append((key, json.loads(value))), lambda: self.now)
+
+    def sent_at(self, now: float) -> int:
+        """How many are sent then."""
+        before, self.now = len(self.sent), now
+        self.answers.send_due()
+        return len(self.sent) - before
+
+
+def test_results_are_gathered_while_more_are_to_come() -> None:
+    wire = Wire()
+    sent = []
+    for now in (0.0, 0.4, 0.9, 1.0, 1.1):
+        wire.now = now
+        wire.answers.send(RESULT, more_to_come=True)
+        sent.append(len(wire.sent))
+    assert sent == [0, 0, 0, 4, 4]
+    wire.answers.send(RESULT)
+    assert len(wire.sent) == 6, "the last one keeps none of the others back"
+    assert len({event["id"] for _, event in wire.sent}) == 6
+
+
+def test_what_was_gathered_goes_out_also_when_nothing_more_comes() -> None:
+    wire = Wire()
+    wire.answers.send(RESULT, more_to_come=True)
+    assert [wire.sent_at(now) for now in (0.5, 1.0, 2.0)] == [0, 1, 0]
+
+
+def test_what_was_gathered_under_a_lost_lease_is_not_sent() -> None:
+    wire = Wire()
+    wire.answers.send(RESULT, more_to_come=True)
+    wire.answers.clear()
+    assert wire.sent_at(2.0) == 0

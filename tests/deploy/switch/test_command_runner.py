@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch.command_runner import CommandRunner, find_report, is_under_way
-from deploy.switch.loop_client import CommandOptions, ExitStatus, Received
+from deploy.switch.loop_client import ExitStatus, Received
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchDecision, SwitchVerdict
 from policies.switching.readings import CommandName
@@ -71,8 +71,8 @@ def test_only_a_switch_that_is_under_way_is_driven_on_without_a_precheck(stage: 
 # Before anything is sent
 
 
-def runner(*, yes: bool = False) -> CommandRunner:
-    return CommandRunner(Settings(), CommandOptions(cluster="c1"), Console(), 1.0, yes=yes)
+def runner(**options: Any) -> CommandRunner:
+    return CommandRunner(settings=Settings(), cluster="c1", console=Console(), **options)
 
 
 @pytest.mark.parametrize("what", ["start", "cleanup"])
@@ -91,3 +91,28 @@ def test_where_nobody_can_be_asked_nothing_is_done_without_yes(what: str, monkey
 
 def test_a_status_tells_a_program_how_a_command_ended() -> None:
     assert (int(ExitStatus.ACCEPTED), int(ExitStatus.REJECTED), int(ExitStatus.NO_DECISION)) == (0, 1, 3)
+
+
+@for_each(
+    ("options", "option"),
+    [
+        ({"key": "k" * 250}, "--idempotency-key"),
+        ({"key": ""}, "--idempotency-key"),
+        ({"reason": "r" * 2001}, "--reason"),
+        ({"actor": "a" * 250}, "--actor"),
+        ({"expected_epoch": 2**63}, "--expected-epoch"),
+    ],
+    ids=["long key", "empty key", "reason", "actor", "epoch"],
+)
+def test_options_that_the_wire_does_not_take_are_mistakes(options: dict[str, Any], option: str) -> None:
+    with pytest.raises(UserError, match=option):
+        runner(**options).make_command(CommandName.ROLLBACK)
+
+
+def test_each_command_has_a_fresh_key_and_says_who_asks() -> None:
+    asking = runner(reason="why", expected_epoch=3)
+    one, other = (asking.make_command(CommandName.START, digest="d", target="new") for _ in range(2))
+    assert one.idempotency_key != other.idempotency_key
+    assert "@" in one.actor
+    assert (one.reason, one.expected_epoch, one.precheck_digest, one.args.target) == ("why", 3, "d", "new")
+    assert runner(key="k", actor="me").make_command(CommandName.ROLLBACK).actor == "me"

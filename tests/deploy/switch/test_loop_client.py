@@ -9,7 +9,7 @@ from connectors.kafka.tail import Record
 from deploy.inspection import pausing
 from deploy.settings.application import Settings
 from deploy.switch import loop_client
-from deploy.switch.loop_client import CommandOptions, LoopClient, NoDecisionError
+from deploy.switch.loop_client import LoopClient, NoDecisionError
 from policies.decisions import Decision
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.units import UserError
@@ -181,31 +181,3 @@ def test_once_a_command_is_sent_only_decisions_about_ledgers_that_follow_from_it
         kafka.append(about_ledger, about_ledger.model_copy(update={"subject": "c1/ledgers/8", "evidence": ()}))
         loop.poll(0)
         assert loop.received[-1].data == about_ledger
-
-
-# What is sent
-
-
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [
-        (CommandOptions(cluster="c1", key="k" * 250), "--idempotency-key"),
-        (CommandOptions(cluster="c1", key=""), "--idempotency-key"),
-        (CommandOptions(cluster="c1", reason="r" * 2001), "--reason"),
-        (CommandOptions(cluster="c1", actor="a" * 250), "--actor"),
-        (CommandOptions(cluster="c1", expected_epoch=2**63), "--expected-epoch"),
-    ],
-    ids=["long key", "empty key", "reason", "actor", "epoch"],
-)
-def test_options_that_the_wire_does_not_take_are_mistakes(options: CommandOptions, option: str) -> None:
-    with pytest.raises(UserError, match=option):
-        options.command(CommandName.ROLLBACK)
-
-
-def test_each_command_has_a_fresh_key_and_says_who_asks() -> None:
-    options = CommandOptions(cluster="c1", reason="why", expected_epoch=3)
-    one, other = (options.command(CommandName.START, digest="d", target="new") for _ in range(2))
-    assert one.idempotency_key != other.idempotency_key
-    assert "@" in one.actor
-    assert (one.reason, one.expected_epoch, one.precheck_digest, one.args.target) == ("why", 3, "d", "new")
-    assert CommandOptions(cluster="c1", key="k", actor="me").command(CommandName.ROLLBACK).actor == "me"

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from connectors.switching.cluster_reader import SnapshotResult
 from deploy.settings.application import Settings
 from deploy.switch import precheck as precheck_command
 from deploy.switch.precheck import drop_impostors
@@ -16,10 +15,10 @@ from policies.switching.precheck import precheck
 from policies.switching.readings import SwitchRegistry
 from policies.switching.state import ClusterStatus, RegistryEntry
 from policies.units import UserError
-from tests.connectors.switching.test_cluster_reader import MemorySessions
+from tests.connectors.switching.test_readings import MemorySessions
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
 
-TAKEN = SnapshotResult(snapshot(), ())
+TAKEN = snapshot()
 
 
 def registered(name: str, instance_id: str, status: ClusterStatus) -> RegistryEntry:
@@ -43,13 +42,7 @@ def test_another_cluster_at_the_address_is_not_the_one_that_is_registered() -> N
     view = registry(registered("new", "id-of-another", ClusterStatus.STANDBY))
     seen = drop_impostors(TAKEN, view)
     assert seen.problems == ("new: id-of-new/ledgers answers, but id-of-another/ledgers/ is registered",)
-    assert precheck("c1", seen.snapshot, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
-
-
-def test_a_registry_that_cannot_be_read_makes_nothing_ready() -> None:
-    seen = drop_impostors(TAKEN, registry(), ("the registry: damaged",))
-    assert not precheck("c1", seen.snapshot, DEDICATED, NOW_MS).ready
-    assert seen.problems == ("the registry: damaged",)
+    assert precheck("c1", seen, DEDICATED, NOW_MS).reasons == (FindingReason.SNAPSHOT_INCOMPLETE,)
 
 
 def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
@@ -60,10 +53,14 @@ def test_precheck_and_plan_load_no_part_of_the_state_machine() -> None:
     assert not {f"policies.switching.{name}" for name in machine}.intersection(loaded)
 
 
-def test_a_precheck_needs_no_settings_of_a_loop(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_precheck_needs_no_settings_of_a_loop_and_a_registry_that_cannot_be_read_makes_it_incomplete(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damaged: bool
 ) -> None:
-    monkeypatch.setattr(precheck_command, "ClusterSessions", lambda *_: MemorySessions())
+    sessions = MemorySessions()
+    if damaged:
+        sessions.servers["brokers"].write("/admin/bookie-clusters/bootstrap", b"{")
+    monkeypatch.setattr(precheck_command, "ClusterSessions", lambda *_: sessions)
     bookkeeper = {"bootstrap": "old", "clusters": {"old": {}, "new": {"zookeeper": {"servers": "new:2181"}}}}
     watched = {"zookeeper": {"servers": "brokers:2181"}, "bookkeeper": bookkeeper}
     settings = Settings.model_validate({"clusters": {"c1": watched}})
@@ -71,4 +68,7 @@ def test_a_precheck_needs_no_settings_of_a_loop(
         settings.loop_kafka()
     assert not precheck_command.run_precheck(settings, "c1", "new", as_json=True, explained=False)
     found = json.loads(capsys.readouterr().out)
-    assert [each["reason"] for each in found["findings"]] == ["idgen_behind"]
+    reasons = ["idgen_behind", *(["snapshot_incomplete"] if damaged else [])]
+    assert [each["reason"] for each in found["findings"]] == reasons
+    problems = ["the registry: /admin/bookie-clusters/bootstrap is damaged" in each for each in found["problems"]]
+    assert problems == [True] * damaged

@@ -1,0 +1,288 @@
+"""The executor's readings for the policy: the registry, live brokers, BookKeeper clusters, inventories and prechecks.
+
+Changes are published at once, everything again at intervals.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import structs
+from pydantic import TypeAdapter, ValidationError
+
+from connectors.bookkeeper.cluster import confirm_provenance
+from connectors.pulsar.referrers import Inventory, read_references
+from connectors.switching.clusters import ClusterSessions, time_limit
+from connectors.switching.registration import SwitchExecution
+from connectors.switching.registry import Registry
+from connectors.switching.snapshot import now_ms, take_snapshot
+from connectors.zookeeper.json_znodes import ZnodeError
+from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS
+from policies.observations import Outcome, Reading
+from policies.switching.ledgers import Ledger, Reference, find_owner, with_ledger
+from policies.switching.precheck import precheck
+from policies.switching.readings import (
+    LowerCounter,
+    SwitchBrokers,
+    SwitchCluster,
+    SwitchInventory,
+    SwitchInventoryPart,
+    SwitchPrecheck,
+    SwitchRegistry,
+)
+from policies.switching.settings import SwitchingSettings
+from policies.units import UserError, millis_of
+
+_READ_SECONDS = 10.0
+_INVENTORY_SECONDS = 600.0
+_REPUBLISH_SECONDS = 15.0
+
+_log = structlog.get_logger(__name__)
+
+
+class SwitchReadings:
+    """Reads one broker cluster, and publishes the readings. Another thread may make prechecks and inventories."""
+
+    def __init__(
+        self,
+        sessions: ClusterSessions,
+        registry: Registry,
+        settings: SwitchExecution,
+        rules: SwitchingSettings,
+        publish: Callable[[Reading], None],
+    ) -> None:
+        self._cluster = sessions.cluster
+        self._sessions = sessions
+        self._registry = registry
+        self._brokers_path = settings.brokers_path
+        self._inventory_valid_ms = 2 * millis_of(settings.inventory_interval)
+        self._rules = rules
+        self._publish = publish
+        self._seen: SwitchRegistry | None = None
+        """The registry as it was last read."""
+        self._last: dict[str, Reading] = {}
+        self._all_published_at = float("-inf")
+
+    def publish_all_next(self) -> None:
+        """Publish everything again next time, changed or not."""
+        self._last.clear()
+
+    def publish(self, *, unchanged_too: bool) -> None:
+        """Publish registry, live brokers and BookKeeper clusters, which are read quickly.
+
+        Args:
+            unchanged_too: publish unchanged readings, too; otherwise only every 15 s.
+        """
+        due = unchanged_too or time.monotonic() - self._all_published_at >= _REPUBLISH_SECONDS
+        if due:
+            self._all_published_at = time.monotonic()
+        try:
+            seen = self._seen = self._registry.read(contested_too=True)
+            registry = seen.model_copy(update={"progress": self._registry.read_progress()})
+        except ZnodeError as error:
+            registry = SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
+        self._publish_if("registry", registry, registry, due=due)
+        if registry.outcome is not Outcome.OK:
+            return  # no reading counts of which it is not known which directive it follows
+        # Later readings are of this epoch or a later one, whatever the clocks show.
+        epoch = {"epoch": registry.directive.epoch if registry.directive else 0}
+        brokers = read_brokers(self._sessions, self._brokers_path).model_copy(update=epoch)
+        self._publish_if("brokers", brokers, brokers, due=due)
+        for name in self._sessions.settings.clusters:
+            cluster = self._read_cluster(name).model_copy(update=epoch)
+            # The duration of the reading does not count as a change.
+            self._publish_if(name, cluster, cluster.model_copy(update={"took_ms": 0}), due=due)
+
+    def publish_precheck(self, source: str, target: str) -> None:
+        """Run a precheck, and publish its report."""
+        try:
+            seen = take_snapshot(self._sessions, source, target, self._bootstrap(), self._rules)
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            failure = ZOOKEEPER_READ_ERRORS.failure(error)
+            self._publish(SwitchPrecheck(cluster=self._cluster, source=source, target=target, **failure))
+        else:
+            self._publish(precheck(self._cluster, seen, self._rules, now_ms()))
+
+    def publish_inventory(
+        self, source: str, target: str, *, moved_too: bool = False, attempt: int | None = None
+    ) -> bool:
+        """Publish all references, and the ledgers found in the target. Returns whether all could be read.
+
+        Of the target's ledgers those are looked up that references in the source name; with `moved_too`, also those
+        that references in the target name. An inventory that is incomplete is only a manifest with the reason.
+        """
+        seen = self._seen
+        manifest = SwitchInventory(
+            cluster=self._cluster,
+            outcome=Outcome.OK,
+            inventory=f"{now_ms()}-{secrets.token_hex(4)}",
+            target=target,
+            valid_ms=self._inventory_valid_ms,
+            moved_too=moved_too,
+            attempt=attempt,
+            epoch=None if seen is None else seen.directive.epoch if seen.directive else 0,
+        )
+        try:
+            for reading in self._take_inventory(manifest, source):
+                self._publish(reading)
+        except (ZnodeError, UserError, ValueError) as error:
+            failure = {"outcome": Outcome.ERROR, "detail": str(error)}
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            failure = ZOOKEEPER_READ_ERRORS.failure(error)
+        else:
+            return True
+        _log.warning("the inventory cannot be read", cluster=self._cluster, detail=failure["detail"])
+        self._publish(SwitchInventory.model_validate({**manifest.model_dump(), **failure}))
+        return False
+
+    def _publish_if(self, what: str, reading: Reading, compared: Reading, *, due: bool) -> None:
+        if due or self._last.get(what) != compared:
+            self._last[what] = compared
+            self._publish(reading)
+
+    def _bootstrap(self) -> str:
+        return (self._seen.bootstrap if self._seen else None) or self._sessions.settings.bootstrap
+
+    def _read_cluster(self, name: str) -> SwitchCluster:
+        began = time.monotonic()
+        try:
+            seen = self._sessions.read_cluster(name)
+            lower = self._sessions.read_lower_counters(name, seen.generator.hob if seen.generator else None)
+        except ZOOKEEPER_READ_ERRORS.expected as error:
+            return SwitchCluster(cluster=self._cluster, name=name, **ZOOKEEPER_READ_ERRORS.failure(error))
+        known: dict[str, Any] = {name: getattr(seen, name) for name in ("instance_id", "root", "layout", "generator")}
+        return SwitchCluster(
+            cluster=self._cluster,
+            outcome=Outcome.OK,
+            name=name,
+            **known,
+            lower=tuple(LowerCounter(hob=hob, given=given) for hob, given in lower.items()),
+            took_ms=_elapsed_ms(began),
+        )
+
+    def _take_inventory(self, manifest: SwitchInventory, source: str) -> Iterator[Reading]:
+        began, bootstrap, target = time.monotonic(), self._bootstrap(), manifest.target
+        found = self._read_references()
+        staying = found.staying(bootstrap, self._find_holders)
+        owners = {source, target} if manifest.moved_too else {source}
+        wanted = {r.ledger_id for r in with_ledger(found.references) if find_owner(r, bootstrap) in owners}
+        existing = self._find_existing(wanted, source, target) if target else {}
+        seen = {"took_ms": _elapsed_ms(began), "staying": staying, "left_out": tuple(found.left_out)}
+        yield from make_inventory(found.references, existing, manifest.model_copy(update=seen))
+
+    def _read_references(self) -> Inventory:
+        reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
+        reader.read(reader.client.sync_async, "/")
+        found = read_references(reader, self._sessions.settings.leave_out)
+        if found.problems:
+            raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
+        return found
+
+    def _find_holders(self, ledger_ids: Collection[int]) -> dict[str, set[int]]:
+        clusters = self._sessions.settings.clusters
+        return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in clusters}
+
+    def _find_existing(self, wanted: Collection[int], source: str, target: str) -> dict[int, Ledger]:
+        found = self._sessions.find_ledgers(target, wanted)
+        if found.problems:
+            raise ValueError(f"ledgers of {target} cannot be read: {'; '.join(found.problems[:3])}")
+        pair = [self._sessions.read_cluster(name) for name in (source, target)]
+        journal = self._sessions.open_journal(*pair)
+        if journal is None:
+            unknown = next(each.name for each in pair if each.instance_id is None)
+            raise ValueError(f"the INSTANCEID of {unknown} cannot be read")
+        return confirm_provenance(found, journal)[0]
+
+
+def read_brokers(sessions: ClusterSessions, path: str) -> SwitchBrokers:
+    """Read the live brokers, which register below a znode."""
+    try:
+        reader = sessions.brokers.reader(time_limit(_READ_SECONDS))
+        reader.read(reader.client.sync_async, path)
+        names = reader.read(reader.client.get_children_async, path)
+    except ZOOKEEPER_READ_ERRORS.expected as error:
+        return SwitchBrokers(cluster=sessions.cluster, **ZOOKEEPER_READ_ERRORS.failure(error))
+    return SwitchBrokers(cluster=sessions.cluster, outcome=Outcome.OK, brokers=tuple(sorted(names or ())))
+
+
+def _elapsed_ms(began: float) -> int:
+    """Return the elapsed time, rounded up: a reading may count as older than it is, but never as newer."""
+    return int(1000 * (time.monotonic() - began)) + 1
+
+
+# The records of an inventory: its parts, each well below the record size limit, and the manifest that completes it.
+#
+# The size of a part as JSON limits it, because topic names, subscription names and metadata can have any length.
+
+MAX_PART_REFERENCES = 1_000
+"""Limit of the references in a part."""
+MAX_PART_BYTES = 256 * 1024
+"""A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
+
+_Part = tuple[list[Reference], list[Ledger]]
+
+
+def make_inventory(
+    references: Iterable[Reference], existing: Mapping[int, Ledger], manifest: SwitchInventory
+) -> Iterator[Reading]:
+    """Yield the parts of an inventory, and its manifest last, with their number.
+
+    Args:
+        references: read while the parts are consumed.
+        existing: the ledgers found in the target, by id; each is in one part, with its first reference.
+
+    Raises:
+        UserError: a reference does not fit a record, such as one to a negative id.
+    """
+    number = count = 0
+    for names, ledgers in _split_parts(references, existing):
+        yield SwitchInventoryPart(
+            cluster=manifest.cluster,
+            outcome=Outcome.OK,
+            inventory=manifest.inventory,
+            part=number,
+            references=tuple(names),
+            existing=tuple(ledgers),
+        )
+        number += 1
+        count += len(names)
+    yield manifest.model_copy(update={"parts": number, "references": count})
+
+
+def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_Part]:
+    """Yield at least one part. A ledger that no reference names stands in one of the last parts."""
+    left, size_bytes = dict(existing), 0
+    part: _Part = ([], [])
+
+    def pairs() -> Iterator[tuple[Reference | None, Ledger | None]]:
+        for reference in references:
+            yield reference, left.pop(reference.ledger_id, None)
+        for ledger in left.values():
+            yield None, ledger
+
+    for reference, ledger in pairs():
+        names = [] if reference is None else [_check_reference(reference)]
+        ledgers = [] if ledger is None else [ledger]
+        part[0].extend(names)
+        part[1].extend(ledgers)
+        size_bytes += sum(len(msgspec.json.encode(structs.asdict(each))) for each in (*names, *ledgers))
+        if size_bytes >= MAX_PART_BYTES or len(part[0]) >= MAX_PART_REFERENCES:
+            yield part
+            part, size_bytes = ([], []), 0
+    yield part
+
+
+_REFERENCE: TypeAdapter[Reference] = TypeAdapter(Reference)
+
+
+def _check_reference(reference: Reference) -> Reference:
+    try:
+        return _REFERENCE.validate_python(reference)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise UserError(
+            f"{reference.path}: cannot be part of an inventory ({first['loc'][0]}: {first['msg']}); mend this znode"
+        ) from None

@@ -1,0 +1,192 @@
+"""Reads the input of a precheck from the ZooKeepers of the brokers and of both BookKeeper clusters.
+
+It writes nothing and takes no id. Values that cannot be read stay unknown in the snapshot, which is not ready then.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from msgspec import structs
+
+from connectors.bookkeeper.cluster import (
+    FoundLedgers,
+    ListedLedgers,
+    confirm_provenance,
+    list_ledgers,
+    read_cluster,
+    read_ledgers,
+)
+from connectors.bookkeeper.copy_journal import CopiedLedger
+from connectors.pulsar.referrers import Inventory, read_references
+from connectors.switching.clusters import ClusterMetadata, ClusterSessions, time_limit
+from connectors.zookeeper.json_znodes import ZnodeError
+from connectors.zookeeper.session import (
+    NotConnectedError,
+    Reader,
+    UnreadError,
+    ZooKeeperSession,
+    describe_zookeeper_error,
+)
+from policies.switching.ledgers import ClusterSnapshot, Layout, Ledger, TargetPolicy
+from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, ids_in_target, ids_to_import
+from policies.switching.settings import SwitchingSettings
+
+Value = TypeVar("Value")
+
+
+def take_snapshot(
+    sessions: ClusterSessions,
+    source: str,
+    target: str,
+    bootstrap: str,
+    rules: SwitchingSettings,
+    registered: Collection[str] = (),
+) -> PrecheckSnapshot:
+    """Read the whole input of a precheck, within the validity of a reading.
+
+    Args:
+        source: the cluster that the brokers write to now.
+        target: the cluster that they will write to.
+        bootstrap: name of the cluster of the ledgers without attribution.
+        registered: names of clusters that references may be attributed to, beside those of the settings.
+
+    Raises:
+        UserError: a file of a connection cannot be used, or a cluster, chroot or root does not exist.
+    """
+    reader = _SnapshotReader(sessions, time_limit(rules.precheck_validity.total_seconds()))
+    seen = reader.read(sessions.find_metadata(source), sessions.find_metadata(target), bootstrap, rules)
+    known = frozenset({*sessions.settings.clusters, *registered})
+    return replace(seen, clusters=known, problems=tuple(dict.fromkeys(reader.problems)))
+
+
+class _SnapshotReader:
+    """Reads the parts one after the other, and collects the problems."""
+
+    def __init__(self, sessions: ClusterSessions, left_seconds: Callable[[], float]) -> None:
+        self._sessions = sessions
+        self._left_seconds = left_seconds
+        self.problems: list[str] = []
+
+    def read(
+        self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: SwitchingSettings
+    ) -> PrecheckSnapshot:
+        references_ms, leave_out = now_ms(), self._sessions.settings.leave_out
+        inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, leave_out))
+        known = inventory or Inventory()
+        self.problems += known.problems
+        pair = [(cluster, self._read_cluster(cluster)) for cluster in (source, target)]
+        (_, source_seen), (_, target_seen) = pair
+
+        def find_holders(ledger_ids: Collection[int]) -> dict[str, Collection[int]]:
+            """Return which cluster has which ledgers. A cluster that cannot be read counts as having all."""
+            found = {each.name: self._read_ledgers(each, seen.layout, ledger_ids) for each, seen in pair}
+            return {name: ledger_ids if ledgers is None else ledgers.ids for name, ledgers in found.items()}
+
+        seen = PrecheckSnapshot(
+            source=source_seen,
+            target=target_seen,
+            references=tuple(known.references),
+            references_complete=inventory is not None and not inventory.problems,
+            references_ms=references_ms,
+            bootstrap=bootstrap,
+            existing=None,
+            staying=known.staying(bootstrap, find_holders),
+            left_out=tuple(known.left_out),
+        )
+        wanted = ids_to_import(seen, rules)
+        found = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.target_policy)
+        if found is None:
+            return seen
+        existing, ledgers = found
+        facts = self._read_ledgers(source, source_seen.layout, wanted & existing.ids)
+        seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
+        return self._add_journal(seen, existing, ledgers, wanted - existing.ids)
+
+    def _add_journal(
+        self, seen: PrecheckSnapshot, existing: TargetLedgers, found: FoundLedgers, missing: Iterable[int]
+    ) -> PrecheckSnapshot:
+        """Add which found ledgers are Headgate's own copies, and which missing ones the target once had.
+
+        The policy may have lost its checkpoint, so only the journal shows either.
+        """
+        journal = self._sessions.open_journal(seen.source, seen.target)
+        if journal is None:
+            return seen
+        try:
+            if found.provenances:
+                ledgers, proved = confirm_provenance(found, journal)
+                facts = {each: _add_digest(ledger, proved.get(each)) for each, ledger in ledgers.items()}
+                sources = {i: _add_digest(old, proved.get(i), old.created_ms) for i, old in seen.source_facts.items()}
+                seen = replace(seen, existing=replace(existing, facts=facts), source_facts=sources)
+            return replace(seen, deleted=frozenset(filter(journal.came_from_target, missing)))
+        except ZnodeError as error:
+            self.problems.append(f"{self._sessions.brokers.name}: {error}")
+            return seen
+
+    def _read_cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
+        name, session, ledgers_root = cluster
+        read_ms = now_ms()
+        found = self._try_read(session, lambda reader: read_cluster(reader, name, ledgers_root, read_ms))
+        return found or ClusterSnapshot(
+            name=name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
+        )
+
+    def _find_existing(
+        self, target: ClusterMetadata, layout: Layout | None, wanted: frozenset[int], policy: TargetPolicy
+    ) -> tuple[TargetLedgers, FoundLedgers] | None:
+        """Find the target's ledgers. If they are listed, only the wanted ones are read."""
+        read_ms, listed = now_ms(), ListedLedgers(frozenset(), is_complete=False)
+        if layout is None:
+            return None
+        if policy is TargetPolicy.DEDICATED:
+            whole = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+            if whole is None:
+                return None
+            listed = whole
+        found = self._read_ledgers(target, layout, wanted & listed.ids if listed.is_complete else wanted)
+        if found is None:
+            return None
+        root = f"{target.session.connection.chroot}{target.ledgers_root}"
+        existing = TargetLedgers(
+            ids=listed.ids | found.ids,
+            read_ms=read_ms,
+            listed=listed.is_complete,
+            looked_up=wanted,
+            facts=found.facts,
+            misplaced=tuple(root + path for path in listed.misplaced),
+        )
+        return existing, found
+
+    def _read_ledgers(
+        self, cluster: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]
+    ) -> FoundLedgers | None:
+        if layout is None:
+            return None
+        found = self._try_read(
+            cluster.session, lambda reader: read_ledgers(reader, cluster.ledgers_root, layout, ledger_ids)
+        )
+        self.problems += found.problems if found is not None else ()
+        return found
+
+    def _try_read(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
+        """Return the result; None after a failure, which is added to the problems."""
+        try:
+            return read(session.reader(self._left_seconds))
+        except (UnreadError, NotConnectedError) as error:
+            self.problems.append(f"{session.name}: {describe_zookeeper_error(error)}")
+            return None
+
+
+def _add_digest(ledger: Ledger, proved: CopiedLedger | None, created_ms: int | None = None) -> Ledger:
+    """Add the digest by which the journal proved a copy, to a ledger that is still the one that was compared."""
+    if proved is None or created_ms not in (None, proved.created_ms):
+        return ledger
+    is_same = (ledger.length_bytes, ledger.last_entry_id) == (proved.length_bytes, proved.last_entry_id)
+    return structs.replace(ledger, entries_digest=proved.entries_digest) if is_same else ledger
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
