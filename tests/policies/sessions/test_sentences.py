@@ -82,7 +82,7 @@ def unregistered_b1(*then: Observation) -> Run:
 
 
 def exhausted(*then: Observation, **settings: Any) -> Run:
-    block = {"reconnect_deadline": "1m", "shutdown_budget": 0, "zombie_after": "10h"}
+    block: dict[str, Any] = {"reconnect_deadline": "1m", "shutdown_budget": 0, "zombie_after": "10h"}
     world = World(*TEN, **block).until(20).lose("b1").until(109)
     world.run.reload(**block | settings)
     return world.run.feed(then) if then else world.until(120).run
@@ -103,9 +103,11 @@ def silent_when_the_window_ends() -> Run:
 EXPIRED = session(10, "b1", "expired", "0xb1")
 REFUSED = (health(41, "b1", "unreachable"), health(42, "b1", "unreachable"))
 TURNS = [session(11 + n, "b1", "expired" if n % 2 else "connected", f"0xb1-{n // 2}") for n in range(6)]
-COMES_AND_GOES = [each(s) for s in (1, 3, 5, 7) for each in (
-    lambda s: unregistered(s, "b1"), lambda s: health(s, "b1"), lambda s: registered(s + 1, "b1", "0xb1"),
-)]  # fmt: skip
+COMES_AND_GOES = [
+    seen
+    for s in (1, 3, 5, 7)
+    for seen in (unregistered(s, "b1"), health(s, "b1"), registered(s + 1, "b1", "0xb1"))
+]  # fmt: skip
 
 
 @for_each(
