@@ -187,7 +187,7 @@ def show_explanation(settings: Settings, subject: str, at: datetime | None, *, a
     audit = Audit(settings.loop_kafka(), settings.topics.prefix, subject, at or now)
     found = audit.explain()
     if not found:
-        near, some = get_close_matches(subject, audit.subjects(), n=3, cutoff=0.4), audit.subjects()[:_SOME]
+        near, some = get_close_matches(subject, audit.subjects, n=3, cutoff=0.4), sorted(audit.subjects)[:_SOME]
         like = f"; similar subjects: {', '.join(near)}" if near else f"; subjects: {', '.join(some)}" if some else ""
         before = f" {format_instant(at)}" if at is not None else ""
         raise UserError(f"nothing was decided about {subject} in the day before{before}{like}")

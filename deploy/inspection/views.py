@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -84,28 +83,16 @@ Kind = tuple[str, str, str]
 """Subject, kind of decision, and name of the alert (empty for other decisions)."""
 
 
-@dataclass
-class _Entries:
-    """The audit entries of a subject. A day of the audit may be gigabytes, so no others are kept."""
-
-    latest: dict[Kind, dict[str, Any]] = field(default_factory=dict)
-    """The last entry of each kind."""
-    earlier: defaultdict[Kind, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """The decision ids of each kind, the newest last."""
-    subjects: set[str] = field(default_factory=set)
-    """The subjects of all entries."""
-    reports: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    """The actuators' reports by decision id."""
-    common: defaultdict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
-    """By policy and cluster, the last report on each target of an actuator that carries out all decisions on a cluster
-    together, such as the limit of brokers for all placement groups. Such a report names no decision."""
-
-
 class Audit:
-    """The audit of the day before an instant, and the observed topics. The audit is read once, on first use.
+    """The audit of the day before an instant, which is read at once, and the observed topics.
+
+    A day of the audit may be gigabytes, so only the entries about the subject are kept.
 
     Args:
         subject: the subject, or its end (`acme/orders` of `messaging/acme/orders`) if only one subject ends so.
+
+    Raises:
+        UserError: Kafka does not answer, or a topic is missing.
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str, subject: str, at: datetime) -> None:
@@ -113,6 +100,21 @@ class Audit:
         self._prefix = prefix
         self._subject = subject
         self._at = at
+        self.subjects: set[str] = set()
+        """The subjects of all entries."""
+        self._latest: dict[Kind, dict[str, Any]] = {}
+        self._earlier: defaultdict[Kind, list[str]] = defaultdict(list)
+        """The decision ids of each kind, the newest last."""
+        self._reports: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        """The actuators' reports by decision id."""
+        self._common: defaultdict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+        """By policy and cluster, the last report on each target of an actuator that carries out all decisions on a
+        cluster together, such as the limit of brokers for all placement groups. Such a report names no decision."""
+        for event in self._events((AUDIT,), at - _LOOK_BACK, at + _REPORTED_WITHIN):
+            if event.get("type") == AUDIT_TYPE:
+                self._take_entry(event["data"])
+            else:
+                self._take_report(event)
 
     def explain(self) -> list[Explanation]:
         """Return the decisions about the subject that were in force: the last one of each kind, and of each alert.
@@ -120,46 +122,35 @@ class Audit:
         Raises:
             UserError: Kafka does not answer, or a topic is missing.
         """
-        subjects = {kind[0] for kind in self._entries.latest}
+        subjects = {kind[0] for kind in self._latest}
         meant = self._subject if self._subject in subjects or len(subjects) > 1 else next(iter(subjects), None)
-        return [self._explain_entry(kind, entry) for kind, entry in self._entries.latest.items() if kind[0] == meant]
+        return [self._explain_entry(kind, entry) for kind, entry in self._latest.items() if kind[0] == meant]
 
-    def subjects(self) -> list[str]:
-        """Return every subject of the audit, sorted; raises as `explain` does."""
-        return sorted(self._entries.subjects)
+    def _take_entry(self, entry: dict[str, Any]) -> None:
+        decision = entry["decision"]
+        if datetime.fromisoformat(decision["decided_at"]) <= self._at:
+            subject = decision["subject"]
+            self.subjects.add(subject)
+            if f"/{subject}".endswith(f"/{self._subject}"):
+                kind = (subject, entry["decision_type"], decision.get("alert", ""))
+                self._latest[kind] = entry
+                self._earlier[kind].append(decision["decision_id"])
 
-    @cached_property
-    def _entries(self) -> _Entries:
-        """The audit until the instant, and the reports after it."""
-        told = _Entries()
-        for event in self._events((AUDIT,), self._at - _LOOK_BACK, self._at + _REPORTED_WITHIN):
-            entry = event["data"]
-            if event.get("type") != AUDIT_TYPE:
-                self._take_report(event, told)
-            elif datetime.fromisoformat(entry["decision"]["decided_at"]) <= self._at:
-                subject = entry["decision"]["subject"]
-                told.subjects.add(subject)
-                if f"/{subject}".endswith(f"/{self._subject}"):
-                    kind = (subject, entry["decision_type"], entry["decision"].get("alert", ""))
-                    told.latest[kind] = entry
-                    told.earlier[kind].append(entry["decision"]["decision_id"])
-        return told
-
-    def _take_report(self, event: dict[str, Any], told: _Entries) -> None:
+    def _take_report(self, event: dict[str, Any]) -> None:
         report = event["data"]
         if "decision_id" in report:
-            told.reports[str(report["decision_id"])].append(_shorten_report(event))
+            self._reports[str(report["decision_id"])].append(_shorten_report(event))
             return
         policy = next((name for kind, name in report_policies().items() if kind.event_type == event.get("type")), None)
         if policy is not None and datetime.fromisoformat(event["time"]) <= self._at + _CLOCKS_DIFFER:
-            told.common[policy, report["cluster"]][event["subject"]] = _shorten_report(event)
+            self._common[policy, report["cluster"]][event["subject"]] = _shorten_report(event)
 
     def _explain_entry(self, kind: Kind, entry: dict[str, Any]) -> Explanation:
-        decision, reports = entry["decision"], self._entries.reports
-        reported = [reports[each] for each in self._entries.earlier[kind] if each in reports]
-        of_it = tuple(reports.get(decision["decision_id"], ()))
+        decision = entry["decision"]
+        reported = [self._reports[each] for each in self._earlier[kind] if each in self._reports]
+        of_it = tuple(self._reports.get(decision["decision_id"], ()))
         if "alert" not in decision and not of_it:
-            common = self._entries.common.get((decision["policy"], decision["cluster"]), {}).values()
+            common = self._common[decision["policy"], decision["cluster"]].values()
             of_it = tuple(sorted(common, key=itemgetter("time"))[-_MOST_COMMON_REPORTS:])
         return Explanation(
             entry["decision_type"],

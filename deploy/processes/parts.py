@@ -3,11 +3,11 @@
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -33,7 +33,6 @@ from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
 from policies.observations import Reading
 from policies.registry import POLICIES, REPORTS, observed_topic, observed_topics
-from policies.settings import PolicySettings
 from policies.units import UserError
 from policies.wire import SHARES_TOPIC, clusters_in, share_of
 
@@ -96,148 +95,108 @@ class Connections:
 # The collectors, which read the watched clusters: run as a part of the loop or as a process of their own.
 
 
-class Collectors:
-    """The collectors of all watched clusters; this process runs those for the clusters of its share."""
+def collecting(settings: Settings, registry: CollectorRegistry, publish: Publish, connections: Connections) -> Work:
+    """Return the collectors of all watched clusters as work: this process runs those for the clusters of its share.
 
-    def __init__(
-        self,
-        settings: Settings,
-        registry: CollectorRegistry,
-        publish: Callable[[str, str, bytes], None],
-        connections: Connections,
-    ) -> None:
-        self._settings = settings
-        self._blocks = settings.policy_settings()
-        self._metrics = PollMetrics(registry)
-        self._publish = publish
-        self._connections = connections
+    Raises:
+        UserError: the settings name nothing to watch.
+    """
+    blocks, metrics, topic = settings.policy_settings(), PollMetrics(registry), settings.topics.topic
 
-    def work(self) -> Work:
-        """Return the collectors as work for `SharedComponents`.
+    def sink(reading: type[Reading], source: str) -> Callable[[Reading], None]:
+        return observations_to(publish, topic(observed_topic(reading)), source)
 
-        Raises:
-            UserError: the settings name nothing to watch.
-        """
-        with self._connections.using(self._settings.clusters):
-            found = {cluster: self.components_of(cluster) for cluster in self._settings.clusters}
-        names = {
-            cluster: [component.name for component in components] for cluster, components in found.items() if components
-        }
-        if not names:
-            raise UserError(
-                "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
-                "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`, "
-                "or a Pulsar cluster by its pulsar.admin_url, with `bookie_disks: {}` or `pulsar_bookies: {}`"
-            )
-        topic = self._settings.topics.topic
-        # Processes with other collectors have a group of their own. While new settings are rolled out, both groups
-        # read, which does no harm; and no process is assigned a cluster that it cannot read.
-        all_names = "\n".join(sorted(name for each in names.values() for name in each))
-        suffix = hashlib.sha256(all_names.encode()).hexdigest()[:12]
-        return Work(
-            name="collectors",
-            group=Group(topic(f"collect.{suffix}"), topic(SHARES_TOPIC)),
-            of_shares=partial(clusters_in, clusters=tuple(names)),
-            units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
-            open=self._open,
-        )
+    def read_history(reading: type[Kind]) -> ReadingHistory[Kind]:
+        name = topic(observed_topic(reading))
+        return lambda history, stop: last_readings(settings.loop_kafka(), name, reading, history, stop)
 
-    def components_of(self, cluster: str) -> list[Component]:
-        """Make the collectors of one cluster, those of all policies."""
-        context = CollectorContext(
-            cluster, self._settings.clusters[cluster], self._sink, self._metrics, self._connections, self._history
-        )
-        return [
-            component
-            for kind in POLICIES.values()
-            for component in load_hook(connectors_of(kind).collectors)(
-                replace(context, settings=self._blocks[kind.name].for_cluster(cluster))
-            )
-        ]
+    def make(cluster: str) -> list[Component]:
+        context = CollectorContext(cluster, settings.clusters[cluster], sink, metrics, connections, read_history)
+        own = ((kind, replace(context, settings=blocks[kind.name].for_cluster(cluster))) for kind in POLICIES.values())
+        return [part for kind, of_kind in own for part in load_hook(connectors_of(kind).collectors)(of_kind)]
 
     @contextmanager
-    def _open(self, cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        with self._connections.using([cluster]):
-            yield self.components_of(cluster)
-        self._metrics.forget(cluster)
+    def open_cluster(cluster: str, _held: Held, _lease: PartitionLease) -> Iterator[Sequence[Component]]:
+        with connections.using([cluster]):
+            yield make(cluster)
+        metrics.forget(cluster)
 
-    def _sink(self, reading: type[Reading], source: str) -> Callable[[Reading], None]:
-        return observations_to(self._publish, self._settings.topics.topic(observed_topic(reading)), source)
-
-    def _history(self, reading: type[Kind]) -> ReadingHistory[Kind]:
-        topic = self._settings.topics.topic(observed_topic(reading))
-        return lambda history, stop: last_readings(self._settings.loop_kafka(), topic, reading, history, stop)
+    with connections.using(settings.clusters):
+        names = {name: [part.name for part in parts] for name in settings.clusters if (parts := make(name))}
+    if not names:
+        raise UserError(
+            "clusters: nothing is watched: name a Kafka cluster by its kafka.bootstrap_servers, "
+            "or a Pulsar or BookKeeper cluster by its zookeeper.servers, with `bookies: {}` or `sessions: {}`, "
+            "or a Pulsar cluster by its pulsar.admin_url, with `bookie_disks: {}` or `pulsar_bookies: {}`"
+        )
+    # Processes with other collectors have a group of their own. While new settings are rolled out, both groups read,
+    # which does no harm; and no process is assigned a cluster that it cannot read.
+    all_names = "\n".join(sorted(name for each in names.values() for name in each))
+    suffix = hashlib.sha256(all_names.encode()).hexdigest()[:12]
+    return Work(
+        name="collectors",
+        group=Group(topic(f"collect.{suffix}"), topic(SHARES_TOPIC)),
+        of_shares=partial(clusters_in, clusters=tuple(names)),
+        units=lambda held: {cluster: frozenset({cluster}) for cluster in held},
+        open=open_cluster,
+    )
 
 
 def require_watched(settings: Settings) -> None:
     """Raise UserError if the settings name nothing to watch. It opens no connection."""
     with Connections(settings) as connections:
-        Collectors(settings, CollectorRegistry(), _publish_nothing, connections).work()
+        collecting(settings, CollectorRegistry(), _publish_nothing, connections)
 
 
 # The actuators, which carry decisions out: run as a part of the loop or as a process of their own.
 
 
-class Actuators:
-    """The actuators that the settings ask for; this process runs those for the clusters of its share."""
+class Process(NamedTuple):
+    """What the parts of a process share."""
 
-    def __init__(
-        self, settings: Settings, registry: CollectorRegistry, publisher: Publisher, connections: Connections
-    ) -> None:
-        self._settings = settings
-        self._registry = registry
-        self._publisher = publisher
-        self._connections = connections
-        self._blocks = settings.policy_settings()
-        self._clusters: Mapping[str, Held] = {
-            kind.name: frozenset(
-                name
-                for name, cluster in settings.clusters.items()
-                if acts_on(connectors_of(kind), self._blocks[kind.name], name, cluster)
-            )
-            for kind in POLICIES.values()
-        }
-        """By policy, the clusters that its actuators act on."""
+    settings: Settings
+    registry: CollectorRegistry
+    publisher: Publisher
+    connections: Connections
 
-    def work(self) -> Work | None:
-        """Return the actuators as work for `SharedComponents`; None if the settings ask for none."""
-        all_of_them = frozenset[str]().union(*self._clusters.values())
-        if not all_of_them:
-            return None
-        topic, name = self._settings.topics.topic, self._settings.shares.name
-        return Work(
-            name="actuators",
-            group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
-            of_shares=partial(clusters_in, clusters=all_of_them),
-            units=self._units,
-            open=self._open,
+
+def acting(process: Process) -> Work | None:
+    """Return the actuators as work: this process runs those for the clusters of its share; None without any."""
+    settings, registry, publisher, connections = process
+    blocks, topic, name = settings.policy_settings(), settings.topics.topic, settings.shares.name
+    acted: dict[str, Held] = {
+        kind.name: frozenset(
+            each for each, cluster in settings.clusters.items()
+            if acts_on(connectors_of(kind), blocks[kind.name], each, cluster)
         )
-
-    def _units(self, held: Held) -> Mapping[str, Held]:
-        """One unit per policy, so that a policy's actuators keep running unless its clusters change."""
-        return {policy: own for policy, clusters in self._clusters.items() if (own := clusters & held)}
+        for kind in POLICIES.values()
+    }  # fmt: skip
+    everywhere = frozenset[str]().union(*acted.values())
+    if not everywhere:
+        return None
 
     @contextmanager
-    def _open(self, policy: str, clusters: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
-        reporting = publishing_reports(self._publisher, self._settings.topics.topic)
-        with passing_registry(self._registry) as registry, self._connections.using(clusters), reporting as ways:
-            yield self.components_of(policy, clusters, registry, *ways, lambda c: lease.holds(share_of(c)))
+    def open_policy(policy: str, held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+        reporting = publishing_reports(publisher, topic)
+        with passing_registry(registry) as own, connections.using(held), reporting as (publish, publish_answer):
+            yield list(
+                load_hook(connectors_of(POLICIES[policy]).actuators)(
+                    replace(
+                        _contexts(settings, own, publish, publish_answer, connections)[policy],
+                        clusters={each: cluster for each, cluster in settings.clusters.items() if each in held},
+                        may_act=lambda cluster: lease.holds(share_of(cluster)),
+                    )
+                )
+            )
 
-    def components_of(
-        self,
-        policy: str,
-        clusters: Held,
-        registry: CollectorRegistry,
-        publish: Publish,
-        publish_answer: Publish,
-        may_act: Callable[[str], bool],
-    ) -> list[Component]:
-        """Make a policy's actuators for some clusters."""
-        kind = POLICIES[policy]
-        watched = {name: cluster for name, cluster in self._settings.clusters.items() if name in clusters}
-        context = _context(self._blocks[policy], self._settings, registry, publish, publish_answer, self._connections)
-        own = replace(context, clusters=watched, may_act=may_act)
-        return list(load_hook(connectors_of(kind).actuators)(own))
+    return Work(
+        name="actuators",
+        group=Group(topic("act" if name is None else f"act.{name}"), topic(SHARES_TOPIC)),
+        of_shares=partial(clusters_in, clusters=everywhere),
+        # One unit per policy, so that a policy's actuators keep running unless its clusters change.
+        units=lambda held: {policy: own for policy, clusters in acted.items() if (own := clusters & held)},
+        open=open_policy,
+    )
 
 
 @contextmanager
@@ -266,29 +225,17 @@ def release(settings: Settings, forget: str | None) -> Iterator[str]:
     """
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        for kind in POLICIES.values():
-            block, publish = settings.policy_settings()[kind.name], publisher.publish
-            context = _context(block, settings, registry, publish, publish, connections)
-            yield from load_hook(connectors_of(kind).release)(context, forget)
+        contexts = _contexts(settings, registry, publisher.publish, publisher.publish, connections)
+        for policy, context in contexts.items():
+            yield from load_hook(connectors_of(POLICIES[policy]).release)(context, forget)
 
 
 def require_accepted(settings: Settings) -> None:
     """Raise UserError if a watched cluster refuses what the actuators would do with these settings."""
     with Connections(settings) as connections:
-        problems = [
-            problem
-            for kind in POLICIES.values()
-            for problem in load_hook(connectors_of(kind).refusals)(
-                _context(
-                    settings.policy_settings()[kind.name],
-                    settings,
-                    CollectorRegistry(),
-                    _publish_nothing,
-                    _publish_nothing,
-                    connections,
-                )
-            )
-        ]
+        contexts = _contexts(settings, CollectorRegistry(), _publish_nothing, _publish_nothing, connections)
+        refusals = (load_hook(connectors_of(POLICIES[policy]).refusals)(each) for policy, each in contexts.items())
+        problems = [problem for found in refusals for problem in found]
     if problems:
         raise UserError("\n".join(problems))
 
@@ -297,27 +244,30 @@ def _publish_nothing(_topic: str, _key: str, _value: bytes) -> None:
     """A check tells nobody."""
 
 
-def _context(
-    block: PolicySettings,
+def _contexts(
     settings: Settings,
     registry: CollectorRegistry,
     publish: Publish,
     publish_answer: Publish,
     connections: Connections,
-) -> ActuatorContext:
-    return ActuatorContext(
-        clusters=settings.clusters,
-        settings=block,
-        loop=settings.loop_kafka(),
-        topic=settings.topics.topic,
-        publish=publish,
-        publish_answer=publish_answer,
-        registry=registry,
-        clients=connections,
-        jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
-        java=find_java,
-        data_dir=settings.create_data_dir,
-    )
+) -> dict[str, ActuatorContext]:
+    """Return the arguments of each policy's actuators, on all clusters."""
+    return {
+        policy: ActuatorContext(
+            clusters=settings.clusters,
+            settings=block,
+            loop=settings.loop_kafka(),
+            topic=settings.topics.topic,
+            publish=publish,
+            publish_answer=publish_answer,
+            registry=registry,
+            clients=connections,
+            jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
+            java=find_java,
+            data_dir=settings.create_data_dir,
+        )
+        for policy, block in settings.policy_settings().items()
+    }
 
 
 def exporting(

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -16,7 +15,6 @@ from connectors.exporter.exporter import VERSION
 from connectors.exporter.page.site import StatusSite
 from connectors.http.access import HttpAccess
 from connectors.http.tls import Tls, walk
-from connectors.kafka.publisher import Publisher
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
 from connectors.registration import acts_on, connectors_of
@@ -25,7 +23,7 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
-from deploy.processes.parts import Actuators, Collectors, Connections, exporting
+from deploy.processes.parts import Connections, Process, acting, collecting, exporting
 from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import (
     new_registry,
@@ -59,64 +57,52 @@ from policies.wire import DECIDER_SHARE
 _log = structlog.get_logger(__name__)
 
 
-@dataclass
-class Decider:
-    """The query of a prefix, as work that one process holds at a time.
+def deciding(process: Process, report: TopicReport, sessions: SparkSessions, stop: threading.Event) -> Work:
+    """Return the query of a prefix as work of a single unit, which one process holds at a time.
 
     Args:
-        publisher: publishes ticks, batch records and tombstones.
         stop: set when this process is to end, and so will not stand by.
 
     Raises:
         UserError: the settings do not fit the checkpoint.
     """
-
-    settings: Settings
-    report: TopicReport
-    registry: CollectorRegistry
-    sessions: SparkSessions
-    publisher: Publisher
-    stop: threading.Event
-
-    def __post_init__(self) -> None:
-        require_own_checkpoint(self.settings, self.report)
-        self.sessions.while_untaken(partial(warm_up, self.settings))
-
-    def work(self) -> Work:
-        """Return the query as work for `SharedComponents`: a single unit, held with the decider's share."""
-        place = self.settings.checkpoint()
-        checkpoint = str(place.folder or place.uri)
-        return Work(
-            name="query",
-            group=deciders_group(self.settings.topics, checkpoint),
-            of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
-            units=lambda held: {"query": held} if held else {},
-            open=self._open,
-            does="runs the query on the checkpoint",
-        )
+    settings, registry, publisher, _ = process
+    require_own_checkpoint(settings, report)
+    sessions.while_untaken(partial(warm_up, settings))
+    place = settings.checkpoint()
+    checkpoint = str(place.folder or place.uri)
 
     @contextmanager
-    def _open(self, _unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
+    def open_query(_unit: str, _held: Held, lease: PartitionLease) -> Iterator[Sequence[Component]]:
         running: list[Component] = []
 
         def run(stop: threading.Event) -> None:
-            with sole_query_in_turn(self.settings, stop) as is_ours:
+            with sole_query_in_turn(settings, stop) as is_ours:
                 if is_ours:
                     _log.info("this process decides from now on")
-                    take_checkpoint(self.settings, self.report)
+                    take_checkpoint(settings, report)
                     may_decide = partial(lease.holds, DECIDER_SHARE)
-                    running.extend(query_components(self.settings, registry, self.sessions, self.publisher, may_decide))
+                    running.extend(query_components(settings, own, sessions, publisher, may_decide))
                     run_components(running, stop)
 
         def ready() -> str | None:
             is_waiting = None if running else "waiting until the previous query has ended"
             return is_waiting or first_problem(component.ready for component in running)
 
-        with passing_registry(self.registry) as registry:
+        with passing_registry(registry) as own:
             yield [Component("query", run, lambda: first_problem(each.healthy for each in running), ready)]
-            if not (lease.holds(DECIDER_SHARE) or self.stop.is_set()):
-                self.sessions.start_ahead()
-                self.sessions.while_untaken(partial(warm_up, self.settings))
+            if not (lease.holds(DECIDER_SHARE) or stop.is_set()):
+                sessions.start_ahead()
+                sessions.while_untaken(partial(warm_up, settings))
+
+    return Work(
+        name="query",
+        group=deciders_group(settings.topics, checkpoint),
+        of_shares=lambda shares: frozenset({checkpoint} if DECIDER_SHARE in shares else ()),
+        units=lambda held: {"query": held} if held else {},
+        open=open_query,
+        does="runs the query on the checkpoint",
+    )
 
 
 # Runs one part of the loop as its own process, with its own metrics and health endpoints.
@@ -141,56 +127,50 @@ def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Re
 
 def run_collectors(renewal: Renewal) -> None:
     """Run the collectors of this process's share of the watched clusters."""
-    _run_shared(
-        renewal,
-        lambda registry, publisher, connections: Collectors(
-            renewal.settings, registry, publisher.publish, connections
-        ).work(),
-    )
+    _run_shared(renewal, lambda it, *_: collecting(it.settings, it.registry, it.publisher.publish, it.connections))
 
 
 def run_query(renewal: Renewal) -> None:
     """Run the query, or stand by."""
-    settings = renewal.settings
-    require_free_ports(settings)
-    with started_ahead(settings) as sessions:
-        report = _require_topics(settings)
-        registry, stop = new_registry(), stop_on_signals()
-        with publishing(settings, registry) as publisher:
-            work = Decider(settings, report, registry, sessions, publisher, stop).work()
-            shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-            _run_part(renewal, registry, [shared.component()], stop=stop)
+    require_free_ports(renewal.settings)
+    with started_ahead(renewal.settings) as sessions:
+        _run_shared(renewal, lambda process, report, stop: deciding(process, report, sessions, stop))
 
 
 def run_exporter(renewal: Renewal) -> None:
     """Run the exporter."""
-    settings = renewal.settings
-    _require_topics(settings)
+    _require_topics(renewal.settings)
     registry = new_registry()
-    _run_part(renewal, registry, *exporting(settings, registry))
+    _run_part(renewal, registry, stop_on_signals(), *exporting(renewal.settings, registry))
 
 
 def run_actuators(renewal: Renewal) -> None:
     """Run the actuators for this process's share of the clusters. When they end, their changes stay."""
+    _run_shared(renewal, lambda process, *_: acting(process))
 
-    def make(registry: CollectorRegistry, publisher: Publisher, connections: Connections) -> Work:
-        work = Actuators(renewal.settings, registry, publisher, connections).work()
+
+def _run_shared(renewal: Renewal, make: Callable[[Process, TopicReport, threading.Event], Work | None]) -> None:
+    settings = renewal.settings
+    report, registry, stop = _require_topics(settings), new_registry(), stop_on_signals()
+    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+        work = make(Process(settings, registry, publisher, connections), report, stop)
         if work is None:
             needed = ", or ".join(filter(None, (connectors_of(kind).needed for kind in POLICIES.values())))
             raise UserError(f"clusters: no decision can be carried out: none has {needed}")
-        return work
-
-    _run_shared(renewal, make)
-
-
-def _run_shared(renewal: Renewal, make: Callable[[CollectorRegistry, Publisher, Connections], Work]) -> None:
-    settings = renewal.settings
-    _require_topics(settings)
-    registry = new_registry()
-    with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        work = make(registry, publisher, connections)
         shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(renewal, registry, [shared.component()])
+        _run_part(renewal, registry, stop, [shared.component()])
+
+
+def _run_part(
+    renewal: Renewal,
+    registry: CollectorRegistry,
+    stop: threading.Event,
+    components: Sequence[Component],
+    site: StatusSite | None = None,
+) -> None:
+    components = [*components, renewal.component(registry, stop)]
+    with serving(renewal.settings, registry, components, site):
+        run_components(components, stop)
 
 
 def restore_dropped(settings: Settings) -> None:
@@ -207,19 +187,6 @@ def restore_dropped(settings: Settings) -> None:
     }
     for line in parts.release(settings.model_copy(update={"clusters": acted}), None) if acted else ():
         _log.info(line)
-
-
-def _run_part(
-    renewal: Renewal,
-    registry: CollectorRegistry,
-    components: Sequence[Component],
-    site: StatusSite | None = None,
-    stop: threading.Event | None = None,
-) -> None:
-    stop = stop or stop_on_signals()
-    components = [*components, renewal.component(registry, stop)]
-    with serving(renewal.settings, registry, components, site):
-        run_components(components, stop)
 
 
 def require_startable(before: Settings, fresh: Settings, *, decides: bool = True, acts: bool = True) -> None:
@@ -351,7 +318,7 @@ def run_whole(
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        components: list[Component] = []
+        process, components = Process(settings, registry, publisher, connections), list[Component]()
         exporter, site = exporting(
             settings,
             registry,
@@ -360,9 +327,9 @@ def run_whole(
         )
         # They stop in this order: collectors first, so that their last readings are decided.
         works = (
-            Collectors(settings, registry, through(publisher.publish), connections).work(),
-            Decider(settings, report, registry, sessions, publisher, stop).work(),
-            Actuators(settings, registry, publisher, connections).work(),
+            collecting(settings, registry, through(publisher.publish), connections),
+            deciding(process, report, sessions, stop),
+            acting(process),
         )
         metrics = PartitionMetrics(registry)
         components += [

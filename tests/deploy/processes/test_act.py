@@ -1,8 +1,9 @@
 """Which actuators the settings ask for: none unless a block allows it, and one for all clusters alike."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from connectors.kafka.publisher import Publisher, PublisherMetrics
 from connectors.policy_io import ActuatorContext
 from connectors.registration import PolicyConnectors
 from deploy.processes import parts
-from deploy.processes.parts import Actuators, Connections
+from deploy.processes.parts import Connections, Process, acting
 from deploy.settings.application import Settings
 from policies.units import UserError
 from policies.wire import SHARE_COUNT, share_of
@@ -43,19 +44,13 @@ def names(
     settings = Settings.model_validate(
         {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": clusters, "policies": policies or {}}
     )
-    with Connections(settings) as connections:
-        actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
-        work = actuators.work()
+    with Connections(settings) as connections, ExitStack() as opened:
+        work = acting(Process(settings, CollectorRegistry(), publisher, connections))
         if work is None:
             return []
         units = work.units(work.of_shares(frozenset(range(SHARE_COUNT))))
-        parts = [
-            part
-            for policy, held in units.items()
-            for part in actuators.components_of(
-                policy, held, CollectorRegistry(), publisher.publish, publisher.publish, lambda _: True
-            )
-        ]
+        lease: Any = SimpleNamespace(holds=lambda _share: True)
+        parts = [part for unit in units.items() for part in opened.enter_context(work.open(*unit, lease))]
         assert all(part.ready is not None and part.ready() is not None for part in parts), "none has read anything yet"
         return [part.name for part in parts]
 
@@ -110,7 +105,7 @@ def test_a_policys_actuators_are_made_anew_only_where_one_of_their_clusters_come
     clusters = {f"k{n}": QUOTAS for n in range(20)} | {f"u{n}": {**PULSAR, "unload": {}} for n in range(2)}
     settings = Settings.model_validate({"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": clusters})
     with Connections(settings) as connections:
-        work = Actuators(settings, CollectorRegistry(), publisher, connections).work()
+        work = acting(Process(settings, CollectorRegistry(), publisher, connections))
         assert work is not None
     everything = frozenset(range(SHARE_COUNT))
     unloaded = {share_of(name) for name in clusters if name.startswith("u")}
@@ -133,17 +128,12 @@ def test_actuators_know_what_is_theirs(publisher: Publisher, tmp_path: Path, mon
     settings = Settings.model_validate(
         {"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": {"c1": QUOTAS, "c2": QUOTAS, "c3": KAFKA}}
     )
+    lease: Any = SimpleNamespace(holds=lambda share: share == share_of("c1"))
     with Connections(settings) as connections:
-        actuators = Actuators(settings, CollectorRegistry(), publisher, connections)
-        actuators.components_of(
-            "throttle",
-            frozenset({"c1"}),
-            CollectorRegistry(),
-            publisher.publish,
-            publisher.publish,
-            lambda name: name == "c1",
-        )
-    (context,) = seen
+        work = acting(Process(settings, CollectorRegistry(), publisher, connections))
+        assert work is not None
+        with work.open("throttle", frozenset({"c1"}), lease):
+            (context,) = seen
     assert set(context.clusters) == {"c1"}
     assert [context.may_act(name) for name in ("c1", "c2")] == [True, False]
 

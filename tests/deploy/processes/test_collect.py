@@ -1,11 +1,14 @@
 """Which collectors the settings ask for: those of each watched cluster, and none of what is not named."""
 
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.processes.parts import Collectors, Connections
+from connectors.partitions.membership import PartitionLease
+from deploy.processes.parts import Connections, collecting
+from deploy.processes.shared_components import Work
 from deploy.settings.application import Settings
 from policies.units import UserError
 from policies.wire import SHARE_COUNT, share_of
@@ -18,17 +21,18 @@ BOOKIES = {**ZOOKEEPER, "bookies": {}}
 PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
 
 
-def collectors(settings: Settings, connections: Connections) -> Collectors:
-    return Collectors(settings, CollectorRegistry(), lambda *_: None, connections)
+def collectors(settings: Settings, connections: Connections) -> Work:
+    return collecting(settings, CollectorRegistry(), lambda *_: None, connections)
 
 
 def names(clusters: dict[str, Any]) -> list[str]:
     """Of the parts that collect."""
     settings = Settings.model_validate({"clusters": clusters})
-    with Connections(settings) as connections:
-        made = collectors(settings, connections)
-        held = made.work().of_shares(frozenset(range(SHARE_COUNT)))
-        return [part.name for cluster in settings.clusters if cluster in held for part in made.components_of(cluster)]
+    with Connections(settings) as connections, ExitStack() as opened:
+        work, no_lease = collectors(settings, connections), cast("PartitionLease", None)
+        held = work.of_shares(frozenset(range(SHARE_COUNT)))
+        units = [work.open(cluster, held, no_lease) for cluster in settings.clusters if cluster in held]
+        return [part.name for unit in units for part in opened.enter_context(unit)]
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -69,7 +73,7 @@ def test_a_process_collects_the_clusters_of_its_shares_each_by_itself() -> None:
     names_of_clusters = [f"c{number}" for number in range(30)]
     settings = Settings.model_validate({"clusters": dict.fromkeys(names_of_clusters, KAFKA)})
     with Connections(settings) as connections:
-        work = collectors(settings, connections).work()
+        work = collectors(settings, connections)
     shares = [frozenset(range(5)), frozenset(range(5, SHARE_COUNT))]
     held = [work.of_shares(each) for each in shares]
     assert held[0] | held[1] == set(names_of_clusters)
@@ -82,7 +86,7 @@ def test_processes_share_only_with_those_that_collect_the_same() -> None:
     def group(**clusters: dict[str, Any]) -> str:
         settings = Settings.model_validate({"clusters": clusters})
         with Connections(settings) as connections:
-            return collectors(settings, connections).work().group.name
+            return collectors(settings, connections).group.name
 
     log_dirs = group(c1=KAFKA, c2=KAFKA)
     assert log_dirs == group(c2=KAFKA, c1=KAFKA)

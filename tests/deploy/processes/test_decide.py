@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,7 +12,9 @@ from connectors.component import Component
 from connectors.kafka.topic_admin import TopicReport
 from connectors.partitions.membership import PartitionLease
 from deploy.processes import stack
-from deploy.processes.stack import Decider
+from deploy.processes.parts import Process
+from deploy.processes.shared_components import Work
+from deploy.processes.stack import deciding
 from deploy.query.checkpoint import sole_query
 from deploy.query.components import query_components
 from deploy.settings.application import Settings
@@ -56,9 +58,9 @@ def make(tmp_path: Path) -> Make:
     return made
 
 
-def decider(settings: Settings, sessions: Sessions | None = None, stop: threading.Event | None = None) -> Decider:
-    given: Any = (sessions or Sessions(), Publisher(), stop or threading.Event())
-    return Decider(settings, TopicReport(), CollectorRegistry(), *given)
+def decider(settings: Settings, sessions: Sessions | None = None, stop: threading.Event | None = None) -> Work:
+    process = Process(settings, CollectorRegistry(), cast("Any", Publisher()), cast("Any", None))
+    return deciding(process, TopicReport(), cast("Any", sessions or Sessions()), stop or threading.Event())
 
 
 def held_lease() -> PartitionLease:
@@ -79,7 +81,7 @@ def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str
 
 def test_queries_take_turns_by_the_prefix_of_their_topics_whatever_their_checkpoint(make: Make, tmp_path: Path) -> None:
     first, same, elsewhere, other = (
-        decider(make(**more)).work()
+        decider(make(**more))
         for more in (
             {}, {"http": {"port": 1}}, {"stream": {"checkpoint_dir": str(tmp_path / "x")}}, {"topics": {"prefix": "b"}},
         )
@@ -101,7 +103,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
         assert stop.wait(SECONDS)
 
     monkeypatch.setattr(stack, "query_components", lambda *_: [Component("toy", run)])
-    work, lease = decider(settings).work(), held_lease()
+    work, lease = decider(settings), held_lease()
     with work.open("query", frozenset(), lease) as (query,):
         assert query.ready is not None
         thread = threading.Thread(target=query.run, args=(query.stop,))
@@ -124,7 +126,7 @@ def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(
     make: Make, is_lost: bool, is_ending: bool, ahead: int
 ) -> None:
     sessions, lease, stop = Sessions(), held_lease(), threading.Event()
-    with decider(make(), sessions, stop).work().open("query", frozenset(), lease):
+    with decider(make(), sessions, stop).open("query", frozenset(), lease):
         if is_ending:
             stop.set()
         if is_lost:
