@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from operator import is_
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidation
@@ -22,16 +23,13 @@ EVIDENCE_LIMIT = 10
 Sentence = Annotated[str, AfterValidator(printable_line)]
 """Text for people, safe on any terminal: control characters in names from elsewhere are escaped."""
 
+_IS_NONE = partial(is_, None)
 _NAMESPACE = uuid.UUID("5d0f3a52-8c9e-5b53-9a50-6b1f6e9a7a11")
 
 
 def unique_ids(*ids: str) -> tuple[str, ...]:
     """The ids of observations without empty and repeated ones, as evidence."""
     return tuple(dict.fromkeys(id_ for id_ in ids if id_))
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 def deterministic_id(*parts: object) -> str:
@@ -124,7 +122,7 @@ class Decision(BaseModel):
     settings_hash: str = Field(description="Identifies the settings in force for this cluster.")
     frozen_until: Instant | None = Field(
         default=None,
-        exclude_if=_is_none,
+        exclude_if=_IS_NONE,
         description="While the policy is paused: until then actuators leave everything as it is set. Absent otherwise.",
     )
     evidence: tuple[str, ...] = Field(
@@ -221,7 +219,6 @@ class Standing(Decision):
 
     event_type: ClassVar[str] = "headgate.standing.v1"
     topic: ClassVar[str] = "decided.standing"
-    in_force: ClassVar[tuple[str, ...]] = ("verdict", "reason")
 
     verdict: StandingVerdict
     reason: StandingReason
@@ -230,14 +227,14 @@ class Standing(Decision):
         default=None, description="With `only-watched`: when the pause ends by itself; otherwise null."
     )
     paused_by: str | None = Field(
-        default=None, max_length=LONGEST_NAME, exclude_if=_is_none, description="The person who paused the policy."
+        default=None, max_length=LONGEST_NAME, exclude_if=_IS_NONE, description="The person who paused the policy."
     )
     pause_reason: str | None = Field(
-        default=None, max_length=LONGEST_DETAIL, exclude_if=_is_none, description="Why, in that person's words."
+        default=None, max_length=LONGEST_DETAIL, exclude_if=_IS_NONE, description="Why, in that person's words."
     )
     pause_keeps: bool | None = Field(
         default=None,
-        exclude_if=_is_none,
+        exclude_if=_IS_NONE,
         description="Whether actuators leave what they have set; otherwise they take it back.",
     )
 
@@ -348,12 +345,6 @@ def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
         is_first: whether it is its subject's first.
     """
     return max(last + 1, now_ms) if is_first else last + 1
-
-
-# When a policy publishes a decision, and under which number.
-#
-# A decision is published if there is none in force, if it differs from the one in force, or if the repeat of that is
-# due. A policy keeps in its state the content, the number and the time of the last publication.
 
 
 @dataclass(frozen=True)

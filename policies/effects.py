@@ -169,10 +169,12 @@ class InForce:
         yield f"PAUSED until {_clock(self.pause.quiet_until)} by {who} ({why}){kept}"
 
     def _set(self) -> Iterator[str]:
-        held = [effect for effect in self.effects if effect.is_held]
-        for same in _group(held):
-            yield f"set: {_describe_value(same)}"
-        if not held:
+        same_value: dict[tuple[str | None, str], list[Effect]] = {}
+        for effect in self.effects:
+            if effect.is_held:
+                same_value.setdefault((effect.value, effect.by), []).append(effect)
+        yield from (f"set: {_describe_value(same)}" for same in same_value.values())
+        if not same_value:
             yield self._describe_nothing()
         failing = [effect for effect in self.effects if effect.failing_since is not None]
         if failing:
@@ -230,7 +232,8 @@ def judge_in_force(
     if not asked and not effects and pause is None:
         return None
     is_shadow = pause is None and any(decision.mode is Mode.SHADOW for decision in decisions)
-    return InForce(policy, cluster, _join(asked), effects, pause, is_shadow, needs)
+    joined = name_some(list(dict.fromkeys(asked)), _MOST_NAMED) or None
+    return InForce(policy, cluster, joined, effects, pause, is_shadow, needs)
 
 
 def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
@@ -241,18 +244,6 @@ def _counts(effect: Effect, wanted: Mapping[str, str | None]) -> bool:
     if len(parts) == 1:  # the cluster
         return effect.is_held or any(wanted.values())
     return effect.is_held or any(wanted.get("/".join(parts[:count])) for count in range(1, len(parts)))
-
-
-def _join(wanted: Sequence[str]) -> str | None:
-    return name_some(list(dict.fromkeys(wanted)), _MOST_NAMED) or None
-
-
-def _group(effects: Iterable[Effect]) -> Iterator[list[Effect]]:
-    """Yield the effects with the same value together."""
-    groups: dict[tuple[str | None, str], list[Effect]] = {}
-    for effect in effects:
-        groups.setdefault((effect.value, effect.by), []).append(effect)
-    yield from groups.values()
 
 
 def _describe_value(same: Sequence[Effect]) -> str:

@@ -42,7 +42,7 @@ class Outcome(ClosedEnum):
 
 def _tell_first_only(schema: Any) -> None:
     if isinstance(schema, dict):
-        if schema.get("type") in ("list", "tuple", "set", "frozenset"):
+        if schema.get("type") in ("list", "tuple", "set", "frozenset", "dict"):
             schema["fail_fast"] = True
         for part in schema.values():
             _tell_first_only(part)
@@ -52,7 +52,7 @@ def _tell_first_only(schema: Any) -> None:
 
 
 class Observed(BaseModel):
-    """A model that reports only the first error in each list.
+    """A model that reports only the first error in each list and each map.
 
     A record from elsewhere can have two million errors, at a kilobyte and ten microseconds each.
     """

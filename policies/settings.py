@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar
 
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
-from pydantic_core.core_schema import ErrorType
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from policies.decisions import Mode
 from policies.pauses import PolicyPause
@@ -20,7 +19,6 @@ from policies.units import Duration, PositiveDuration, from_millis, parse_durati
 
 Settings = TypeVar("Settings", bound="PolicySettings")
 _GLOB = re.compile(r"[*?[]")
-_CORE_ERRORS = frozenset(get_args(ErrorType))
 
 
 @dataclass(frozen=True)
@@ -182,14 +180,11 @@ def _try_each(
 
 
 def _prefix_errors(place: tuple[str, ...], error: ValidationError) -> list[InitErrorDetails]:
-    return [
-        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
-        for e in error.errors(include_url=False)
-    ]
+    return [_remake(e["type"], (*place, *e["loc"]), e["msg"], e["input"]) for e in error.errors(include_url=False)]
 
 
 def merge_errors(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
-    """Make one error of pydantic's mistakes and further ones.
+    """Make one error of pydantic's mistakes and further ones, without the input, which may hold a secret.
 
     Args:
         title: the model's name.
@@ -197,18 +192,11 @@ def merge_errors(title: str, found: Iterable[tuple[str, str]], error: Validation
         error: pydantic's, if there is one.
     """
     of_fields = [] if error is None else error.errors(include_url=False)
-    all_of_them = [(each["type"], each["loc"], each["msg"]) for each in of_fields]
-    all_of_them += [("value_error", tuple(path.split(".")), sentence) for path, sentence in found]
-    details = [
-        # Pydantic's errors are made again, because their context is gone; without the input, which may hold a secret.
-        InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": said}), loc=place, input="(hidden)")
-        for kind, place, said in all_of_them
-    ]
+    details = [_remake(each["type"], each["loc"], each["msg"]) for each in of_fields]
+    details += [_remake("value_error", tuple(path.split(".")), sentence) for path, sentence in found]
     return ValidationError.from_exception_data(title, details, hide_input=True)
 
 
-def _kind(error: ErrorDetails) -> str | PydanticCustomError:
-    """Pydantic knows only its core errors by name; others, such as those of a size, are made again."""
-    if error["type"] in _CORE_ERRORS:
-        return error["type"]
-    return PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
+def _remake(kind: str, place: tuple[int | str, ...], message: str, given: Any = "(hidden)") -> InitErrorDetails:
+    """Make an error again: of most of pydantic's own the context is gone."""
+    return InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=place, input=given)

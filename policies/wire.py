@@ -13,7 +13,6 @@ from functools import cache, reduce
 from operator import or_
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
-import msgspec
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from policies.decisions import Decision
@@ -32,12 +31,6 @@ CONTENT_TYPE = "application/cloudevents+json; charset=UTF-8"
 
 LONGEST_ID = 1000
 """The longest id of an event; decisions name the ids of their evidence."""
-
-MAX_NAMES = 100_000
-"""The most names of one object in a record. No reading has more, and each mistake in an object takes ten microseconds
-and a kilobyte."""
-_MANY_NAMES_BYTES = 8 * MAX_NAMES
-"""A shorter record cannot contain more: a name, its value and the separators take eight bytes."""
 
 AUDIT_TYPE = "headgate.audit-entry.v1"
 EVIDENCE_BYTES = 16_384
@@ -116,29 +109,10 @@ class EventReader(Generic[Data]):
         """
         if len(record) > MAX_RECORD_BYTES:
             raise too_large(len(record))
-        if len(record) > _MANY_NAMES_BYTES and _most_names(record) > MAX_NAMES:
-            raise BadRecordError(DeadLetterReason.TOO_LARGE, f"an object with more than {MAX_NAMES} names")
         try:
             return self._adapter.validate_json(record, strict=True)
         except ValidationError as error:
             raise _bad_record(error) from None
-
-
-def _most_names(record: bytes | str) -> int:
-    """The greatest number of names of one object in a record; 0 if it is no JSON."""
-    try:
-        ahead: list[Any] = [msgspec.json.decode(record)]
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return 0
-    most = 0
-    while ahead:
-        match ahead.pop():
-            case dict() as named:
-                most = max(most, len(named))
-                ahead.extend(named.values())
-            case list() as listed:
-                ahead.extend(listed)
-    return most
 
 
 def too_large(size: int) -> BadRecordError:
