@@ -1,12 +1,9 @@
 """Folds readings into the last known state of a cluster: its bookies, groups, namespaces and promises.
 
 The result depends on the readings alone, not on their order within a batch or on repetition. A reading older than the
-last attempt changes nothing. A failed reading changes only the status of its kind.
-
-A single reading proves no absence. The collector lists writable and read-only bookies one after the other, so a bookie
-that changes its mode in between is in neither list. A reading from which most entries vanished may be one of another
-cluster. So each good reading goes through `policies.confirmation`: registrations and cookies by bookie, groups by
-bookie, affinities by namespace.
+last attempt changes nothing. A failed reading changes only the status of its kind. A single reading proves no absence,
+so each good one goes through `policies.confirmation`: registrations, cookies and groups by bookie, affinities by
+namespace.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,13 +1,9 @@
 """Decides which unassigned bookies must be put into quarantine, and which quarantine orders end. Pure.
 
-Three guards prevent mass mistakes. The cluster must have groups; `max_quarantined` bounds the bookies in
-quarantine; no bookie is taken that a namespace needs to reach its ensemble. A need counts while it is unmet, too: a
-namespace that has lost one more bookie for the time of a restart needs the rest more than before. Bookies are
-judged one after the other, each as if the orders on the earlier ones were carried out already.
-
-Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. No
-member of a group may have left within that time, and no group or affinity. A bookie that came within that time counts
-as absent: a namespace that needed another one before still does. Nothing is ordered while a reading is doubted.
+Headgate never takes a quarantine back, so an order rests on facts that have held for `settle` without a gap. A need
+counts while it is unmet, too: a namespace that has lost one more bookie for the time of a restart needs the rest more
+than before. Bookies are judged one after the other, each as if the orders on the earlier ones were carried out already.
+Rules: docs/design/isolation.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -40,22 +36,18 @@ _LAST = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The bookies in no group, and how many of them namespaces need to reach their ensembles.
-
-    A quarantine takes away one bookie in no group. No rule distinguishes these bookies, so their number suffices.
-    """
+    """The bookies in no group, and how many of them namespaces need. No rule distinguishes these bookies."""
 
     unassigned: frozenset[str]
     needed: Sequence[tuple[int, str]]
-    """Each greater than those before it, with its namespace. The first namespace that a quarantine starves needs more
-    than all before it, so only those are listed. The namespace is empty if the cluster has no groups: the first one
-    would constrain every namespace, so every bookie is needed."""
+    """Each greater than those before it, with its namespace: the first one that a quarantine starves is among them.
+    The name is empty if the cluster has no groups: the first one would constrain all, so every bookie is needed."""
 
     @classmethod
     def collect(
         cls, placements: Sequence[PlacementJudgement], membership: BookieMembership, *, has_groups: bool
     ) -> "Needs":
-        """Collect the needs of all placements."""
+        """Collect them from all placements."""
         needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
         for judged in placements:
             placed = judged.placed
@@ -73,10 +65,7 @@ class Needs:
 def find_starved_now(
     bookie: str, membership: BookieMembership, affinity: BookieAffinity, settings: IsolationSettings
 ) -> str | None:
-    """Return the namespace that could not place data with one bookie in no group less; None if there is none.
-
-    The cluster must have a group.
-    """
+    """Return the namespace of a cluster with groups that could not place data with one bookie in no group less."""
     placements = judge_placements(membership, collect_cohorts(list_affinities(affinity)), (), settings)
     return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
 
@@ -86,9 +75,8 @@ def update_orders(
 ) -> tuple[tuple[QuarantineOrder, ...], tuple[QuarantineOrder, ...]]:
     """Return the quarantine orders in force after this step, by bookie, and those to publish: lifted ones first.
 
-    Withheld quarantines are published together if there are too many of them, or if the cluster has no groups at all. A
-    bookie that has an order of its own keeps it, so that no bookie is reported twice. An order on many bookies has the
-    empty name, and ends when none of them is left.
+    Withheld quarantines without an order of their own are one order, with the empty name, if there are too many of
+    them, or if the cluster has no groups at all.
     """
     remaining: dict[str, QuarantineOrder] = {}
     lifted: list[QuarantineOrder] = []
@@ -133,8 +121,7 @@ def _judge_bookies(
 ) -> Iterator[QuarantineOrder]:
     """Make the order on every writable bookie that has been unassigned for the grace; none while a reading is stale.
 
-    They are judged in the order of registration. Bookies with an order to quarantine them come first, so that a
-    newcomer does not take their place.
+    Bookies with an order to quarantine them come first, then the others in the order of registration.
     """
     if not facts.settings.acts or not facts.is_fresh:
         return
@@ -159,8 +146,8 @@ def _judge_bookies(
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
         settled = Needs.collect(without, membership, has_groups=membership.has_groups)
     is_waiting = any(_find_absent(facts))
-    due.sort(key=lambda b: (b.bookie not in ordered, *_rank_registration(b)))
-    for bookie in due:
+    due.sort(key=lambda b: (_LAST if b.czxid is None else b.czxid, b.registered_ms or b.since_ms, b.bookie))
+    for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
         if name in facts.quarantined:
             if name in ordered:
@@ -175,11 +162,6 @@ def _judge_bookies(
         elif not is_waiting and facts.may_order(name):
             taken |= {name}
             yield _make_order(bookie, None, "", facts)
-
-
-def _rank_registration(bookie: BookieState) -> tuple[int, int, str]:
-    czxid = _LAST if bookie.czxid is None else bookie.czxid
-    return czxid, bookie.registered_ms or bookie.since_ms, bookie.bookie
 
 
 def _find_guard(bookie: str, starved: str | None, taken: int, facts: IsolationFacts) -> QuarantineReason | None:

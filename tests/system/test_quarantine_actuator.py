@@ -33,7 +33,7 @@ from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, Book
 from policies.observations import Outcome
 from policies.wire import decision_event
 from tests.cases import case
-from tests.connectors.isolation.quarantine.orders import CLUSTER, decision
+from tests.connectors.isolation.orders import CLUSTER, decision
 from tests.system.loop import Topic, produce
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper

@@ -1,10 +1,10 @@
-"""Carrying decisions out: the guards, the fence, and what is said of it; in virtual time, on groups in memory."""
+"""Carrying quarantines out: the guards at that moment, and what is said of it; on groups in memory."""
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,16 +13,131 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.order_worker import UnknownOutcomeError
+from connectors.actuation.worker import CommonOutcome
 from connectors.isolation.groups import ConflictError, RacksSnapshot
-from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
+from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker, find_refusal, measure_quarantine
 from policies.bookie_readings import BookieAffinity, BookieRegistration, NamespaceAffinity
 from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
+from policies.isolation.readings import QuarantineOutcome
 from policies.observations import Outcome
+from tests.cases import for_each
 from tests.connectors.actuation.virtual_clock import VirtualClock
-from tests.connectors.isolation.quarantine.orders import BOOKIE, CLUSTER, NOON, decision, registered
+from tests.connectors.isolation.orders import BOOKIE, CLUSTER, NOON, decision, registered
 
 Groups = dict[str, dict[str, object]]
+GROUPS: Groups = {"blue": {"bk1:3181": {}}}
+REGISTERED = registered("0x1", 7)
+MOST = 2
+SETTINGS = IsolationSettings(max_quarantined=MOST)
+NOBODY = BookieAffinity(cluster="messaging", outcome=Outcome.OK)
+"""No namespace has an affinity."""
+
+
+def snapshot(
+    groups: Mapping[str, Mapping[str, object]] = GROUPS,
+    registration: BookieRegistration | None = REGISTERED,
+    writable: str = BOOKIE,
+) -> RacksSnapshot:
+    def write(group: str, rack: str) -> datetime:
+        raise AssertionError("a guard only looks")
+
+    return RacksSnapshot(groups, registration, frozenset(writable.split()), NOON, write)
+
+
+def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutcome | None:
+    result = find_refusal(decision(**fields), of, NOBODY, SETTINGS)
+    return None if result is None else result.outcome  # type: ignore[return-value]
+
+
+def test_who_is_in_a_group_by_now_stays_there_and_the_group_is_named() -> None:
+    result = find_refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), NOBODY, SETTINGS)
+    assert result is not None
+    assert result.outcome is QuarantineOutcome.ALREADY_ASSIGNED
+    assert result.observed is not None
+    assert result.observed.found_group == "blue"
+
+
+@for_each(
+    ("found", "outcome"),
+    [
+        (snapshot(), None),
+        (snapshot({}), QuarantineOutcome.NO_GROUPS),
+        (snapshot({"blue": {}}), None),
+        (snapshot(registration=None), QuarantineOutcome.NOT_REGISTERED),
+    ],
+    ids=["registered, in no group", "no group to keep it out of", "a group without bookies", "gone"],
+)
+def test_a_bookie_is_put_there_only_while_it_is_registered_and_the_cluster_has_groups(
+    found: RacksSnapshot, outcome: QuarantineOutcome | None
+) -> None:
+    assert refused(found) is outcome
+
+
+@for_each(
+    ("decided", "found", "meant"),
+    [
+        ({"czxid": 7}, registered(czxid=7), True),
+        ({"czxid": 7}, registered(czxid=8), False),
+        ({"czxid": 7}, registered(), True),
+        ({"session": "0x1"}, registered("0x01"), True),
+        ({"session": "-0x1"}, registered("0xffffffffffffffff"), True),
+        ({"session": "0x1"}, registered("0x2"), False),
+        ({"session": "0x1"}, registered(), True),
+        ({}, registered("0x2", 8), True),
+        ({"session": "not hexadecimal"}, registered("0x1"), False),
+    ],
+    ids=["transaction", "another transaction", "store cannot tell", "leading zeros", "signed", "another session",
+         "no session known", "decision names none", "no number"],
+)  # fmt: skip
+def test_only_the_registration_that_was_decided_about_is_meant(
+    decided: dict[str, Any], found: BookieRegistration, meant: bool
+) -> None:
+    outcome = refused(snapshot(registration=found), **decided)
+    assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
+
+
+@pytest.mark.parametrize(("held", "outcome"), [(MOST - 1, None), (MOST, QuarantineOutcome.TOO_MANY)])
+def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome | None) -> None:
+    quarantined: dict[str, object] = {f"bk{number}:3181": {} for number in range(100, 100 + held)}
+    assert refused(snapshot({**GROUPS, QUARANTINE_GROUP: quarantined})) is outcome
+
+
+@pytest.mark.parametrize(
+    ("writable", "ensemble_size", "starved"),
+    [
+        (f"bk1:3181 bk2:3181 {BOOKIE}", 2, None),
+        (f"bk1:3181 {BOOKIE} bk12:3181", 2, None),
+        (f"bk1:3181 {BOOKIE}", 2, "acme/a"),
+        (f"bk1:3181 {BOOKIE}", 3, "acme/a"),
+        (BOOKIE, 2, "acme/a"),
+    ],
+    ids=["its group suffices", "another one is in no group", "it is the last", "even with it too few", "group is gone"],
+)
+def test_what_a_namespace_needs_by_what_is_read_now_stays(
+    writable: str, ensemble_size: int, starved: str | None
+) -> None:
+    needs = NamespaceAffinity(primary=("blue",), ensemble_size=ensemble_size)
+    affinity = NOBODY.model_copy(update={"namespaces": {"acme/a": needs}})
+    found = snapshot({"blue": {"bk1:3181": {}, "bk2:3181": {}}}, writable=writable)
+    result = find_refusal(decision(), found, affinity, SETTINGS)
+    assert (result and result.detail) == (starved and f"{starved} needs it to place data")
+    assert result is None or result.outcome is QuarantineOutcome.NEEDED
+
+
+@pytest.mark.parametrize(
+    ("registered_at", "seconds"),
+    [(NOON - timedelta(seconds=4), 4.0), (None, 10.0), (NOON + timedelta(seconds=1), 0.0)],
+    ids=["the store's clock", "the decision's where the store cannot tell", "never negative"],
+)
+def test_the_leak_window_ends_when_it_is_in_quarantine(registered_at: datetime | None, seconds: float) -> None:
+    result = measure_quarantine(decision(), snapshot(registration=registered(registered_at=registered_at)), NOON)
+    assert result.outcome is CommonOutcome.DONE
+    assert result.observed is not None
+    assert (result.observed.quarantined_at, result.observed.leak_window_seconds) == (NOON, seconds)
+
+
+# The worker, in virtual time
 
 
 @dataclass
@@ -156,15 +271,6 @@ def test_other_verdicts_do_nothing_and_take_nobody_out(bench: Bench, verdict: st
     assert bench.racks.looks == 0
 
 
-@pytest.mark.parametrize("group", ["default", "shared", QUARANTINE_GROUP])
-def test_a_bookie_in_any_group_is_left_there(bench: Bench, group: str) -> None:
-    bench.racks.put(BOOKIE, group, "/by-hand")
-    before = {name: dict(members) for name, members in bench.racks.groups.items()}
-    assert bench.reconcile(decision()) == ["already_assigned"]
-    assert bench.reported["found_group"] == group
-    assert bench.racks.groups == before
-
-
 def test_a_mass_mistake_stops_at_the_limit() -> None:
     bench = Bench(2)
     assert bench.reconcile(*(decision(f"bk{i}:3181") for i in range(11, 16))) == ["done", "done", *["too_many"] * 3]
@@ -210,12 +316,6 @@ def test_a_write_without_answer_that_was_done_is_found_to_be_done(bench: Bench) 
     assert bench.reconcile(decision()) == ["done"]
     assert (bench.reported["attempt"], bench.reported["leak_window_seconds"]) == (2, 11.0)
     assert bench.racks.version == 1
-
-
-def test_a_write_without_answer_that_was_not_done_is_made_again(bench: Bench) -> None:
-    bench.racks.before_write = [fails(UnknownOutcomeError("ZooKeeper: ConnectionLoss"))]
-    assert bench.reconcile(decision()) == ["done"]
-    assert (bench.reported["attempt"], bench.racks.version) == (2, 1)
 
 
 def test_after_a_write_without_answer_an_operators_assignment_is_still_theirs(bench: Bench) -> None:

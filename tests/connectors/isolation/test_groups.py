@@ -1,0 +1,449 @@
+"""Groups of bookies: the edit of `/bookies`, and what each answer of ZooKeeper and of the admin REST means."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo import exceptions
+from kazoo.handlers.threading import KazooTimeoutError
+
+from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
+from connectors.isolation import groups
+from connectors.isolation.groups import (
+    MAX_RACKS_BYTES,
+    AdminRacks,
+    ConflictError,
+    ZooKeeperRacks,
+    add_member,
+    find_group,
+    parse_host,
+    parse_racks,
+)
+from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.referrers import BookieHttp
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.zookeeper.session import NotConnectedError
+from connectors.zookeeper.settings import ZooKeeperConnection
+from policies.bookie_readings import BookieRegistration
+from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK
+from policies.units import UserError
+from tests.cases import for_each
+from tests.connectors.isolation.orders import BOOKIE, registered
+
+ENTRY = {"rack": "/headgate-quarantine", "hostname": "bk11"}
+OURS = '"headgate-quarantine":{"bk11:3181":{"rack":"/headgate-quarantine","hostname":"bk11"}}'
+
+
+def added(content: str | bytes, bookie: str = "bk11:3181") -> str:
+    raw = content if isinstance(content, bytes) else content.encode()
+    return add_member(parse_racks(raw), bookie, QUARANTINE_GROUP, QUARANTINE_RACK).decode()
+
+
+@for_each(
+    ("before", "after"),
+    [
+        pytest.param("", "{" + OURS + "}", id="zero bytes"),
+        pytest.param(" \n", "{" + OURS + "}", id="white space"),
+        pytest.param("{}", "{" + OURS + "}", id="no groups"),
+        pytest.param(
+            '{"z":{"b":{"rack":"/r"}},"a":{}}', '{"z":{"b":{"rack":"/r"}},"a":{},' + OURS + "}", id="order, empty group"
+        ),
+        pytest.param(
+            '{"headgate-quarantine":{"bk9:1":{"rack":"/x","since":1.10}},"a":{"b":null}}',
+            '{"headgate-quarantine":{"bk9:1":{"rack":"/x","since":1.10},"bk11:3181":'
+            '{"rack":"/headgate-quarantine","hostname":"bk11"}},"a":{"b":null}}',
+            id="the group is there: it keeps its place and members",
+        ),
+        pytest.param(
+            '{"a":{"b":{"zone":[1.10,1E+2,-0.0,123456789012345678901234567890,{"x":null}],"rack":"/\\u00e9 é \\/"}}}',
+            '{"a":{"b":{"zone":[1.10,1E+2,-0.0,123456789012345678901234567890,{"x":null}],"rack":"/\\u00e9 é \\/"}},'
+            + OURS
+            + "}",
+            id="unknown fields, numbers and escapes stay the bytes they are",
+        ),
+        pytest.param(
+            '{"a":{"b":{"big":' + "9" * 5000 + "}}}",
+            '{"a":{"b":{"big":' + "9" * 5000 + "}}," + OURS + "}",
+            id="a number too long for Python",
+        ),
+    ],
+)  # fmt: skip
+def test_one_entry_is_added_and_the_rest_is_as_it_was(before: str, after: str) -> None:
+    assert added(before) == after
+
+
+@for_each(
+    ("bookie", "host"),
+    [
+        ("bk11:3181", "bk11"),
+        ("10.0.0.7:3181", "10.0.0.7"),
+        ("[::1]:3181", "[::1]"),
+        ("bookie-7f3a", None),
+        ("rack:a", None),
+        (":3181", None),
+    ],
+)
+def test_the_host_is_named_where_the_id_holds_one(bookie: str, host: str | None) -> None:
+    assert parse_host(bookie) == host
+    entry = json.loads(added("{}", bookie))[QUARANTINE_GROUP][bookie]
+    assert entry == {"rack": QUARANTINE_RACK, **({"hostname": host} if host else {})}
+
+
+@for_each(
+    "content",
+    [
+        pytest.param(b"{", id="cut short"),
+        pytest.param(b"{}x", id="something after it"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b'{"a":null}', id="a group that is null"),
+        pytest.param(b'{"a":["bk1:3181"]}', id="a group that is a list"),
+        pytest.param(b'{"version":3}', id="a number among the groups"),
+        pytest.param(b'{"a":{"b":"/rack"}}', id="a bookie that is a text"),
+        pytest.param(b'{"a":{"b":{"x":NaN}}}', id="not a number"),
+        pytest.param(b'{"a":{"b":{"x":01}}}', id="a number that is none"),
+        pytest.param(b'{"a":{"b":{}},"a":{"c":{}}}', id="a group twice"),
+        pytest.param(b'{"a":{"b":{},"b":{}}}', id="a bookie twice"),
+        pytest.param(b'{"a":{"b":{"x":{"y":1,"y":2}}}}', id="an unknown field twice"),
+        pytest.param(b'{"a":{"b":{"x":"\xff"}}}', id="not UTF-8"),
+        pytest.param(b'{"a":{"b":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", id="nested too deeply"),
+        pytest.param(b"\xef\xbb\xbf{}", id="a byte order mark"),
+    ],
+)
+def test_what_is_not_understood_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_racks(content)
+
+
+def test_the_refusal_quotes_nothing_of_the_content() -> None:
+    with pytest.raises(ValueError, match=r"^((?!swordfish).)*$"):
+        parse_racks(b'{"a":{"b":"swordfish"}}')
+
+
+@pytest.mark.parametrize("info", ['{"rack":"/r"}', "{}", "null"])
+def test_a_bookie_in_a_group_is_never_added(info: str) -> None:
+    racks = parse_racks(b'{"a":{},"b":{"bk11:3181":' + info.encode() + b"}}")
+    assert find_group(racks, "bk11:3181") == "b"
+    with pytest.raises(ValueError, match="in a group already"):
+        add_member(racks, "bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK)
+
+
+def test_ids_are_compared_as_registered() -> None:
+    assert find_group(parse_racks(b'{"a":{"BK11:3181":{}}}'), "bk11:3181") is None
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from([QUARANTINE_GROUP, "bk11:3181"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=5,
+)
+GROUPS = st.dictionaries(
+    NAMES, st.dictionaries(NAMES, st.none() | st.dictionaries(NAMES, VALUES, max_size=3), max_size=4), max_size=4
+)
+
+
+@given(GROUPS, st.booleans(), st.sampled_from([None, 2]))
+def test_the_edit_changes_nothing_but_the_one_added_entry(groups: Any, escaped: bool, indent: int | None) -> None:
+    content = json.dumps(groups, ensure_ascii=escaped, indent=indent).encode()
+    racks = parse_racks(content)
+    if find_group(racks, "bk11:3181") is not None:
+        return
+    after = json.loads(add_member(racks, "bk11:3181", QUARANTINE_GROUP, QUARANTINE_RACK))
+    assert after[QUARANTINE_GROUP].popitem() == ("bk11:3181", ENTRY)
+    if QUARANTINE_GROUP not in groups:
+        assert list(after)[-1] == QUARANTINE_GROUP
+        assert after.pop(QUARANTINE_GROUP) == {}
+    # As text, so that order and the kind of each number count.
+    assert json.dumps(after) == json.dumps(groups)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]",:ab01.e-\\ ', max_size=60).map(str.encode))
+def test_whatever_the_content_it_is_understood_or_refused(content: bytes) -> None:
+    try:
+        racks = parse_racks(content)
+    except ValueError:
+        return
+    if find_group(racks, "new:1") is None:
+        grown = parse_racks(add_member(racks, "new:1", "g", "/g"))
+        assert find_group(grown, "new:1") == "g"
+
+
+# ZooKeeper
+
+RACKS = b'{"default":{"bk1:3181":{"rack":"/r1"}}}'
+
+
+class Answer:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def get(self, timeout: float) -> Any:
+        assert 0 <= timeout <= 5.0
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+class Client:
+    """Gives fixed answers; keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.content: Any = (RACKS, SimpleNamespace(version=7, mtime=1_000))
+        self.registration: Any = SimpleNamespace(ephemeralOwner=-1, czxid=14, ctime=500)
+        self.written: Any = SimpleNamespace(mtime=2_000)
+        self.asked: list[tuple[Any, ...]] = []
+
+    def sync_async(self, path: str) -> Answer:
+        self.asked.append(("sync", path))
+        return Answer(path)
+
+    def get_async(self, path: str) -> Answer:
+        self.asked.append(("get", path))
+        return Answer(self.content)
+
+    def exists_async(self, path: str) -> Answer:
+        self.asked.append(("exists", path))
+        return Answer(self.registration)
+
+    def get_children_async(self, path: str) -> Answer:
+        self.asked.append(("children", path))
+        return Answer(["bk1:3181", "readonly"])
+
+    def set_async(self, path: str, content: bytes, version: int) -> Answer:
+        self.asked.append(("set", path, version))
+        return Answer(self.written)
+
+
+class Sessions:
+    """Counts the sessions that were opened and closed."""
+
+    def __init__(self) -> None:
+        self.only = Client()
+        self.refusal: Exception | None = None
+        self.opened = self.closed = 0
+
+    def __call__(self, cluster: str, connection: ZooKeeperConnection) -> "Sessions":
+        self.opened += 1
+        return self
+
+    def client(self) -> Client:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.only
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
+    sessions = Sessions()
+    monkeypatch.setattr(groups, "ZooKeeperSession", sessions)
+    return sessions
+
+
+@pytest.fixture
+def racks(sessions: Sessions) -> ZooKeeperRacks:
+    connection = ZooKeeperConnection.model_validate({"servers": "zk:2181/pulsar"})
+    return ZooKeeperRacks("messaging", connection, ledgers_root="/bk/ledgers")
+
+
+def test_the_registration_is_read_after_the_groups_and_the_write_counts_on_their_version(
+    racks: ZooKeeperRacks, sessions: Sessions
+) -> None:
+    snapshot = racks.read_groups("bk11:3181")
+    assert snapshot.write("g", "/g").timestamp() == 2.0
+    assert sessions.only.asked == [
+        ("sync", "/bookies"),
+        ("get", "/bookies"),
+        ("children", "/bk/ledgers/available"),
+        ("exists", "/bk/ledgers/available/bk11:3181"),
+        ("set", "/bookies", 7),
+    ]
+    assert snapshot.writable == {"bk1:3181"}
+    registration = snapshot.registration
+    assert registration is not None
+    assert (registration.session, registration.czxid) == ("0xffffffffffffffff", 14)
+    assert registration.registered_at is not None
+    assert registration.registered_at.timestamp() == 0.5
+    assert snapshot.changed_at.timestamp() == 1.0
+
+
+@pytest.mark.parametrize(
+    "stat", [None, SimpleNamespace(ephemeralOwner=0, czxid=1, ctime=1)], ids=["absent", "no owner"]
+)
+def test_what_no_session_owns_is_no_registration(racks: ZooKeeperRacks, sessions: Sessions, stat: Any) -> None:
+    sessions.only.registration = stat
+    assert racks.read_groups("readonly").registration is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "is_closed"),
+    [
+        (exceptions.BadVersionError(), ConflictError, False),
+        (exceptions.NoNodeError(), ConflictError, False),
+        (exceptions.ConnectionLoss(), UnknownOutcomeError, True),
+        (exceptions.ConnectionClosedError(), UnknownOutcomeError, True),
+        (exceptions.SessionExpiredError(), UnknownOutcomeError, True),
+        (exceptions.OperationTimeoutError(), UnknownOutcomeError, True),
+        (KazooTimeoutError(), UnknownOutcomeError, True),
+        (exceptions.NoAuthError(), ActionError, False),
+        (exceptions.NotReadOnlyCallError(), ActionError, True),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_what_an_answer_of_zookeeper_to_a_write_means(
+    racks: ZooKeeperRacks, sessions: Sessions, error: Exception, kind: type[Exception], is_closed: bool
+) -> None:
+    snapshot = racks.read_groups("bk11:3181")
+    sessions.only.written = error
+    with pytest.raises(ActionError) as raised:
+        snapshot.write("g", "/g")
+    assert type(raised.value) is kind
+    # A request that still waits to be sent must not be sent later.
+    assert sessions.closed == is_closed
+    racks.read_groups("bk11:3181")
+    assert sessions.opened == 1 + is_closed
+
+
+@pytest.mark.parametrize(
+    ("harm", "why", "is_closed"),
+    [
+        (lambda s: setattr(s.only, "content", exceptions.NoNodeError()), "there is no znode /bookies: give", False),
+        (lambda s: setattr(s.only, "content", (b"[]", s.only.content[1])), "is not as Pulsar writes it", False),
+        (lambda s: setattr(s.only, "content", exceptions.ConnectionLoss()), "the connection was lost", True),
+        (lambda s: setattr(s.only, "registration", KazooTimeoutError()), "no answer in time", True),
+        (lambda s: setattr(s, "refusal", NotConnectedError({"zk:2181": OSError(111, "refused")})), "refused", True),
+        (lambda s: setattr(s, "refusal", UserError("password_file: /x is empty.")), "/x is empty", True),
+    ],
+    ids=["absent", "malformed", "lost", "silent", "not connected", "a file"],
+)
+def test_why_a_look_fails_is_said(
+    racks: ZooKeeperRacks, sessions: Sessions, harm: Callable[[Sessions], None], why: str, is_closed: bool
+) -> None:
+    harm(sessions)
+    with pytest.raises(ActionError, match=why):
+        racks.read_groups("bk11:3181")
+    assert sessions.closed == is_closed
+
+
+@pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
+def test_no_more_is_written_than_a_znode_may_have(
+    racks: ZooKeeperRacks, sessions: Sessions, room: int, fits: bool
+) -> None:
+    frame, entry = b'{"a":{"b":{"x":""}}}', b',"g":{"c:1":{"rack":"/g","hostname":"c"}}'
+    filling = b"y" * (MAX_RACKS_BYTES - len(frame) - len(entry) - room)
+    sessions.only.content = (frame.replace(b'""', b'"' + filling + b'"'), sessions.only.content[1])
+    write = racks.read_groups("c:1").write
+    if fits:
+        write("g", "/g")
+    else:
+        with pytest.raises(ActionError, match=f"would have {MAX_RACKS_BYTES + 1} bytes"):
+            write("g", "/g")
+    assert (("set", "/bookies", 7) in sessions.only.asked) == fits
+
+
+# The admin REST API
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})
+
+
+class Broker:
+    """Keeps groups as a broker does; `post` may be replaced by what goes wrong."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, Any]] = {"default": {"bk1:3181": {"rack": "/r1"}}}
+        self.writable = {BOOKIE: None}
+        self.post: Callable[[httpx.Request], httpx.Response] = self.move
+        self.requests: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(f"{request.method} {request.url.path}")
+        if request.url.path == "/api/v1/bookie/list_bookies":
+            return httpx.Response(200, json=self.writable)
+        return self.post(request) if request.method == "POST" else httpx.Response(200, json=self.groups)
+
+    def move(self, request: httpx.Request) -> httpx.Response:
+        bookie = request.url.path.rpartition("/")[2]
+        for members in self.groups.values():
+            members.pop(bookie, None)
+        self.groups.setdefault(request.url.params["group"], {})[bookie] = json.loads(request.content)
+        return httpx.Response(204)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+def store(broker: Broker) -> AdminRacks:
+    transport = httpx.MockTransport(broker)
+    bookies = BookieHttp("http://bk1:8000", SETTINGS, transport)
+    return AdminRacks(AdminApi(SETTINGS, transport), bookies, clock=lambda: NOW)
+
+
+def test_groups_are_read_before_and_after(broker: Broker) -> None:
+    snapshot = store(broker).read_groups(BOOKIE)
+    assert snapshot.groups.keys() == {"default"}
+    assert snapshot.write("quarantine", "/quarantine") == NOW
+    assert broker.groups["quarantine"] == {BOOKIE: {"rack": "/quarantine", "hostname": "bk11"}}
+    racks = "/admin/v2/bookies/racks-info"
+    of_racks = [request for request in broker.requests if racks in request]
+    assert of_racks == [f"GET {racks}", f"POST {racks}/{BOOKIE}", f"GET {racks}"]
+
+
+@pytest.mark.parametrize(("bookie", "registration"), [(BOOKIE, registered()), ("bk12:3181", None)])
+def test_who_is_registered_is_asked_of_a_bookie(
+    broker: Broker, bookie: str, registration: BookieRegistration | None
+) -> None:
+    assert store(broker).read_groups(bookie).registration == registration
+
+
+def fails(error: type[httpx.RequestError]) -> Callable[[httpx.Request], httpx.Response]:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error("it broke", request=request)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("post", "kind"),
+    [
+        pytest.param(fails(httpx.ConnectError), ActionError, id="nobody listens"),
+        pytest.param(fails(httpx.ConnectTimeout), ActionError, id="no connection in time"),
+        pytest.param(fails(httpx.ReadTimeout), UnknownOutcomeError, id="no answer in time"),
+        pytest.param(fails(httpx.RemoteProtocolError), UnknownOutcomeError, id="hung up"),
+        pytest.param(lambda _: httpx.Response(403, json={"reason": "no"}), ActionError, id="forbidden"),
+        pytest.param(lambda _: httpx.Response(409, json={"reason": "version"}), ActionError, id="its own conflict"),
+        pytest.param(lambda _: httpx.Response(504), UnknownOutcomeError, id="a proxy gave up"),
+        pytest.param(lambda _: httpx.Response(204), ConflictError, id="and yet it is in no group"),
+    ],
+)
+def test_what_an_answer_of_the_admin_rest_to_a_write_means(
+    broker: Broker, post: Callable[[httpx.Request], httpx.Response], kind: type[Exception]
+) -> None:
+    broker.post = post
+    snapshot = store(broker).read_groups(BOOKIE)
+    with pytest.raises(ActionError) as raised:
+        snapshot.write("quarantine", "/quarantine")
+    assert type(raised.value) is kind
+
+
+def test_an_operator_right_after_the_write_is_seen(broker: Broker) -> None:
+    def moved_on(request: httpx.Request) -> httpx.Response:
+        broker.groups["shared"] = {BOOKIE: {}}
+        return httpx.Response(204)
+
+    broker.post = moved_on
+    racks = store(broker)
+    with pytest.raises(ConflictError):
+        racks.read_groups(BOOKIE).write("quarantine", "/quarantine")
+    assert BOOKIE in racks.read_groups(BOOKIE).groups["shared"]
