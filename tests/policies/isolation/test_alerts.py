@@ -1,12 +1,13 @@
 """What is warned of, when it begins and when it ends."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QUARANTINE_GROUP
-from policies.observations import Outcome
+from policies.observations import Observation, Outcome
 from tests.policies.isolation import scenario
 from tests.policies.isolation.scenario import LONG, Run, affinity, bookies, everything, racks, to
 
@@ -21,18 +22,39 @@ def joined(**settings: object) -> Run:
     return run.see(*everything(0, f"{ALL} bk11", GROUPS, {"acme/a": "default"}))
 
 
-# unassigned-bookie
+NOT_BK1 = "bk2 bk3 bk6 bk7 bk8"
+COURSES: Mapping[str, tuple[Sequence[Observation], float, str, str]] = {
+    "a bookie in no group is named after its grace": ([], 60, "unassigned-bookie", "10 firing"),
+    "until it gets a group": ([racks(30, GROUPS | {"new": "bk11"})], 60, "unassigned-bookie", "10 firing, 30 resolved"),
+    "a missed reading does not end it": (
+        [bookies(20, ALL), bookies(25, f"{ALL} bk11"), bookies(40, ALL)], 49, "unassigned-bookie", "10 firing",
+    ),
+    "two readings show that it is gone": (
+        [bookies(20, ALL), bookies(30, ALL)], 600, "unassigned-bookie", "10 firing, 30 resolved",
+    ),
+    "it is not named first while a reading lacks it": ([bookies(5, ALL)], 100, "unassigned-bookie", ""),
+    "it is in both lists, then in neither, then read-only": (
+        [bookies(20, f"{ALL} bk11", "bk11"), bookies(21, ALL), bookies(22, ALL, "bk11"), bookies(32, ALL, "bk11")], 60,
+        "unassigned-bookie", "10 firing, 32 resolved",
+    ),
+    "a read-only one is good to know": (
+        [bookies(20, ALL, "bk11"), bookies(30, ALL, "bk11")], 60, "unassigned-bookie-idle", "30 firing",
+    ),
+    "it joins again": ([bookies(20, f"{ALL} bk11#2")], 100, "unassigned-bookie", "10 firing"),
+    "a member is away for less than a minute": ([bookies(20, NOT_BK1, known="bk1")], 79, "group-member-missing", ""),
+    "a member is away for a minute": (
+        [bookies(20, NOT_BK1, known="bk1")], 80, "group-member-missing", "80 firing",
+    ),
+    "a member is back": (
+        [bookies(20, NOT_BK1, known="bk1"), bookies(90, ALL)], 90, "group-member-missing", "80 firing, 90 resolved",
+    ),
+}  # fmt: skip
 
 
-def test_a_bookie_without_group_is_named_after_its_grace() -> None:
-    run = joined().until(60)
-    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
-    assert run.latest("unassigned-bookie").labels == {"cluster": "c1", "bookie": "bk11"}
-
-
-def test_it_ends_when_it_gets_a_group() -> None:
-    run = joined().see(racks(30, GROUPS | {"new": "bk11"}))
-    assert run.said("unassigned-bookie")[-1] == (30, BK11, "resolved", "warning")
+@pytest.mark.parametrize(("readings", "until", "alert", "said"), COURSES.values(), ids=COURSES)
+def test_when_an_alert_begins_and_ends(readings: Sequence[Observation], until: float, alert: str, said: str) -> None:
+    run = joined().feed(readings).until(until)
+    assert ", ".join(f"{second:g} {status}" for second, _, status, _ in run.said(alert)) == said
 
 
 @pytest.mark.parametrize("groups", [{}, None, {"default": ""}], ids=["no groups", "no znode", "nobody in them"])
@@ -78,34 +100,6 @@ def test_it_is_critical_while_isolated_namespaces_can_place_data_on_it() -> None
     assert alert.labels["namespace_count"] == "7"
     run.see(bookies(20, "bk1 bk2 bk6 bk7 bk11"))
     assert run.said("unassigned-bookie")[-1] == (20, BK11, "firing", "warning")
-
-
-def test_one_missed_reading_does_not_end_it() -> None:
-    run = joined().see(bookies(20, ALL)).see(bookies(25, f"{ALL} bk11")).see(bookies(40, ALL)).see(bookies(49, ALL))
-    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
-
-
-def test_it_ends_when_a_second_reading_shows_that_it_is_gone() -> None:
-    run = joined().see(bookies(20, ALL)).see(bookies(30, ALL)).until(600)
-    assert run.said("unassigned-bookie")[1:] == [(30, BK11, "resolved", "warning")]
-
-
-def test_a_bookie_is_not_named_first_while_a_reading_lacks_it() -> None:
-    run = joined().see(bookies(5, ALL)).until(100)
-    assert run.said("unassigned-bookie") == []
-
-
-def test_a_bookie_that_changes_its_mode_may_be_in_both_lists_or_in_neither() -> None:
-    run = joined().see(bookies(20, f"{ALL} bk11", "bk11")).see(bookies(21, ALL, "")).see(bookies(22, ALL, "bk11"))
-    run.see(bookies(32, ALL, "bk11"))
-    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning"), (32, BK11, "resolved", "warning")]
-    run.until(60)
-    assert run.firing()[("unassigned-bookie-idle", BK11)] == "info"
-
-
-def test_a_bookie_that_joins_again_stays_named() -> None:
-    run = joined().see(bookies(20, f"{ALL} bk11#2")).until(100)
-    assert run.said("unassigned-bookie") == [(10, BK11, "firing", "warning")]
 
 
 @pytest.mark.parametrize(("read_only", "known", "reason"), [("bk12", "", "read_only"), ("", "bk12", "offline")])
@@ -210,18 +204,6 @@ def test_a_member_with_a_cookie_has_been_there_before() -> None:
     run.until(100)
     assert run.latest("group-member-missing").reason == "not_registered"
     assert run.see(bookies(101, f"{ALL} bk99", known="bk99")).said("bookie-joined-in-place") == []
-
-
-# group-member-missing
-
-
-def test_an_assigned_bookie_that_is_not_registered_is_missed_after_a_minute() -> None:
-    run = joined().see(bookies(20, "bk2 bk3 bk6 bk7 bk8", known="bk1")).until(79)
-    assert run.said("group-member-missing") == []
-    run.until(80)
-    assert run.said("group-member-missing") == [(80, "c1/bk1", "firing", "warning")]
-    run.see(bookies(90, ALL))
-    assert run.said("group-member-missing")[-1] == (90, "c1/bk1", "resolved", "warning")
 
 
 # quarantine-overdue

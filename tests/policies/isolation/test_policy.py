@@ -54,43 +54,6 @@ def test_nothing_new_is_decided_on_what_is_unread() -> None:
     assert run.placement("acme/c").verdict == "infeasible"
 
 
-def test_once_carried_out_the_verdict_stays_in_force() -> None:
-    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).until(600)
-    assert run.verdicts() == [(10, "bk11", "quarantine", "unassigned")]
-
-
-def test_taken_out_of_quarantine_without_another_group_it_is_decided_anew() -> None:
-    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
-    run.twice(610, lambda second: racks(second, GROUPS)).until(669)
-    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (620, "bk11", "quarantine")]
-    assert run.said("quarantine-overdue") == []
-
-
-def test_a_bookie_that_joins_again_is_decided_anew() -> None:
-    run = joined().until(60).see(bookies(70, f"{BASE} bk11#2"))
-    assert [(d.verdict, d.czxid, d.registered_at) for d in run.quarantines()] == [
-        ("quarantine", 11, at(0)),
-        ("quarantine", 2011, at(70)),
-    ]
-
-
-def test_a_bookie_that_joins_again_in_quarantine_is_decided_anew_too() -> None:
-    """Each registration is a join; the actuator finds it in quarantine and has nothing to do."""
-    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).see(bookies(70, f"{BASE} bk11#2"))
-    assert [v[:3] for v in run.verdicts()] == [(10, "bk11", "quarantine"), (70, "bk11", "quarantine")]
-
-
-def test_what_was_withheld_ends_when_a_person_puts_it_into_quarantine() -> None:
-    run = joined(max_quarantined=0).see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"})).until(200)
-    assert run.verdicts()[1:] == [(20, "bk11", "lift", "assigned")]
-
-
-def test_a_bookie_that_comes_back_waits_for_its_grace_again() -> None:
-    run = joined().until(60).see(bookies(70, BASE)).see(bookies(80, BASE))
-    run.twice(90, lambda second: bookies(second, f"{BASE} bk11#2")).until(200)
-    assert [v[:3] for v in run.verdicts()[1:]] == [(80, "bk11", "lift"), (100, "bk11", "quarantine")]
-
-
 def test_it_is_repeated_before_it_runs_out_until_it_is_carried_out() -> None:
     run = joined(validity="100s")
     for second in range(20, 200, 20):
@@ -118,11 +81,6 @@ def test_who_needs_what_is_withheld_is_named_as_it_is_now() -> None:
         (20, "withhold", "would_be_infeasible"),
     ], "that acme/a is gone, the only namespace, was confirmed by the second reading"
     assert "without it acme/b could not place data" in run.quarantines()[-1].explanation
-
-
-def test_on_unread_data_it_is_not_repeated() -> None:
-    run = joined(validity="100s").until(1000)
-    assert [v[0] for v in run.verdicts()] == [10, 60]
 
 
 def test_a_placement_is_published_again_only_when_it_changes() -> None:

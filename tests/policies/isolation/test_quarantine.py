@@ -1,6 +1,6 @@
 """Which bookies are put into quarantine, which are withheld, and when an order ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from policies.decisions import Mode
 from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, place
 from policies.isolation.settings import Unaffine
-from policies.observations import Outcome
+from policies.observations import Observation, Outcome
 from tests.examples import combined, examples
 from tests.policies.isolation.scenario import (
     BASE,
@@ -42,6 +42,78 @@ def test_a_bookie_without_group_is_to_be_quarantined_after_its_grace() -> None:
     assert said.evidence[0] in ("bookies@0", "racks@0")
 
 
+def inside(second: float) -> Observation:
+    """bk11 is in quarantine."""
+    return racks(second, GROUPS | {QUARANTINE_GROUP: "bk11"})
+
+
+def twice(read: Callable[[float], Observation], second: float = 70) -> list[Observation]:
+    return [read(second), read(second + 10)]
+
+
+COURSES: Mapping[str, tuple[str, Mapping[str, Any], Sequence[Observation], float, str]] = {
+    "as many as allowed, in the order of registration": (
+        "bk14 bk13 bk12 bk11", {"max_quarantined": 2}, [], 60,
+        "10 bk11 quarantine unassigned, 10 bk12 quarantine unassigned, "
+        "10 bk13 withhold max_quarantined, 10 bk14 withhold max_quarantined",
+    ),
+    "a withheld one follows when there is room": (
+        "bk11 bk12", {"max_quarantined": 1}, [racks(70, GROUPS | {"default": "bk1 bk2 bk11"})], 90,
+        "10 bk11 quarantine unassigned, 10 bk12 withhold max_quarantined, "
+        "70 bk11 lift assigned, 70 bk12 quarantine unassigned",
+    ),
+    "a newcomer takes nobody's place": (
+        "bk12", {"max_quarantined": 1}, twice(lambda s: bookies(s, f"{BASE} bk11 bk12")), 90,
+        "10 bk12 quarantine unassigned, 80 bk11 withhold max_quarantined",
+    ),
+    "one on its way keeps its place while it is read-only": (
+        "bk11", {"max_quarantined": 1}, twice(lambda s: bookies(s, f"{BASE} bk12", "bk11")), 90,
+        "10 bk11 quarantine unassigned, 80 bk12 withhold max_quarantined",
+    ),
+    "an order is taken back when it would starve a namespace": (
+        "bk11", {}, twice(lambda s: bookies(s, "bk1 bk6 bk7 bk11")), 90,
+        "10 bk11 quarantine unassigned, 80 bk11 withhold would_be_infeasible",
+    ),
+    "an order ends when somebody assigns the bookie": (
+        "bk11", {}, [inside(20), *twice(lambda s: racks(s, GROUPS | {"default": "bk1 bk2 bk11"}), 30)], 600,
+        "10 bk11 quarantine unassigned, 40 bk11 lift assigned",
+    ),
+    "going read-only ends nothing": ("bk11", {}, [bookies(70, BASE, "bk11")], 100, "10 bk11 quarantine unassigned"),
+    "once carried out it stays": ("bk11", {}, [inside(20)], 600, "10 bk11 quarantine unassigned"),
+    "taken out of quarantine without another group": (
+        "bk11", {}, [inside(20), *twice(lambda s: racks(s, GROUPS), 610)], 669,
+        "10 bk11 quarantine unassigned, 620 bk11 quarantine unassigned",
+    ),
+    "a bookie joins again": (
+        "bk11", {}, [bookies(70, f"{BASE} bk11#2")], 100,
+        "10 bk11 quarantine unassigned, 70 bk11 quarantine unassigned",
+    ),
+    "a bookie joins again in quarantine, where the actuator has nothing to do": (
+        "bk11", {}, [inside(20), bookies(70, f"{BASE} bk11#2")], 100,
+        "10 bk11 quarantine unassigned, 70 bk11 quarantine unassigned",
+    ),
+    "a person puts a withheld one into quarantine": (
+        "bk11", {"max_quarantined": 0}, [inside(20)], 200,
+        "10 bk11 withhold max_quarantined, 20 bk11 lift assigned",
+    ),
+    "a bookie that comes back waits for its grace again": (
+        "bk11", {}, [*twice(lambda s: bookies(s, BASE)), *twice(lambda s: bookies(s, f"{BASE} bk11#2"), 90)], 200,
+        "10 bk11 quarantine unassigned, 80 bk11 lift gone, 100 bk11 quarantine unassigned",
+    ),
+    "on unread data nothing is repeated": (
+        "bk11", {"validity": "100s"}, [], 1000, "10 bk11 quarantine unassigned, 60 bk11 quarantine unassigned",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("writable", "settings", "readings", "until", "verdicts"), COURSES.values(), ids=COURSES)
+def test_which_orders_are_published(
+    writable: str, settings: Mapping[str, Any], readings: Sequence[Observation], until: float, verdicts: str
+) -> None:
+    run = joined(writable, settings).feed(readings).until(until)
+    assert ", ".join(f"{second:g} {' '.join(order)}" for second, *order in run.verdicts()) == verdicts
+
+
 def test_in_shadow_it_is_published_as_such_and_never_overdue() -> None:
     run = joined(mode="shadow").until(600)
     assert [d.mode for d in run.quarantines()] == [Mode.SHADOW]
@@ -54,32 +126,6 @@ def test_a_bookie_already_in_some_group_is_left_alone() -> None:
     groups = GROUPS | {QUARANTINE_GROUP: "bk11"}
     run = Run(LONG, ON).see(*everything(0, f"{BASE} bk11", groups, NAMESPACES)).until(600)
     assert run.quarantines() == []
-
-
-def test_at_most_so_many_in_order_of_registration() -> None:
-    run = joined("bk14 bk13 bk12 bk11", max_quarantined=2).until(60)
-    assert [v[1:] for v in run.verdicts()] == [
-        ("bk11", "quarantine", "unassigned"),
-        ("bk12", "quarantine", "unassigned"),
-        ("bk13", "withhold", "max_quarantined"),
-        ("bk14", "withhold", "max_quarantined"),
-    ]
-
-
-def test_one_that_was_withheld_follows_when_there_is_room() -> None:
-    run = joined("bk11 bk12", max_quarantined=1).until(60)
-    run.twice(70, lambda second: racks(second, GROUPS | {"default": "bk1 bk2 bk11"}))
-    assert [v[1:] for v in run.verdicts()[2:]] == [("bk11", "lift", "assigned"), ("bk12", "quarantine", "unassigned")]
-
-
-def test_a_newcomer_does_not_take_the_place_of_one_on_its_way() -> None:
-    run = joined("bk12", max_quarantined=1).until(60).twice(70, lambda second: bookies(second, f"{BASE} bk11 bk12"))
-    assert run.verdicts()[1:] == [(80, "bk11", "withhold", "max_quarantined")]
-
-
-def test_one_on_its_way_keeps_its_place_while_it_is_read_only() -> None:
-    run = joined(max_quarantined=1).until(60).twice(70, lambda second: bookies(second, f"{BASE} bk12", "bk11"))
-    assert run.verdicts()[1:] == [(80, "bk12", "withhold", "max_quarantined")]
 
 
 def test_an_expired_order_on_a_read_only_bookie_keeps_no_place() -> None:
@@ -115,11 +161,6 @@ def test_unnamed_namespaces_without_affinity_need_ungrouped_bookies(unaffine: st
     assert [v[2] for v in run.verdicts()] == [verdict, verdict]
 
 
-def test_a_verdict_not_yet_carried_out_is_taken_back_when_it_would_starve_somebody() -> None:
-    run = joined().until(60).twice(70, lambda second: bookies(second, "bk1 bk6 bk7 bk11"))
-    assert run.verdicts()[-1] == (80, "bk11", "withhold", "would_be_infeasible")
-
-
 def test_an_order_that_stands_is_guarded_although_the_grace_is_longer_now() -> None:
     run = joined().until(60).with_settings(LONG, ON, grace="1h")
     run.twice(70, lambda second: bookies(second, "bk1 bk6 bk7 bk11"))
@@ -147,21 +188,10 @@ def test_without_the_affinity_of_namespaces_nothing_is_put_into_quarantine() -> 
     assert [v[:3] for v in run.verdicts()] == [(61, "bk11", "quarantine")]
 
 
-def test_it_is_lifted_when_somebody_assigns_the_bookie() -> None:
-    run = joined().see(racks(20, GROUPS | {QUARANTINE_GROUP: "bk11"}))
-    run.twice(30, lambda second: racks(second, GROUPS | {"default": "bk1 bk2 bk11"})).until(600)
-    assert run.verdicts()[1:] == [(40, "bk11", "lift", "assigned")]
-
-
 def test_it_is_lifted_when_quarantine_is_switched_off_even_while_unread() -> None:
     run = joined(validity="1m").until(300).with_settings().see(bookies(310, "", outcome=Outcome.ERROR))
     assert run.verdicts()[-1] == (310, "bk11", "lift", "switched_off")
     assert run.until(900).verdicts()[-1][0] == 310
-
-
-def test_going_read_only_ends_nothing() -> None:
-    run = joined().until(60).see(bookies(70, BASE, "bk11")).until(100)
-    assert len(run.verdicts()) == 1
 
 
 Away = tuple[str, int, int, str]
