@@ -1,7 +1,6 @@
 """Commands about the registry and those that carry a switch forward; readings of the registry and of prechecks.
 
-Rows 1 to 4, 20, 23, 24, 28 and 29 of the table. Each command has a function that names what may refuse it, in order,
-and one that carries it out.
+Rows 1 to 4, 20, 23, 24, 28 and 29 of the table.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from policies.switching.facts import SwitchFacts
 from policies.switching.fold import RegistryChecked
 from policies.switching.judge import guards
 from policies.switching.judge.events import open_new_clients, repeat_orders
-from policies.switching.judge.guards import Asked
+from policies.switching.judge.guards import Asked, Row
 from policies.switching.ledgers import FindingReason
 from policies.switching.readings import CommandArgs, SwitchCluster, SwitchCommand
 from policies.switching.state import (
@@ -42,23 +41,22 @@ _ENDED = (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES)
 # --- register (row 1)
 
 
-def ask_register(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """The name and the identity are free or its own, and the status is one that it may have."""
+def register(facts: SwitchFacts, command: SwitchCommand) -> Row:
+    """Row 1: the first cluster ever registered becomes active, and references without attribution belong to it."""
     state, args = facts.state, command.args
     yield RejectCode.NOT_FOUND, not (args.name and args.uri) and NO_NAME
     is_unread = args.instance_id is None or args.root is None
     yield RejectCode.NOT_FOUND, is_unread and f"no BookKeeper cluster could be read at {args.uri}"
     entry = _make_entry(state, args)
     yield RejectCode.NAME_CONFLICT, guards.refuse_taken_name(facts, entry.name, entry.instance_id, entry.root)
-    yield RejectCode.URI_DUPLICATE, guards.refuse_known_identity(facts, entry.name, entry.instance_id, entry.root)
-    yield RejectCode.CONTESTED, not _resolves_contest(state, entry) and guards.refuse_contested(facts)
+    identity = (entry.instance_id, entry.root)
+    same = (e.name for e in state.entries if (e.instance_id, e.root) == identity and e.name != entry.name)
+    duplicate = (f"{entry.instance_id}{entry.root} is already registered as {other}" for other in same)
+    yield RejectCode.URI_DUPLICATE, next(duplicate, None)
+    yield RejectCode.CONTESTED, not _resolves_contest(state, entry) and facts.state.contested
     yield RejectCode.INVALID_TRANSITION, _refuse_status(facts, entry.name, args.status)
-
-
-def register(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
-    """Row 1: the first cluster ever registered becomes active, and references without attribution belong to it."""
-    state, entry = facts.state, _make_entry(facts.state, command.args)
-    if _lacks_status_only(facts, entry.name, command.args.status):
+    step = yield None
+    if _lacks_status_only(facts, entry.name, args.status):
         step.update_switch(status_failed=False)
         step.write_status()
         return
@@ -126,20 +124,16 @@ def _lacks_status_only(facts: SwitchFacts, name: str, wanted: ClusterStatus | No
 # --- unregister (row 2), close the client (row 23)
 
 
-def ask_unregister(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """A registered cluster that is not in use."""
-    name = command.args.name or ""
-    yield RejectCode.NOT_FOUND, not name and NO_NAME
-    yield RejectCode.NOT_FOUND, facts.state.entry(name) is None and f"{name} is not registered"
-    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
-    why = guards.refuse_cluster_in_use(facts, name)
-    yield RejectCode.IN_USE, why and f"{name} cannot be removed: {why}"
-
-
-def unregister(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
+def unregister(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 2: remove a cluster that is not in use."""
     state, name = facts.state, command.args.name or ""
     known = state.entry(name)
+    yield RejectCode.NOT_FOUND, not name and NO_NAME
+    yield RejectCode.NOT_FOUND, known is None and f"{name} is not registered"
+    yield RejectCode.CONTESTED, facts.state.contested
+    why = guards.refuse_cluster_in_use(facts, name)
+    yield RejectCode.IN_USE, why and f"{name} cannot be removed: {why}"
+    step = yield None
     step.update(
         entries=tuple(e for e in state.entries if e.name != name),
         checks=tuple(c for c in state.checks if c.target != name),
@@ -150,19 +144,15 @@ def unregister(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> 
     step.remove_registry(name, known.version if known else None, SwitchReason.COMMANDED)
 
 
-def ask_close_client(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """A cluster that a completed switch has left, and that nothing needs."""
+def close_client(facts: SwitchFacts, command: SwitchCommand) -> Row:
+    """Row 23: let brokers close their client of a cluster that a completed switch has left, and that nothing needs."""
     name = command.args.name or ""
     yield RejectCode.NOT_FOUND, not name and NO_NAME
     yield RejectCode.INVALID_TRANSITION, _refuse_close(facts, name)
     yield RejectCode.NOT_FOUND, facts.state.entry(name) is None and f"{name} is not registered"
-    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    yield RejectCode.CONTESTED, facts.state.contested
     yield RejectCode.CLIENT_IN_USE, guards.refuse_read_cluster(facts, name)
-
-
-def close_client(_facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
-    """Row 23: let brokers close their client of a cluster that a switch has left."""
-    name = command.args.name
+    step = yield None
     sentence = f"nothing needs {name} any more: brokers may close their client"
     step.publish(
         SwitchVerdict.CLOSE_CLIENT, SwitchReason.COMMANDED, sentence, subject=f"clients/{name}", details={"name": name}
@@ -215,19 +205,15 @@ _INVALID = RejectCode.INVALID_TRANSITION
 # --- precheck (row 3)
 
 
-def ask_precheck(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """A target may be checked again, also once its last switch is over."""
-    target = command.args.target or ""
+def precheck(facts: SwitchFacts, command: SwitchCommand) -> Row:
+    """Row 3, the command: a target may be checked again, also once its last switch is over."""
+    source, target = facts.state.committed(), command.args.target or ""
     stage = facts.state.stage(target, facts.now_ms)
     yield RejectCode.NOT_FOUND, not target and NO_NAME
     yield RejectCode.NOT_FOUND, stage is SwitchStage.NONE and f"{target} is not registered"
-    yield RejectCode.NOT_FOUND, facts.state.committed() is None and _explain_vacancy(facts)
+    yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
     yield _INVALID, stage not in _STARTABLE and f"the switch to {target} is at {stage.value}"
-
-
-def precheck(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
-    """Row 3, the command."""
-    source, target = facts.state.committed(), command.args.target
+    step = yield None
     step.publish(
         SwitchVerdict.RUN_PRECHECK, _COMMANDED, f"check whether brokers can move from {source} to {target}",
         subject=f"prechecks/{target}", details={"source": source, "target": target},
@@ -260,45 +246,18 @@ def judge_precheck(facts: SwitchFacts, check: PrecheckResult, step: Transition) 
 # --- start (rows 4 and 24)
 
 
-def ask_start(facts: SwitchFacts, command: SwitchCommand) -> Iterator[Asked]:
-    """The target of the live switch drives that switch on; any other target must pass the guards of row 4."""
-    state, target = facts.state, command.args.target or ""
+def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
+    """Rows 4 and 24: begin a switch, or drive the live one on. Any other target must pass the guards of row 4."""
+    state, target, source = facts.state, command.args.target or "", facts.state.committed() or ""
     live = state.live_switch()
     yield RejectCode.NOT_FOUND, not target and NO_NAME
     if live is not None and live.target == target:
-        yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+        yield RejectCode.CONTESTED, facts.state.contested
+        _drive_on(facts, live, (yield None))
         return
     for code, why in _ask_new_switch(facts, command, target):
         yield code, why and f"the switch to {target} does not start: {why}"
-
-
-def _ask_new_switch(facts: SwitchFacts, command: SwitchCommand, target: str) -> Iterator[Asked]:
-    state, source = facts.state, facts.state.committed()
-    yield RejectCode.CONTESTED, state.live_switch() is not None and guards.refuse_contested(facts)
-    yield RejectCode.SWITCH_IN_PROGRESS, guards.refuse_other_switch(facts)
-    yield RejectCode.NOT_FOUND, state.entry(target) is None and f"{target} is not registered"
-    yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
-    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
-    yield RejectCode.ALREADY_ACTIVE, guards.refuse_active_target(facts, target)
-    check = state.check(target)
-    is_fresh = check is not None and facts.now_ms < check.expires_ms
-    collides = check is not None and is_fresh and bool(_COLLISIONS.intersection(check.reasons))
-    code = RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED
-    yield code, guards.refuse_unready_precheck(facts, target)
-    yield RejectCode.PRECHECK_FAILED, guards.refuse_other_digest(facts, target, command.precheck_digest)
-    yield RejectCode.PRECHECK_FAILED, guards.refuse_same_identity(facts, source or "", target)
-    if not is_check_bypassed(facts, target):
-        yield RejectCode.PRECHECK_FAILED, guards.refuse_taken_ids(facts, source or "", target)
-    yield _INVALID, guards.refuse_without_lease(facts)
-
-
-def start(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
-    """Rows 4 and 24: begin a switch, or drive the live one on."""
-    state, target, source = facts.state, command.args.target or "", facts.state.committed() or ""
-    live = state.live_switch()
-    if live is not None and live.target == target:
-        _drive_on(facts, live, step)
-        return
+    step = yield None
     epoch, bypassed, generator = state.epoch + 1, is_check_bypassed(facts, target), facts.generator(target)
     switch = Switch(
         source=source, target=target, stage=SwitchStage.TRIGGERED, epoch=epoch, bypassed=bypassed,
@@ -310,6 +269,27 @@ def start(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
     sentence = f"the switch from {source} to {target} begins, epoch {epoch}{risk}"
     step.publish(SwitchVerdict.ADVANCE, _COMMANDED, sentence)
     step.direct_brokers(_COMMANDED, target)
+
+
+def _ask_new_switch(facts: SwitchFacts, command: SwitchCommand, target: str) -> Iterator[Asked]:
+    state, source = facts.state, facts.state.committed()
+    yield RejectCode.CONTESTED, state.live_switch() is not None and facts.state.contested
+    yield RejectCode.SWITCH_IN_PROGRESS, guards.refuse_other_switch(facts)
+    yield RejectCode.NOT_FOUND, state.entry(target) is None and f"{target} is not registered"
+    yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
+    yield RejectCode.CONTESTED, facts.state.contested
+    yield RejectCode.ALREADY_ACTIVE, guards.refuse_active_target(facts, target)
+    check = state.check(target)
+    is_fresh = check is not None and facts.now_ms < check.expires_ms
+    collides = check is not None and is_fresh and bool(_COLLISIONS.intersection(check.reasons))
+    code = RejectCode.COLLISION if collides else RejectCode.PRECHECK_FAILED
+    yield code, guards.refuse_unready_precheck(facts, target)
+    is_read = check is not None and check.digest == command.precheck_digest
+    yield RejectCode.PRECHECK_FAILED, not is_read and "the digest quoted is not that of the last precheck"
+    yield RejectCode.PRECHECK_FAILED, guards.refuse_same_identity(facts, source or "", target)
+    if not is_check_bypassed(facts, target):
+        yield RejectCode.PRECHECK_FAILED, guards.refuse_taken_ids(facts, source or "", target)
+    yield _INVALID, guards.refuse_without_lease(facts)
 
 
 def is_check_bypassed(facts: SwitchFacts, target: str) -> bool:
@@ -356,41 +336,32 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
 # --- pause and resume (rows 28 and 29)
 
 
-def ask_pause(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
-    """Any switch that is under way, and one whose copies are being deleted."""
+def pause(facts: SwitchFacts, _command: SwitchCommand) -> Row:
+    """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
     switch = facts.state.switch
     yield _INVALID, (switch is None or switch.stage in _NOT_PAUSED) and "no switch is under way"
-    yield _INVALID, facts.switch.paused and "it is paused already"
-
-
-def pause(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
-    """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
     switch = facts.switch
+    yield _INVALID, switch.paused and "it is paused already"
+    step = yield None
     step.update_switch(paused=True, paused_ms=facts.now_ms)
     sentence = f"the switch to {switch.target} is paused at {switch.stage.value}; `resume` lets it go on"
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.PAUSED, sentence)
 
 
-def ask_resume(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
-    """A halt, a pause or a foreign directive. Brokers may follow the latter: they come back only to greater ids."""
+def resume(facts: SwitchFacts, _command: SwitchCommand) -> Row:
+    """Row 29: end a halt or pause; after a foreign directive, direct brokers by a later epoch, to greater ids only."""
     switch = facts.state.switch
     if facts.state.contested_by is not None:
         ours = facts.state.active()
         yield RejectCode.NOT_FOUND, ours is None and "no cluster is active"
         behind = guards.refuse_lower_ids(facts, ours or "")
         yield RejectCode.COLLISION, behind and f"brokers cannot be sent to {ours} again: {behind}"
+        _supersede_directive(facts, max(facts.state.contested_by.epoch, facts.state.epoch), (yield None))
         return
-    yield RejectCode.CONTESTED, guards.refuse_contested(facts)
+    yield RejectCode.CONTESTED, facts.state.contested
     at = f": it is at {switch.stage.value}" if switch else ""
     yield _INVALID, (switch is None or not (switch.halted or switch.paused)) and f"nothing is held{at}"
-
-
-def resume(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
-    """Row 29: end a halt or pause; after a foreign directive, direct brokers by a later epoch."""
-    if facts.state.contested_by is not None:
-        _supersede_directive(facts, max(facts.state.contested_by.epoch, facts.state.epoch), step)
-        return
-    switch = facts.switch
+    step, switch = (yield None), facts.switch
     step.update_switch(**lift_holds(facts))
     sentence = f"the switch to {switch.target} goes on at {switch.stage.value}"
     step.publish(SwitchVerdict.ADVANCE, SwitchReason.RESUMED, sentence)
@@ -417,20 +388,17 @@ def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> No
 # --- clean-up (row 20)
 
 
-def ask_cleanup(facts: SwitchFacts, _command: SwitchCommand) -> Iterator[Asked]:
-    """In hold, once `cleanup_from` has come and every broker follows."""
+def cleanup(facts: SwitchFacts, _command: SwitchCommand) -> Row:
+    """Row 20, in hold. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
     live = facts.state.live_switch()
-    yield RejectCode.CONTESTED, live is not None and guards.refuse_contested(facts)
+    yield RejectCode.CONTESTED, live is not None and facts.state.contested
     is_held = live is not None and live.stage is SwitchStage.HOLD
     yield _INVALID, not is_held and (guards.refuse_other_switch(facts) or "no switch is in hold")
     yield _INVALID, guards.refuse_unknown_plan(facts)
     yield RejectCode.WINDOW_NOT_ELAPSED, guards.refuse_early_cleanup(facts)
     yield _INVALID, facts.stands_still
     yield RejectCode.BROKERS_BEHIND, guards.refuse_straying_brokers(facts)
-
-
-def cleanup(facts: SwitchFacts, _command: SwitchCommand, step: Transition) -> None:
-    """Row 20. Each deletion is decided ledger by ledger, on an inventory begun from now on."""
+    step = yield None
     ids = [str(t.ledger_id) for t in facts.plan.at(*UNDELETED)]
     are = counted_with(len(ids), "ledger", "is", "are")
     sentence = f"{are} to be deleted from {facts.switch.source}: {name_some(ids) or 'none'}"

@@ -190,8 +190,8 @@ _WITHOUT_LEDGER = frozenset(
 def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) -> None:
     """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
     known = facts.state.lease
-    if why := guards.refuse_older_lease(facts, new.token):
-        step.reject(RejectCode.INVALID_TRANSITION, why, "lease")
+    if known is not None and new.token < known.token:
+        step.reject(RejectCode.INVALID_TRANSITION, f"lease {new.token} is older than {known.token}", "lease")
     elif known is not None and new.token == known.token and new.valid_until_ms <= known.valid_until_ms:
         return  # it is known
     else:
@@ -410,7 +410,7 @@ def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: 
 def _not_deleted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     """A deletion cannot be undone, so each try is ordered again, if it is still allowed."""
     again = replace(task, tries=task.tries + 1)
-    why = guards.refuse_further_tries(again, facts.limits.retries)
+    why = f"{again.tries} tries failed" if again.tries >= facts.limits.retries else None
     if why is None and (facts.switch.stage is SwitchStage.ABORTED or facts.switch.kept):
         why = "an operator ended it"
     if why is None:

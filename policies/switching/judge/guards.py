@@ -4,8 +4,8 @@ Each is a function of its own, so that a test can disable it and show the harm t
 data does not hold. Rules: docs/design/switching.md, the guards of the table and the invariants.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts, awaited, describe_brokers, deviations, moved_ms
@@ -24,11 +24,16 @@ from policies.switching.ledgers import (
 from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
 from policies.units import counted_with, format_instant, from_millis, name_some
 
+if TYPE_CHECKING:
+    from policies.switching.transition import Transition
+
 _NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
 """The reason why a transition is refused; None if it is not."""
 Asked = tuple[RejectCode, Refusal | bool]
 """A guard of a command: the code of its refusal, and the reason; a false one lets the command pass."""
+Row = Generator[Asked | None, "Transition", None]
+"""A command: it yields its guards in order, and then nothing; if it is carried out, it gets the step to write to."""
 
 
 class Refused(NamedTuple):
@@ -39,12 +44,6 @@ class Refused(NamedTuple):
 
 
 # --- registering (rows 1, 2)
-
-
-def refuse_known_identity(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
-    """No cluster of the same identity is registered under another name."""
-    same = (e.name for e in facts.state.entries if (e.instance_id, e.root) == (instance_id, root) and e.name != name)
-    return next((f"{instance_id}{root} is already registered as {other}" for other in same), None)
 
 
 def refuse_taken_name(facts: SwitchFacts, name: str, instance_id: str, root: str) -> Refusal:
@@ -135,12 +134,6 @@ def refuse_unready_precheck(facts: SwitchFacts, target: str) -> Refusal:
     return None if check.ready else f"the precheck of {target} says: {', '.join(check.reasons)}"
 
 
-def refuse_other_digest(facts: SwitchFacts, target: str, digest: str | None) -> Refusal:
-    """The operator quotes the digest of the last report, so the operator has read that report."""
-    check = facts.state.check(target)
-    return None if check and check.digest == digest else "the digest quoted is not that of the last precheck"
-
-
 def refuse_same_identity(facts: SwitchFacts, source: str, target: str) -> Refusal:
     """INV-4: both identities are known and differ, and both layouts can hold every id."""
     one, other = facts.state.cluster(source), facts.state.cluster(target)
@@ -219,11 +212,6 @@ def refuse_unread_ids(facts: SwitchFacts, home: str) -> Refusal:
         return f"what {away} gave since brokers were directed there is not read yet"
     is_known = back is not None and facts.now_ms < back.read_ms + 2 * facts.limits.ack_timeout_ms
     return None if is_known else f"the id generator of {home} was not read just now"
-
-
-def refuse_contested(facts: SwitchFacts) -> Refusal:
-    """The registry shows nothing that Headgate did not order."""
-    return facts.state.contested or None
 
 
 # --- going live (rows 5, 6)
@@ -318,11 +306,6 @@ def refuse_wide_change(task: LedgerTask, changed: Iterable[str]) -> Refusal:
     return f"{', '.join(sorted(left))} of {task.paths[0]} did not change as well" if left else None
 
 
-def refuse_further_tries(task: LedgerTask, retries: int) -> Refusal:
-    """The ledger failed less often than `retries`."""
-    return None if task.tries < retries else f"{task.tries} tries failed"
-
-
 # --- back and on (rows 18 to 23)
 
 
@@ -403,9 +386,3 @@ def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:
         among = f" ({', '.join(kinds)} among them)" if kinds else ""
         return f"{counted_with(left, 'reference', 'is', 'are')} attributed to {name}{among}"
     return refuse_used_by_broker(facts, name, since_ms)
-
-
-def refuse_older_lease(facts: SwitchFacts, token: int) -> Refusal:
-    """The lease is no older than the one in force."""
-    lease = facts.state.lease
-    return f"lease {token} is older than {lease.token}" if lease and token < lease.token else None

@@ -1,10 +1,11 @@
 """The transition table of a switch, and the holds that its state shows now (`alert_kinds.HOLDS`).
 
-Each command stands with what may refuse it, each reading with the row that judges it. Which command ends a hold is
+Each command and each reading stands with its row. Which command ends a hold is
 asked of this table, so no hold or refusal names one that it rejects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from policies.switching.alert_kinds import HOLDS, NAMES_ON_THE_WIRE, HoldKind
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
 from policies.switching.fold import InventorySeen, Judged, RegistryChecked
-from policies.switching.judge import commands, events, guards, stages, undo
-from policies.switching.judge.guards import Asked, Refused
+from policies.switching.judge import commands, events, guards, stages
+from policies.switching.judge.guards import Refused, Row
 from policies.switching.ledgers import remedy_beyond
 from policies.switching.readings import (
     CommandArgs,
@@ -43,21 +44,18 @@ _OPEN = tuple(action for action in SwitchAction if action not in _NOT_OPEN)
 _UNDER_WAY = (REVERSIBLE - {SwitchStage.HOLD}) | {SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK}
 
 
-_Ask = Callable[[SwitchFacts, SwitchCommand], Iterator[Asked]]
-"""Names in order what may refuse a command; a guard is asked only if all before let it pass."""
-_Run = Callable[[SwitchFacts, SwitchCommand, Transition], None]
-_COMMANDS: Mapping[CommandName, tuple[_Ask, _Run]] = {
-    CommandName.REGISTER: (commands.ask_register, commands.register),
-    CommandName.UNREGISTER: (commands.ask_unregister, commands.unregister),
-    CommandName.PRECHECK: (commands.ask_precheck, commands.precheck),
-    CommandName.START: (commands.ask_start, commands.start),
-    CommandName.ROLLBACK: (undo.ask_rollback, undo.rollback),
-    CommandName.ABORT: (undo.ask_abort, undo.abort),
-    CommandName.PAUSE: (commands.ask_pause, commands.pause),
-    CommandName.RESUME: (commands.ask_resume, commands.resume),
-    CommandName.CLEANUP: (commands.ask_cleanup, commands.cleanup),
-    CommandName.END: (undo.ask_end, undo.end),
-    CommandName.CLOSE_CLIENT: (commands.ask_close_client, commands.close_client),
+_COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Row]] = {
+    CommandName.REGISTER: commands.register,
+    CommandName.UNREGISTER: commands.unregister,
+    CommandName.PRECHECK: commands.precheck,
+    CommandName.START: commands.start,
+    CommandName.ROLLBACK: stages.rollback,
+    CommandName.ABORT: stages.abort,
+    CommandName.PAUSE: commands.pause,
+    CommandName.RESUME: commands.resume,
+    CommandName.CLEANUP: commands.cleanup,
+    CommandName.END: stages.end,
+    CommandName.CLOSE_CLIENT: commands.close_client,
 }
 _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
     OrchestratorLease: events.judge_lease,
@@ -71,21 +69,25 @@ _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
 }
 
 
-def refuse(facts: SwitchFacts, command: SwitchCommand) -> Refused | None:
-    """Return why a command is refused; None if it is accepted."""
+def refuse(facts: SwitchFacts, command: SwitchCommand, step: Transition | None = None) -> Refused | None:
+    """Return why a command is refused; None if it is accepted. With a step it is then carried out."""
     if command.expected_epoch not in (None, facts.state.epoch):
         sentence = f"the epoch is {facts.state.epoch}, not {command.expected_epoch} as the command expects"
         return Refused(RejectCode.INVALID_TRANSITION, sentence)
-    asked = _COMMANDS[command.command][0](facts, command)
-    return next((Refused(code, str(why)) for code, why in asked if why), None)
+    row = _COMMANDS[command.command](facts, command)
+    while (asked := next(row)) is not None:
+        code, why = asked
+        if why:
+            return Refused(code, str(why))
+    if step is not None:
+        with suppress(StopIteration):
+            row.send(step)
+    return None
 
 
 def judge(facts: SwitchFacts, event: Judged, step: Transition) -> None:
-    """Write what follows from an event: a reading, or a command that is not refused."""
-    if isinstance(event, SwitchCommand):
-        _COMMANDS[event.command][1](facts, event, step)
-    else:
-        _READINGS[type(event)](facts, event, step)
+    """Write what follows from a reading."""
+    _READINGS[type(event)](facts, event, step)
 
 
 # --- holds

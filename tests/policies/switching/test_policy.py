@@ -1,25 +1,24 @@
 """The policy over the wire: the same runs, and the same again from any stored state."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
-from policies.switching.decisions import RejectCode, SwitchDecision, SwitchVerdict
-from policies.switching.emit import renewal_ms
+from policies.switching.decisions import RejectCode, SwitchDecision, SwitchRecord, SwitchVerdict
 from policies.switching.ledgers import LedgerKind, Reference
-from policies.switching.policy import SwitchingPolicy
+from policies.switching.policy import SwitchingPolicy, renewal_ms
 from policies.switching.readings import CommandName, LedgerOutcome, SwitchCommand, SwitchLease
 from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
-from policies.units import from_millis
+from policies.units import from_millis, to_millis
 from tests.cases import case, for_each
-from tests.policies.switching.events import OK, LedgerResult, RegistrySeen, command
+from tests.policies.switching.events import OK, LedgerResult, command
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import World, apply, codes, few, stored, tell_of
@@ -141,17 +140,6 @@ def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
     assert msgspec.msgpack.decode(encoded, type=SwitchingState) == state
 
 
-def test_a_pause_of_an_earlier_version_has_no_time_and_counts_from_the_start() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.HOLD)
-    paused = replace(world.switch, paused=True, paused_ms=-1, hold_ms=-1, stage_ms=-1)
-    world.state = replace(world.state, switch=paused)
-    world.kept = world.kept._replace(state=world.state)
-    world.later().tell(world.members_event())
-    [wait] = [each for each in world.records()[-1].holds if each.name == "pause"]
-    assert wait.since == from_millis(world.switch.started_ms)
-
-
 S, L = SwitchStage, LedgerStage
 
 
@@ -163,20 +151,6 @@ def test_a_dry_run_lists_and_changes_nothing() -> None:
     assert said.verdict is SwitchVerdict.PREVIEW
     assert "3 ledgers are to be deleted from old: 2, 3, 4" in said.sentence
     assert bare(world.state) == before
-
-
-def test_after_the_state_was_lost_the_executor_knows_its_copies_and_the_switch_is_made_again() -> None:
-    world = World().to(S.PROMOTE)
-    registered = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
-    world.state, world.orders = SwitchingState(), []
-    world.later().tell(world.lease_event(2), registered, world.members_event())
-    world.tell(*(world.cluster_event(name) for name in world.clusters), world.prechecked_event())
-    world.tell(world.start_event())
-    world.later().acks()
-    seen = world.later().inventory_event()
-    world.tell(seen)
-    assert set(world.stages().values()) == {L.COPYING, L.PENDING}
-    assert {task.ledger_id for task in world.switch.tasks if task.copied} >= seen.existing.keys()
 
 
 def test_a_cluster_is_registered_under_no_name_that_no_znode_may_have() -> None:
@@ -272,3 +246,77 @@ def test_a_cluster_that_is_not_read_keeps_a_switch_from_going_live_and_is_an_ale
     assert (hold.name, hold.ends_with) == ("unread-ids", "make its ZooKeeper answer, or `abort`")
     world.later().tell(world.cluster_event("new"))
     assert world.alerts()[-1] == ("switch-blocked", "resolved")
+
+
+# --- decisions, numbered and explained
+
+
+def test_decisions_are_numbered_and_never_repeat_an_id() -> None:
+    numbers = [d.sequence for d in DONE.published if isinstance(d, SwitchDecision | SwitchRecord)]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers[0] == to_millis(DONE.published[0].decided_at)
+    assert len({d.decision_id for d in DONE.published}) == len(DONE.published)
+
+
+def test_an_order_says_under_which_lease_at_which_epoch_and_what_it_must_find() -> None:
+    decided = {d.verdict: d for d in DONE.published if isinstance(d, SwitchDecision)}
+    promote = decided[SwitchVerdict.PROMOTE]
+    assert (promote.lease_token, promote.epoch, promote.stage) == (1, 1, SwitchStage.PROMOTE)
+    assert promote.ledger is not None
+    assert (promote.ledger.place, promote.ledger.of) == (3, 3)
+    assert promote.expects == {"attribution": "old", "legacy": "or_none", "ledger_id": promote.ledger.ledger_id}
+    assert promote.subject == f"{CLUSTER}/ledgers/{promote.ledger.ledger_id}"
+    assert promote.valid_until is not None
+    assert len(promote.evidence) == 1
+    assert decided[SwitchVerdict.WRITE_DIRECTIVE].args == {"target": "new", "directive_epoch": 1}
+    assert decided[SwitchVerdict.WRITE_DIRECTIVE].expects == {"epoch_below": 1}
+    assert decided[SwitchVerdict.DELETE_OLD].expects["attribution"] == "new"
+    assert decided[SwitchVerdict.WRITE_REGISTRY].args["instance_id"] == "id-of-new"
+
+
+def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_clusters() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.ROLLED_BACK)
+    reverts = [d for d in world.published if isinstance(d, SwitchDecision) and d.verdict is SwitchVerdict.REVERT]
+    assert {(d.expects["attribution"], d.expects["legacy"]) for d in reverts} == {("new", "or_none")}
+
+
+def test_a_rejection_names_its_code() -> None:
+    world = WireWorld()
+    world.to(SwitchStage.HOLD)
+    world.tell(command("cleanup", "x"))
+    last = [d for d in world.published if isinstance(d, SwitchDecision)][-1]
+    assert (last.verdict, last.code, last.subject) == (
+        SwitchVerdict.REJECT,
+        RejectCode.WINDOW_NOT_ELAPSED,
+        f"{CLUSTER}/commands/x",
+    )
+
+
+def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
+    records = DONE.records()
+    stages = list(dict.fromkeys(r.verdict for r in records))
+    assert stages == [
+        SwitchStage.NONE,
+        SwitchStage.TRIGGERED,
+        SwitchStage.LIVE_DUAL_READ,
+        SwitchStage.BUILD,
+        SwitchStage.PROMOTE,
+        SwitchStage.HOLD,
+        SwitchStage.CLEANUP,
+        SwitchStage.DONE,
+    ]
+    last = records[-1]
+    assert last.ledgers == {LedgerStage.CLEANED: 3}
+    assert (last.active, last.committed_epoch, last.registry) == ("new", 1, {"new": "active", "old": "deprecated"})
+    assert last.cleanup_from is not None
+    assert "3 of 3 ledgers moved" in last.explanation
+    for one, other in pairwise(records):
+        assert one.model_copy(update={"sequence": 0}) != other.model_copy(update={"sequence": 0})
+    assert len({r.subject for r in records}) == 1
+
+
+def test_a_clean_up_counts_what_is_deleted_and_never_what_was_moved_backwards() -> None:
+    said = [r.explanation for r in DONE.records() if r.verdict is SwitchStage.CLEANUP]
+    counted = list(dict.fromkeys(sentence.split(": ")[1].split(",")[0] for sentence in said))
+    assert counted == [f"{n} of 3 moved ledgers deleted from old" for n in range(4)]

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert, AlertStatus
-from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IDS_BEHIND, IMPOSTOR, LEFT_BEHIND, UNPLANNED
+from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IMPOSTOR, LEFT_BEHIND, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, SwitchVerdict
 from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
@@ -122,16 +122,6 @@ def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None
     assert firing(world, AWAITED) == []
 
 
-def test_of_those_that_follow_the_live_ones_are_counted() -> None:
-    world = WireWorld()
-    world.brokers["b3"] = "old"
-    world.to(S.LIVE_DUAL_READ)
-    assert (world.records()[-1].brokers.live, world.records()[-1].brokers.acked) == (3, 3)
-    del world.brokers["b3"]
-    world.later().tell(world.members_event())
-    assert (world.records()[-1].brokers.live, world.records()[-1].brokers.acked) == (2, 2)
-
-
 def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout() -> None:
     world = WireWorld()
     world.to(S.TRIGGERED)
@@ -165,14 +155,6 @@ def test_a_broker_that_lapses_after_its_ack_is_read_after_again() -> None:
     assert world.is_at(S.TRIGGERED), "what it wrote may have come after the reading"
     world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
     assert world.is_at(S.LIVE_DUAL_READ)
-
-
-def test_one_that_acked_and_went_back_keeps_a_switch_from_going_live() -> None:
-    world = World().to(S.TRIGGERED)
-    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
-    world.later().tell(world.broker_event("b1", epoch=0, writes=("old",)))
-    world.later().tell(world.cluster_event("old"), world.cluster_event("new"))
-    assert world.is_at(S.TRIGGERED)
 
 
 # --- somebody else
@@ -290,18 +272,6 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
 
 
 # --- what is told when it could not be prevented, and what nobody planned for
-
-
-def test_a_client_that_remembers_a_lower_hob_is_an_alert() -> None:
-    """Seen on BookKeeper: after an advance, a client that stayed connected goes on with the ids that it had."""
-    world = WireWorld()
-    world.to(S.HOLD)
-    world.later().tell(world.cluster_event("new"))
-    assert firing(world, IDS_BEHIND) == []
-    world.clusters["new"].lower_given += 1
-    world.later().tell(world.cluster_event("new"))
-    [alert] = firing(world, IDS_BEHIND)
-    assert (alert.reason, "still takes ids below its present HOB" in alert.summary) == ("old_client", True)
 
 
 def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:
@@ -432,15 +402,6 @@ def test_once_a_switch_is_done_only_an_inventory_since_then_shows_such_reference
     assert "unload their topics, so that they roll over, or `start --target old`" in alert.summary
     assert codes(world.tell(world.start_event("new"))) == [RejectCode.ALREADY_ACTIVE]
     assert codes(world.tell(world.start_event("old"))) == [RejectCode.PRECHECK_FAILED]
-
-
-def test_a_switch_is_not_done_before_an_inventory_since_the_clean_up_began() -> None:
-    world = World()
-    world.refs.clear()
-    world.to(S.CLEANUP)
-    assert [o.verdict for o in world.orders] == [SwitchVerdict.TAKE_INVENTORY]
-    world.work()
-    assert world.is_at(S.DONE)
 
 
 def test_topics_ledgers_that_are_the_targets_own_break_nothing() -> None:

@@ -18,19 +18,12 @@ from policies.switching.state import (
     SwitchingState,
     SwitchStage,
 )
-from policies.units import from_millis
 from tests.cases import for_each
 from tests.policies.switching.events import RegistrySeen, StatusResult, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Held, World, codes, few, verdicts
 
 S, L = SwitchStage, LedgerStage
-
-
-def test_the_first_cluster_is_active_and_owns_legacy_references_for_good() -> None:
-    world = World().to(S.DONE)
-    assert world.state.bootstrap == "old"
-    assert world.state.active() == "new"
 
 
 def test_a_cluster_in_use_is_not_forgotten() -> None:
@@ -64,12 +57,6 @@ def test_a_foreign_ledger_found_by_the_precheck_is_a_collision() -> None:
     world = World()
     world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms)
     assert codes(world.to(S.PRECHECKED).tell(world.start_event())) == [RejectCode.COLLISION]
-
-
-def test_without_the_lease_no_switch_starts() -> None:
-    world = World().to(S.PRECHECKED)
-    world.state = replace(world.state, lease=None)
-    assert codes(world.tell(world.start_event())) == [RejectCode.INVALID_TRANSITION]
 
 
 def test_the_same_target_again_drives_on() -> None:
@@ -117,15 +104,6 @@ def test_a_cleanup_waits_for_its_time_to_the_millisecond(late_ms: int, code: lis
     assert world.stage is (S.HOLD if code else S.CLEANUP)
 
 
-def test_a_cleanup_that_comes_too_soon_is_told_the_day_and_hour_of_its_time() -> None:
-    world = World().to(S.HOLD)
-    refused = next(said for said in world.tell(command("cleanup", world.key())) if said.code)
-    assert (
-        f"not before {from_millis(world.switch.cleanup_from_ms):%Y-%m-%d %H:%M:%S} UTC; to go on: `rollback` or `end`"
-        in refused.sentence
-    )
-
-
 def test_nothing_is_cleaned_up_that_can_still_be_taken_back() -> None:
     world = World(few(rollback_window="20d")).to(S.HOLD)
     assert world.switch.cleanup_from_ms == world.switch.rollback_until_ms
@@ -137,22 +115,6 @@ def test_after_the_cleanup_has_begun_there_is_no_way_back() -> None:
     world.tell(*world.reported_again(), command("cleanup", world.key()))
     world.now_ms -= 1
     assert codes(world.tell(command("rollback", world.key()))) == [RejectCode.CLEANUP_STARTED]
-
-
-def test_brokers_go_back_only_to_ids_beyond_those_of_the_target() -> None:
-    world = World().to(S.HOLD)
-    world.tell(world.inventory_event())
-    assert codes(world.tell(command("rollback", world.key(), attribution_only=False))) == []
-    assert world.state.active() == "new"
-    assert [o.verdict for o in world.orders] == [SwitchVerdict.REVERT] * 2
-    world.raise_ids()
-    assert (world.switch.halted, world.state.active()) == ("", "old"), "what an advance skips was never given"
-    world.work()
-    assert world.is_at(S.ROLLBACK), "brokers were asked to go back, and none has said that it did"
-    world.acks().work()
-    assert world.is_at(S.ROLLED_BACK)
-    for broker, topic in (("b1", "t1"), ("b2", "t1"), ("b1", "t2")):
-        world.write(topic, broker)
 
 
 def test_a_client_is_closed_when_all_say_that_nobody_reads() -> None:
@@ -181,12 +143,6 @@ def test_a_client_may_be_closed_after_a_later_switch_came_to_nothing() -> None:
     assert verdicts(world.tell(world.close_event())) == [SwitchVerdict.CLOSE_CLIENT]
     [refused] = world.tell(world.close_event("third"))
     assert refused.sentence == "no switch from third is done"
-
-
-def test_a_client_is_not_closed_while_a_reference_is_left() -> None:
-    world = World().to(S.DONE_WITH_FAILURES)
-    world.later().tell(world.members_event(), world.inventory_event(), *(world.follow(b) for b in world.brokers))
-    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE]
 
 
 def test_what_stayed_behind_is_driven_on() -> None:

@@ -11,7 +11,7 @@ from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
 from tests.policies.switching.events import RegistrySeen, command
-from tests.policies.switching.world import Bookies, Held, Ref, World, codes, tell_of, verdicts
+from tests.policies.switching.world import Held, Ref, World, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -115,12 +115,6 @@ def test_a_promotion_that_the_executor_gives_up_is_deferred(outcome: LedgerOutco
     assert world.refs["/c1"].attribution is None
 
 
-def test_a_cursor_that_rolled_over_to_the_target_is_promoted() -> None:
-    world = World().to(S.PROMOTE)
-    tell_of(world, "/c1", LedgerOutcome.ROLLED_OVER, new_id=2**32 + 5, attribution="new")
-    assert (world.task("/c1").stage, world.task("/c1").target_id) == (L.PROMOTED_VIA_ROLLOVER, 2**32 + 5)
-
-
 def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     world = World().to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY)
@@ -199,13 +193,6 @@ def test_an_order_says_that_the_other_kind_needs_the_copy() -> None:
 S, L = SwitchStage, LedgerStage
 
 
-def test_an_inventory_from_before_the_switch_was_live_makes_no_plan() -> None:
-    world = World().to(S.TRIGGERED)
-    early = world.inventory_event()
-    world.acks().tell(early)
-    assert world.is_at(S.LIVE_DUAL_READ)
-
-
 def test_an_inventory_that_did_not_ask_the_target_makes_no_plan() -> None:
     world = World().to(S.LIVE_DUAL_READ)
     world.tell(world.inventory_event("old"))
@@ -217,14 +204,6 @@ def test_what_is_attributed_to_nobody_belongs_to_the_bootstrap_cluster() -> None
     world.refs["/elsewhere"] = Ref(LedgerKind.CURSOR, 77, "x", "elsewhere")
     world.work(SwitchVerdict.TAKE_INVENTORY)
     assert sorted(u.paths[0] for u in world.switch.tasks) == ["/c1", "/c2", "/s1"]
-
-
-def test_a_foreign_ledger_at_the_inventory_is_a_conflict_and_the_others_go_on() -> None:
-    world = World().to(S.LIVE_DUAL_READ)
-    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("/c1", world.now_ms)
-    world.work()
-    assert world.stages() == {"/c1": L.FOREIGN_CONFLICT, "/c2": L.PROMOTED, "/s1": L.PROMOTED}
-    assert world.refs["/c1"].attribution is None
 
 
 def test_a_cursor_that_rolled_over_elsewhere_is_looked_for_again() -> None:
@@ -273,21 +252,6 @@ def test_without_the_lease_nothing_of_the_registry_is_written_again() -> None:
     assert world.tell(RegistrySeen((), "old", None, 0)) == []
 
 
-def test_a_stale_ack_is_ignored() -> None:
-    world = World().to(S.TRIGGERED)
-    world.tell(world.members_event(), world.follow("b1"), world.broker_event("b2", epoch=0))
-    world.later().tell(*(world.cluster_event(n) for n in world.clusters))
-    assert world.is_at(S.TRIGGERED)
-
-
-def test_a_client_that_cannot_be_made_before_any_ack_takes_the_switch_back() -> None:
-    world = World().to(S.REJECTED)
-    assert world.is_at(S.REJECTED)
-    assert world.state.directive is not None
-    assert (world.state.directive.epoch, world.state.directive.target) == (2, "old")
-    assert world.state.active() == "old"
-
-
 def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_so() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(command("pause", "p"), *(world.cluster_event(n) for n in world.clusters))
@@ -295,20 +259,3 @@ def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_s
     world.tell(command("resume", "r"))
     world.raise_ids()
     assert world.is_at(S.REJECTED)
-
-
-def test_a_client_that_cannot_be_made_after_an_ack_leaves_it_to_a_person() -> None:
-    world = World().to(S.TRIGGERED)
-    world.tell(world.follow("b1"))
-    assert world.tell(world.broker_event("b2", failed=True, epoch=1)) == []
-    assert world.is_at(S.TRIGGERED)
-    assert world.state.active() == "new"
-
-
-def test_a_cluster_that_answers_with_another_identity_is_not_believed() -> None:
-    world = World().to(S.HOLD)
-    world.clusters["old"] = Bookies("old", "id-of-another")
-    assert codes(world.later().tell(world.cluster_event("old"))) == [RejectCode.NAME_CONFLICT]
-    seen = world.state.cluster("old")
-    assert seen is not None
-    assert seen.instance_id == "id-of-old"

@@ -98,10 +98,6 @@ def no_lease(world: World) -> None:
     world.state = replace(world.state, lease=None)
 
 
-def nothing(_world: World) -> None:
-    pass
-
-
 def goes_live(prepare: Callable[[World], None]) -> Callable[[], None]:
     def scenario() -> None:
         world = World().to(S.TRIGGERED)
@@ -192,21 +188,6 @@ def wide_change() -> None:
     world = World().to(S.PROMOTE)
     tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "ledger_id"))
     forbid(world.task("/c1").stage is L.PROMOTED, "the change was wider than the attribute")
-
-
-def endless_tries() -> None:
-    world = World().to(S.CLEANUP)
-    world.work(SwitchVerdict.TAKE_INVENTORY)
-    for _ in range(world.limits.retries + 1):
-        tell_of(world, "/c1", LedgerOutcome.FAILED)
-    forbid(world.task("/c1").tries > world.limits.retries, "tried without end")
-
-
-def close_contested() -> None:
-    world = World().to(S.DONE)
-    world.later().tell(world.members_event(), *(world.broker_event(b) for b in world.brokers), world.inventory_event())
-    world.tell(directed_by_others(world))
-    forbid(world.tell(world.close_event())[-1].code is not RejectCode.CONTESTED, "decided although somebody else does")
 
 
 def early_cleanup_of_one_astray() -> None:
@@ -357,13 +338,6 @@ def client_in_use() -> None:
     forbid(orders(world, SwitchVerdict.CLOSE_CLIENT), "closed a client in use")
 
 
-def old_lease() -> None:
-    world = World().to(S.BUILD)
-    world.tell(world.lease_event(2), world.lease_event(1))
-    assert world.state.lease is not None
-    forbid(world.state.lease.token == 1, "an old orchestrator took over")
-
-
 def without_lease() -> None:
     world = World().to(S.LIVE_DUAL_READ)
     inventory = world.inventory_event()
@@ -374,15 +348,12 @@ def without_lease() -> None:
 
 
 SCENARIOS: dict[str, list[Callable[[], None]]] = {
-    "refuse_known_identity": [registers("alias", "id-of-old")],
     "refuse_taken_name": [registers("old", "id-of-fourth"), registers("a/b", "id-of-fourth")],
     "refuse_cluster_in_use": [forgets_what_is_used],
     "refuse_without_lease": [starts(no_lease), without_lease],
     "refuse_other_switch": [starts(other_switch, "third")],
     "refuse_active_target": [starts_to_the_active_one],
-    "refuse_contested": [close_contested],
     "refuse_unready_precheck": [starts(unready)],
-    "refuse_other_digest": [starts(nothing, digest="another")],
     "refuse_same_identity": [starts(unknown_layout)],
     "refuse_taken_ids": [starts(overtaken), goes_live(with_overtaking), brokers_back_too_early],
     "refuse_missing_acks": [goes_live(with_one_ack), goes_live(with_stale_ack), goes_live(with_an_old_client)],
@@ -400,7 +371,6 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "refuse_deleted_id": [deleted_id],
     "refuse_unequal_copy": [different_copy],
     "refuse_wide_change": [wide_change],
-    "refuse_further_tries": [endless_tries],
     "refuse_closed_window": [after_window],
     "refuse_begun_deletion": [after_deletions],
     "refuse_unknown_plan": [deletes_before_the_plan_is_read],
@@ -410,7 +380,6 @@ SCENARIOS: dict[str, list[Callable[[], None]]] = {
     "refuse_shared_copy": [copy_that_a_schema_needs],
     "refuse_unpromoted": [unpromoted],
     "refuse_read_cluster": [client_in_use],
-    "refuse_older_lease": [old_lease],
 }
 CASES = [(name, scenario) for name, scenarios in SCENARIOS.items() for scenario in scenarios]
 

@@ -277,7 +277,10 @@ def asking_changes_nothing_and_judging_writes_the_same_again(stage: SwitchStage,
         return
     written = [Transition(state, world.limits, world.now_ms) for _ in range(2)]
     for step in written:
-        judge(step.facts(), news, step)
+        if isinstance(news, SwitchCommand):
+            assert refuse(step.facts(), news, step) is None
+        else:
+            judge(step.facts(), news, step)
         advance(step.facts(), step)
     assert written[0].packed() == written[1].packed()
     assert written[0].drafts == written[1].drafts

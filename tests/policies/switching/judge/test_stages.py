@@ -43,13 +43,6 @@ def test_a_reading_of_the_instant_of_the_last_ack_may_be_from_before_it() -> Non
     assert world.is_at(S.LIVE_DUAL_READ)
 
 
-def test_no_broker_at_all_is_not_all_brokers() -> None:
-    world = World().to(S.TRIGGERED)
-    world.brokers.clear()
-    world.acks()
-    assert world.is_at(S.TRIGGERED)
-
-
 def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
@@ -63,23 +56,6 @@ def test_a_broker_that_writes_to_the_old_one_after_its_ack_blocks() -> None:
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
     assert world.is_at(S.LIVE_DUAL_READ)
     assert world.switch.blocked == ""
-
-
-@pytest.mark.parametrize("hob", [1, 2])
-def test_a_source_that_overtook_the_target_meanwhile_blocks(hob: int) -> None:
-    world = World().to(S.TRIGGERED)
-    world.clusters["old"].hob = hob
-    world.clusters["old"].created = 5
-    world.acks()
-    assert world.is_at(S.TRIGGERED)
-    assert world.switch.blocked
-
-
-def test_no_more_copies_than_allowed_run_at_once() -> None:
-    world = World().to(S.BUILD)
-    assert [u.stage for u in world.switch.tasks] == [L.COPYING, L.COPYING, L.PENDING]
-    world.work(SwitchVerdict.START_COPY, limit=1)
-    assert [u.stage for u in world.switch.tasks] == [L.BUILT, L.COPYING, L.COPYING]
 
 
 def test_orders_lie_ready_so_that_the_executor_never_waits() -> None:
@@ -183,15 +159,6 @@ def test_nothing_is_deleted_before_an_inventory_from_after_the_cleanup_began() -
     assert len([o for o in world.orders if o.verdict is SwitchVerdict.DELETE_OLD]) == 2, "max_deletions"
 
 
-def test_what_is_still_referenced_is_not_deleted() -> None:
-    world = World().to(S.HOLD)
-    world.refs["/c1"].attribution = "old"
-    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
-    world.work()
-    assert world.is_at(S.DONE_WITH_FAILURES)
-    assert world.stages() == {"/c1": L.PROMOTED, "/c2": L.CLEANED, "/s1": L.CLEANED}
-
-
 def test_the_registry_has_one_active_entry_at_every_moment() -> None:
     world = World().to(S.CLEANUP)
     world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
@@ -205,11 +172,3 @@ def test_the_registry_has_one_active_entry_at_every_moment() -> None:
         "new": ClusterStatus.ACTIVE,
     }
     assert world.is_at(S.DONE)
-
-
-def test_a_status_that_cannot_be_written_is_a_failure_and_brokers_stay() -> None:
-    world = World().to(S.CLEANUP)
-    world.work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
-    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=False))
-    assert world.is_at(S.DONE_WITH_FAILURES)
-    assert world.state.active() == "new"

@@ -29,13 +29,6 @@ def advance(world: World, name: str, hob: int) -> None:
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
 
 
-def moved(world: World) -> World:
-    """One broker followed without a word, and wrote."""
-    world.follow("b1")
-    world.write("t1", "b1")
-    return world.later()
-
-
 # --- triggered
 
 
@@ -50,29 +43,6 @@ def test_abort_sends_brokers_back_to_greater_ids_only_also_when_the_target_gave_
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK)
     world.write("t1", "b1")
-
-
-def test_a_client_from_before_the_directive_is_not_back() -> None:
-    """It remembers the former HOB, and would go on with lower ids."""
-    world = World().to(S.TRIGGERED)
-    world.tell(world.cluster_event("new"), command("abort", "a"))
-    world.raise_ids().later()
-    world.tell(world.members_event(), world.follow("b1"))
-    world.follow("b2")
-    world.tell(world.broker_event("b2", client_epoch=0))
-    assert world.is_at(S.ROLLBACK)
-    world.later().tell(world.broker_event("b2", client_epoch=2))
-    assert world.work().is_at(S.ROLLED_BACK)
-
-
-def test_abort_waits_for_a_reading_before_brokers_are_sent_back() -> None:
-    world = World().to(S.TRIGGERED)
-    said = world.tell(command("abort", "a"))
-    assert "is not read yet" in said[0].sentence
-    assert world.state.active() == "new"
-    world.later().tell(world.cluster_event("new"))
-    world.raise_ids()
-    assert world.state.active() == "old"
 
 
 def test_a_reading_from_before_zookeeper_had_the_directive_sends_nobody_back() -> None:
@@ -90,30 +60,6 @@ def test_a_reading_from_before_zookeeper_had_the_directive_sends_nobody_back() -
     assert world.state.active() == "new", "it was read under the directive before"
     world.later().tell(replace(world.cluster_event("new"), epoch=1))
     assert world.state.active() == "old"
-
-
-def test_nobody_heard_is_not_nobody_moved() -> None:
-    world = moved(World().to(S.TRIGGERED))
-    world.tell(world.cluster_event("new"))
-    assert codes(world.tell(command("abort", "a"))) == []
-    assert world.state.active() == "new"
-    world.raise_ids()
-    assert world.state.active() == "old"
-    world.acks()
-    world.write("t1", "b1")
-
-
-def test_a_rejection_waits_for_a_reading_and_sends_brokers_to_greater_ids() -> None:
-    world = moved(World().to(S.TRIGGERED))
-    world.tell(world.broker_event("b2", failed=True, epoch=world.switch.epoch))
-    assert (world.stage, world.state.active()) == (S.TRIGGERED, "new")
-    assert "is not read yet" in world.switch.blocked
-    world.later().tell(world.cluster_event("new"))
-    assert world.is_at(S.TRIGGERED)
-    world.raise_ids()
-    assert (world.stage, world.state.active()) == (S.REJECTED, "old")
-    world.acks()
-    world.write("t1", "b1")
 
 
 def test_a_broker_that_acks_while_a_rejection_waits_leaves_it_to_a_person() -> None:
@@ -182,19 +128,6 @@ def test_a_paused_switch_is_not_cleaned_up() -> None:
     world.tell(command("pause", "p"))
     [refused] = world.tell(command("cleanup", "c"))
     assert refused.sentence == "it is paused; to go on: `resume`, or `end`"
-
-
-@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD])
-def test_once_live_rollback_takes_promotions_back_and_abort_names_it(stage: SwitchStage) -> None:
-    world = World().to(stage)
-    [refused] = world.tell(command("abort", "a"))
-    assert "only before it is live; to go on: " in refused.sentence
-    assert "`rollback`" in refused.sentence
-    world.tell(command("rollback", "x"))
-    world.work()
-    assert world.is_at(S.ROLLED_BACK)
-    assert {r.attribution for r in world.refs.values()} <= {None, "old"}
-    assert world.state.active() == "new", "brokers go on where they are"
 
 
 def test_end_stops_a_clean_up_and_start_takes_it_up_again() -> None:
@@ -303,12 +236,6 @@ def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Sw
     assert names in refused.sentence
 
 
-def test_after_the_window_a_held_switch_is_told_to_clean_up() -> None:
-    world = World().to(S.HOLD).later(2 * DAY_MS)
-    [refused] = world.tell(command("rollback", "a"))
-    assert (refused.code, refused.sentence.endswith("; to go on: `end`")) == (RejectCode.WINDOW_EXPIRED, True)
-
-
 @pytest.mark.parametrize("hob", [1, 2], ids=["the HOB that it had", "a greater one"])
 def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_the_runbook(hob: int) -> None:
     """No inventory can be taken and no id of the target is read, until somebody makes its ZooKeeper again."""
@@ -363,19 +290,6 @@ def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage:
 
 
 # --- back to the old cluster
-
-
-def test_after_a_rollback_one_command_brings_brokers_back() -> None:
-    world = World().to(S.ROLLED_BACK)
-    world.write("t1", "b1")
-    world.later().tell(world.cluster_event("new"))
-    assert codes(world.tell(command("rollback", "x", **BACK))) == []
-    assert world.state.active() == "new"
-    world.raise_ids()
-    assert (world.stage, world.state.active()) == (S.ROLLBACK, "old")
-    world.later().acks().work()
-    assert world.is_at(S.ROLLED_BACK)
-    world.write("t1", "b1")
 
 
 def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_back_as_the_refusal_says() -> None:
@@ -434,21 +348,6 @@ def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> 
     assert world.is_at(S.HOLD)
 
 
-def test_there_and_back_again_needs_no_unregister() -> None:
-    world = World().to(S.DONE)
-    made = world.clusters["new"].allocate("/c9", world.now_ms)
-    world.refs = {"/c9": Ref(LedgerKind.CURSOR, made, "/c9", "new")}
-    advance(world, "old", 3)
-    world.checked("old").triggered("old")
-    assert (world.switch.source, world.switch.target) == ("new", "old")
-    world.acks().work()
-    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
-    world.work()
-    assert world.is_at(S.DONE)
-    assert {e.name: e.status.value for e in world.state.entries} == {"new": "deprecated", "old": "active"}
-    world.write("t1", "b1")
-
-
 def test_rolled_back_is_said_when_every_broker_is_back_and_an_inventory_shows_it() -> None:
     world = World().to(S.HOLD)
     advance(world, "old", 2)
@@ -476,18 +375,6 @@ def test_what_could_not_be_taken_back_is_named() -> None:
 
 
 # --- over the wire
-
-
-def test_the_commands_are_heard_from_the_commands_topic() -> None:
-    world = WireWorld()
-    world.to(S.BUILD)
-    for asked, paused, stage in (
-        (command("pause", "p"), True, S.BUILD),
-        (command("resume", "r"), False, S.BUILD),
-        (command("rollback", "a"), False, S.ROLLBACK),
-    ):
-        world.tell(asked)
-        assert (world.switch.paused, world.records()[-1].paused, world.stage) == (paused, paused, stage)
 
 
 def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
