@@ -47,8 +47,6 @@ class ClaimFacts(Struct, frozen=True, gc=False):
     claim: Claim
     node: NodeRecord | None
     """The last reading, which may be from before the loss."""
-    is_stale: bool
-    """Whether the last reading of the node is no longer valid."""
     rivals: Mapping[str, str | None]
     """The other members that claim the bundle, each with its present session."""
 
@@ -207,7 +205,7 @@ def join_facts(
     bundles = cluster.nodes.bundles
     replaced = find_replaced(bundles)
     is_known = _knows_ownership(cluster)
-    claims = _join_claims(cluster, replaced, now_ms - settings.validity_ms) if is_known else {}
+    claims = _join_claims(cluster, replaced) if is_known else {}
     sessions = cluster.sources.get(SESSIONS, SourceRecord(SESSIONS))
     found: dict[str, MemberFacts] = {}
     for name, member in members.items():
@@ -241,16 +239,15 @@ def _knows_ownership(cluster: ClusterState) -> bool:
     return bool(cluster.nodes.bundles) or any(tree.outcome == Outcome.OK.value for tree in trees)
 
 
-def _join_claims(cluster: ClusterState, replaced: Mapping[str, bool], oldest_ms: int) -> dict[str, list[ClaimFacts]]:
-    """Return each member's claims by path, without replaced bundles; a node last read before `oldest_ms` is stale."""
+def _join_claims(cluster: ClusterState, replaced: Mapping[str, bool]) -> dict[str, list[ClaimFacts]]:
+    """Return each member's claims by path, without replaced bundles."""
     found: dict[str, list[ClaimFacts]] = {}
     for path in sorted(cluster.claims.by_path.keys() - replaced.keys()):
         claims, node = cluster.claims.by_path[path], cluster.nodes.by_path.get(path)
         sessions = {name: known.session if (known := cluster.members.get(name)) else None for name in sorted(claims)}
-        is_stale = node is not None and node.read_ms < oldest_ms
         for name in sessions:
             rivals = {other: session for other, session in sessions.items() if other != name}
-            found.setdefault(name, []).append(ClaimFacts(claims[name], node, is_stale, rivals))
+            found.setdefault(name, []).append(ClaimFacts(claims[name], node, rivals))
     return found
 
 

@@ -30,7 +30,7 @@ from policies.sessions.readings import (
     named_member,
     registration_path,
 )
-from policies.sessions.session_machine import Events, fold_health, fold_report, fold_session, pass_member_time
+from policies.sessions.session_machine import Events, add_events, fold_health, fold_report, fold_session, pass_time
 from policies.sessions.settings import IN_A_ROW_MS, SessionsSettings
 from policies.sessions.state import NEVER, SESSIONS, Claim, Member, NodeRecord, SessionsState, SourceRecord
 
@@ -331,9 +331,10 @@ class ClusterState:
     def _pass_time(self, to_ms: int) -> None:
         for name in sorted(self._moving & self.members.keys()):
             member = self.members[name]
-            after, events = pass_member_time(member, to_ms, self._settings)
-            if after is not member:
-                self._update(after, events, to_ms)
+            if (track := member.track) is not None:
+                after, events = pass_time(track, to_ms, self._settings)
+                if after is not track:
+                    self._update(add_events(replace(member, track=after), events), events, to_ms)
 
     def _update(self, member: Member, events: Events, at_ms: int) -> None:
         if self._has_new_losses and _ENDS_LOSS.intersection(events):

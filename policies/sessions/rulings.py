@@ -54,21 +54,6 @@ def rule(
         rivals: the other members that believe they own the bundle, each with its present session.
         left_ms: how much longer it waits for the node of its old session to be deleted.
     """
-    ruling = _rule(member, session, node, rules, rivals, left_ms)
-    assert ruling.verdict is not OwnershipVerdict.KEEP or (  # noqa: S101 - the one promise nothing may break
-        node is not None and node.exists and node.ephemeral and node.session is not None and node.session == session
-    )
-    return ruling
-
-
-def _rule(
-    member: str,
-    session: str | None,
-    node: NodeRecord | None,
-    rules: OwnershipRules,
-    rivals: Mapping[str, str | None],
-    left_ms: int,
-) -> BundleRuling:
     if node is None:
         return BundleRuling(OwnershipVerdict.WAIT, OwnershipReason.UNREAD, retry_ms=FIRST_RETRY_MS)
     if not node.exists:
@@ -112,7 +97,8 @@ def rule_claims(member: MemberFacts, facts: Facts) -> tuple[RuledClaim, ...]:
 
 def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, facts: Facts) -> BundleRuling | None:
     is_given_up = claim.claim.verdict is OwnershipVerdict.UNLOAD
-    if claim.is_stale or not (claim.rivals or member.member.recovering or is_given_up):
+    is_stale = claim.node is not None and not facts.is_valid(claim.node.read_ms)
+    if is_stale or not (claim.rivals or member.member.recovering or is_given_up):
         return None
     session, since_ms, node = member.member.session, track.reestablished_ms or 0, claim.node
     # The node counts if it was read since the new session began. One of the new session cannot have been read earlier.
@@ -122,6 +108,9 @@ def _rule_claim(claim: ClaimFacts, member: MemberFacts, track: SessionTrack, fac
     left_ms = (track.reestablished_ms or facts.now_ms) + facts.settings.wait_for_deletion_ms(track.timeout_ms)
     left_ms -= facts.now_ms
     ruling = rule(member.name, session, node, facts.settings.ownership_rules, claim.rivals, left_ms)
+    if ruling.verdict is OwnershipVerdict.KEEP:  # the one promise nothing may break
+        assert node is not None, claim  # noqa: S101
+        assert (node.exists, node.ephemeral, node.session) == (True, True, session or ""), claim  # noqa: S101
     # A bundle that the member was to unload is free for others: it may keep it, but not ask for it again.
     if is_given_up and ruling.verdict is not OwnershipVerdict.KEEP:
         return None

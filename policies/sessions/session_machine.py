@@ -192,19 +192,10 @@ def fold_session(
     is_same = before is not None and before.session == track.session and track.state is SessionState.CONNECTED
     if is_same and at_ms >= member.died_ms + track.timeout_ms // 2:
         member = replace(member, died_ms=NEVER)
-    return _add_events(replace(member, track=track, role=reading.role, read_id=seen.id), events), events
+    return add_events(replace(member, track=track, role=reading.role, read_id=seen.id), events), events
 
 
-def pass_member_time(member: Member, to_ms: int, settings: SessionsSettings) -> tuple[Member, Events]:
-    """Return the member as of `to_ms` if no further reading comes, and the events."""
-    track = member.track
-    if track is None:
-        return member, ()
-    after, events = pass_time(track, to_ms, settings)
-    return (member, ()) if after is track else (_add_events(replace(member, track=after), events), events)
-
-
-def _add_events(member: Member, events: Events) -> Member:
+def add_events(member: Member, events: Events) -> Member:
     """Record the events. A recovery starts from the beginning after a loss, and after an event that ends one."""
     for event in events:
         if event in _STARTS_RECOVERY_AGAIN:

@@ -195,7 +195,7 @@ def test_zookeeper_restarted_and_a_whole_fleet_lost_is_no_reason_to_shut_anybody
 def _longest_cut_seconds(loop: SessionsLoop, name: str, session: str, since_ms: float) -> float:
     """The longest time for which readings show a session as not connected; it counts as lost from 5T/6 on.
 
-    A client that connects while the server starts may wait 2T/3 for its answer. Then it keeps its session, but late.
+    A client that connects while the server starts may wait T for its answer. It may keep its session, but come late.
     """
     longest_ms, cut_ms = 0.0, math.nan
     for entry in loop.readings("zk-session", KEPT):

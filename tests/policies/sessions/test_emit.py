@@ -51,7 +51,7 @@ def test_another_mode_is_news() -> None:
 
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
-    claim = ClaimFacts(Claim(BUNDLE, "b1", 0), node, is_stale=False, rivals=dict.fromkeys(rivals))
+    claim = ClaimFacts(Claim(BUNDLE, "b1", 0), node, rivals=dict.fromkeys(rivals))
     return explain_ruling("t/ns/0x0", (claim, ruling), "0xnew")
 
 

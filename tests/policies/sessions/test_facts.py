@@ -37,12 +37,6 @@ def test_a_loss_is_the_fleet_s_while_others_lose_theirs_or_zookeeper_is_unread()
     assert [f.members["b3"].member.fleet_wide for f in (alone, both, blind)] == [False, False, False]
 
 
-def test_a_node_that_was_not_read_for_its_validity_is_stale() -> None:
-    readings = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
-    assert not joined(*readings, until=301).members["b1"].claims[0].is_stale
-    assert joined(*readings, until=301.001).members["b1"].claims[0].is_stale
-
-
 @pytest.mark.parametrize(("until", "is_evidence"), [(301, True), (301.001, False)])
 def test_a_registration_is_evidence_for_its_validity(until: float, is_evidence: bool) -> None:
     readings = [*connected("b1"), registered(1, "b1", "0xb1")]
