@@ -57,16 +57,6 @@ def test_events_and_records_are_json_lines_with_level_and_time(capsys: pytest.Ca
     assert theirs["timestamp"].endswith("Z")
 
 
-def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging()
-    try:
-        int("no number")
-    except ValueError:
-        structlog.get_logger("ours").exception("it failed")
-    (line,) = lines(capsys)
-    assert "ValueError: invalid literal" in line["exception"]
-
-
 @pytest.mark.parametrize(("verbose", "shown"), [(False, ["info"]), (True, ["debug", "info"])], ids=["usual", "verbose"])
 def test_debug_shows_only_when_asked_for(capsys: pytest.CaptureFixture[str], verbose: bool, shown: list[str]) -> None:
     set_up_logging(verbose=verbose)

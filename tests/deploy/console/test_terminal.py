@@ -91,19 +91,17 @@ def test_the_end_of_an_alert_is_told() -> None:
     assert line.startswith("08:00:11  resolved: volume-below-soft-limit of ")
 
 
-def test_what_is_already_in_force_is_not_repeated() -> None:
-    screen = Screen().show(SLOWED, again(SLOWED), again(SLOWED, explanation="in other words"), WARNED, again(WARNED))
-    assert len(screen.lines) == 2
-
-
-def test_a_change_there_and_back_is_told_each_time() -> None:
-    assert len(Screen().show(SLOWED, STOPPED, SLOWED).lines) == 3
-
-
-def test_subjects_and_kinds_do_not_mix() -> None:
-    other = again(SLOWED, cluster="orders", subject="orders")
-    named = again(WARNED, alert="volume-fills-soon")
-    assert len(Screen().show(SLOWED, other, WARNED, named).lines) == 4
+@pytest.mark.parametrize(
+    ("decisions", "shown"),
+    [
+        ([SLOWED, again(SLOWED), again(SLOWED, explanation="in other words"), WARNED, again(WARNED)], 2),
+        ([SLOWED, STOPPED, SLOWED], 3),
+        ([SLOWED, again(SLOWED, cluster="orders", subject="orders"), WARNED, again(WARNED, alert="fills-soon")], 4),
+    ],
+    ids=["repeated", "a change there and back", "other subjects and kinds"],
+)
+def test_news_of_each_subject_and_kind_are_shown_once(decisions: list[Decision], shown: int) -> None:
+    assert len(Screen().show(*decisions).lines) == shown
 
 
 def test_history_is_silent_and_what_is_in_force_from_it_is_told_once_all_is_ready() -> None:

@@ -37,35 +37,10 @@ def played(loop: Loop) -> list[Record]:
     return [each for each in loop.records if each.topic == DECIDED]
 
 
-def test_the_latest_decision_of_each_subject_is_in_force(in_force: DecisionsInForce) -> None:
-    loop = Loop(min_hold="0s")
-    in_force.fold_records(played(loop))
-    loop.step(log_dirs(50), after=5)
-    assert in_force.fold_records([each for each in loop.records if each.topic == DECIDED])
-    (decision,) = in_force.decisions()
-    last = [d for d in loop.decisions if not isinstance(d, Alert)][-1]
-    assert (decision.decision_id, decision.verdict) == (last.decision_id, last.verdict)
-
-
 def test_decisions_stand_in_order_of_cluster_policy_and_subject(in_force: DecisionsInForce) -> None:
     for cluster in ("payments", "audit"):
         in_force.fold_records(played(Loop(cluster=cluster)))
     assert [decision.subject for decision in in_force.decisions()] == ["audit", "payments"]
-
-
-def test_repeated_and_bad_records_change_nothing(in_force: DecisionsInForce) -> None:
-    (first,) = played(Loop())
-    assert in_force.fold_records([first])
-    for nothing_new in (first, Record(DECIDED, b"payments", b"garbage", 0)):
-        assert not in_force.fold_records([nothing_new])
-
-
-def test_a_tombstone_takes_what_it_names_away(in_force: DecisionsInForce) -> None:
-    in_force.fold_records(played(Loop()))
-    gone = Record(DECIDED, b"payments", None, 0)
-    assert in_force.fold_records([gone])
-    assert in_force.decisions() == []
-    assert not in_force.fold_records([gone])
 
 
 def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: DecisionsInForce) -> None:

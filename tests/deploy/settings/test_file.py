@@ -108,61 +108,6 @@ def test_whether_anything_carries_a_factor_out_is_known_of_watched_clusters(
 
 # Bad files
 
-THROTTLE = "policies:\n  throttle:\n    "
-QUOTED = "put a value that begins with *, & or ! in quotes"
-BAD = [
-    ("brokers: 3", ":1: brokers: no such setting here; there is embedded.brokers"),
-    (
-        "policies:\n  throttle: {}\n  weather: {}",
-        ":3: policies.weather: no such policy in this version; there is throttle, isolation, sessions, switching, "
-        "bookie_disks",
-    ),
-    (
-        THROTTLE + "validity: 300",
-        ":3: policies.throttle.validity: 300 is not a duration: write it with its unit, as 30s, 5m or 1h30m",
-    ),
-    ("http: {port: 65536}", ":1: http.port: input should be less than or equal to 65535"),
-    (
-        "embedded:\n  ports:\n    - 9092\n    - kafka",
-        ":4: embedded.ports.1: input should be a valid integer, unable to parse string as an integer",
-    ),
-    ("clusters:\n  a:\n    kafka:\n      poll_interval: 10s", ":3: clusters.a.kafka.bootstrap_servers: is needed"),
-    (
-        THROTTLE + "hard: {available_bytes_below: 1GB, available_ratio_below: 0.1}",
-        ":3: policies.throttle.hard: needs exactly one of available_bytes_below and available_ratio_below, has "
-        "available_bytes_below and available_ratio_below",
-    ),
-    (
-        THROTTLE + "hard: {available_ratio_below: 0.2}\n    soft: {available_ratio_below: 0.1}",
-        ":2: policies.throttle: soft.available_ratio_below (0.1) must lie above hard.available_ratio_below (0.2): "
-        "producers are slowed before they are stopped",
-    ),
-    (
-        THROTTLE + "clusters:\n      dev-*:\n        fallback_factor: 2",
-        ":5: policies.throttle.clusters.dev-*.fallback_factor: input should be less than or equal to 1",
-    ),
-    (
-        THROTTLE + "clusters:\n      dev-*: {clusters: {a: {}}}",
-        ":4: policies.throttle.clusters.dev-*.clusters: no such setting: overrides contain no further overrides",
-    ),
-    ("- kafka", ": must contain settings by name, such as `kafka:` or `policies:`"),
-    ("http: fast", ":1: http: must contain settings by name, such as http: {host: …}"),
-    ("clusters: [a]", ":1: clusters: must contain settings by name"),
-    ("embedded:\n  ports: &a [*a]", ":2: embedded.ports.0: input should be a valid integer"),
-    ("embedded:\n  ports: [{a: 1, a: 2}]", ":2: a is set twice"),
-    ("kafka:\n  bootstrap_servers: *kafka", f":2: found undefined alias (not shown): {QUOTED}"),
-    (
-        "kafka: !!python/object/apply:os.getcwd []",
-        f":1: could not determine a constructor for the tag (not shown): {QUOTED}",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "says"), BAD)
-def test_a_mistake_is_told_with_its_line_and_path(written: Written, text: str, says: str) -> None:
-    assert mistakes(written(text)) == [f"headgate.yaml{says}"]
-
-
 HTTPS = {"admin_url": "https://p:8443"}
 
 

@@ -12,6 +12,7 @@ LIMIT = "policies: {throttle: {hard: "
 VALIDITY = "policies: {throttle: {validity: "
 A_COLON = "one colon too many: this line is indented deeper"
 DURATION = "is not a duration: write it as "
+QUOTED = "put a value that begins with *, & or ! in quotes"
 
 WRONG = [
     # Braces, quotes, indentation
@@ -31,8 +32,21 @@ WRONG = [
     ("---\nhttp: {}\n---\nkafka: {}", ":3: a second document begins (`---`): a settings file has only one"),
     ("http: {port: 1}\n\x07", ": contains a control character (U+0007): save it as plain text"),
     ("http:\n\u00a0\u00a0port: 1", ":2: (not a name): no such setting; there is data_dir"),
-    (f"policies: {{throttle: {{hard: {{available_bytes_below: {'1' * 200_000}x}}}}}}", "is not a size: write"),
+    (f"policies: {{throttle: {{hard: {{available_bytes_below: {'1' * 200_000}x}}}}}}", "' is not a size: write it as"),
+    ("- kafka", ": must contain settings by name, such as `kafka:` or `policies:`"),
+    ("http: fast", ":1: http: must contain settings by name, such as http: {host: …}"),
+    ("clusters: [a]", ":1: clusters: must contain settings by name"),
+    ("embedded:\n  ports: &a [*a]", ":2: embedded.ports.0: input should be a valid integer"),
+    ("embedded:\n  ports: [{a: 1, a: 2}]", ":2: a is set twice"),
+    ("kafka:\n  bootstrap_servers: *kafka", f":2: found undefined alias (not shown): {QUOTED}"),
+    ("kafka: !!python/object/apply:os.getcwd []", f"a constructor for the tag (not shown): {QUOTED}"),
     # Names
+    ("brokers: 3", ":1: brokers: no such setting here; there is embedded.brokers"),
+    ("policies:\n  weather: {}", ":2: policies.weather: no such policy in this version; there is throttle, isolation"),
+    (
+        "policies: {throttle: {clusters: {dev-*: {clusters: {a: {}}}}}}",
+        "throttle.clusters.dev-*.clusters: no such setting: overrides contain no further overrides",
+    ),
     ("http: {port: " + "1" * 50_000 + "}", ":1: looks like a number"),
     ("clusters: {2024-13-45: {}}", ":1: looks like a number or a date, and is none"),
     ("policy: {throttle: {}}", ":1: policy: no such setting; did you mean policies?"),
@@ -52,6 +66,10 @@ WRONG = [
     ("http: &h {port: 1}\nhttp2: *h", ":2: http2: no such setting; did you mean http?"),
     ("clusters:\n  a: {}\n  b: *y", ":3: found undefined alias 'y'"),
     # Numbers and units
+    ("http: {port: 65536}", ":1: http.port: input should be less than or equal to 65535"),
+    ("embedded:\n  ports:\n    - 9092\n    - kafka", ":4: embedded.ports.1: input should be a valid integer, unable"),
+    ("policies: {throttle: {clusters: {dev-*: {fallback_factor: 2}}}}", "dev-*.fallback_factor: input should be less"),
+    (VALIDITY + "300}}", ":1: policies.throttle.validity: 300 is not a duration: write it with its unit, as 30s, 5m"),
     (LIMIT + "{available_ratio_below: 15%}}}", "available_ratio_below: input should be a valid number, unable to"),
     (LIMIT + "{available_ratio_below: 7.5 %}}}", "; write 0.075"),
     (LIMIT + "{available_ratio_below: 15}}}", "less than or equal to 1"),
@@ -121,6 +139,15 @@ WRONG = [
     ("clusters: {a: {zookeeper: {servers: 'z:2181/a/../b'}}}", "what follows the last server is no chroot"),
     (KAFKA + "tls: {ca_file: /nowhere/ca.pem}}", "kafka.tls.ca_file: /nowhere/ca.pem cannot be read: No such file"),
     # What goes together
+    ("clusters:\n  a:\n    kafka:\n      poll_interval: 10s", ":3: clusters.a.kafka.bootstrap_servers: is needed"),
+    (
+        LIMIT + "{available_bytes_below: 1GB, available_ratio_below: 0.1}}}",
+        ":1: policies.throttle.hard: needs exactly one of available_bytes_below and available_ratio_below, has avail",
+    ),
+    (
+        LIMIT + "{available_ratio_below: 0.2}, soft: {available_ratio_below: 0.1}}}",
+        ":1: policies.throttle: soft.available_ratio_below (0.1) must lie above hard.available_ratio_below (0.2): prod",
+    ),
     (
         "clusters:\n  a:\n    bookies: {}\n    sessions: {}\n    health: {}",
         ":3: clusters.a.bookies: needs zookeeper.servers, too\nF:4: clusters.a.sessions: needs zookeeper.servers, too\n"
