@@ -83,8 +83,7 @@ class DecisionsInForce:
     def fold(self, record: Record) -> InForceChange | None:
         """Fold one record; None if it changes nothing because it is repeated, late or dated ahead.
 
-        Raises:
-            BadRecordError: the record is no decision.
+        Raises BadRecordError if the record is no decision.
         """
         if record.topic.endswith(f".{REPORTS}"):
             self._fold_report(record)

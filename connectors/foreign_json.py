@@ -18,8 +18,7 @@ class UnreadableJsonError(ValueError):
 def read_json(text: bytes | str, kind: type[Kind]) -> Kind:
     """Decode JSON as a type that msgspec supports.
 
-    Raises:
-        UnreadableJsonError: the text is no JSON, not UTF-8, nested too deeply, or has another shape.
+    Raises UnreadableJsonError if the text is no JSON, not UTF-8, nested too deeply, or has another shape.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -34,30 +33,12 @@ def read_json(text: bytes | str, kind: type[Kind]) -> Kind:
 # Protobuf messages that are declared in Python and built at run time, without a compiler or generated code.
 #
 # A declaration needs only the fields that are read; protobuf skips the others. It looks like a `.proto` file:
-# ``{"Position": {"ledgerId": required("int64", 1)}}``. The type is a scalar, or a message or enum of the declaration.
+# ``{"Position": {"ledgerId": "required int64 1"}}``. The type is a scalar, or a message or enum of the declaration.
 # Field names matter only for protobuf's text format, which BookKeeper uses.
-
-Field = tuple[str, int, str]
-"""Type, number and label of a field."""
-
-
-def required(kind: str, number: int) -> Field:
-    """Declare a required field."""
-    return kind, number, "REQUIRED"
-
-
-def optional(kind: str, number: int) -> Field:
-    """Declare an optional field."""
-    return kind, number, "OPTIONAL"
-
-
-def repeated(kind: str, number: int) -> Field:
-    """Declare a repeated field."""
-    return kind, number, "REPEATED"
 
 
 def build(
-    package: str, messages: Mapping[str, Mapping[str, Field]], enums: Mapping[str, Mapping[str, int]]
+    package: str, messages: Mapping[str, Mapping[str, str]], enums: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
     """Make the class of each message, by its name.
 
@@ -70,8 +51,9 @@ def build(
             enum.value.add(name=value, number=number)
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
-        for field, (kind, number, label) in fields.items():
-            added = message.field.add(name=field, number=number, label=f"LABEL_{label}")
+        for field, declared in fields.items():
+            label, kind, tag = declared.split()
+            added = message.field.add(name=field, number=int(tag), label=f"LABEL_{label.upper()}")
             if kind in messages or kind in enums:
                 added.type = FieldDescriptorProto.TYPE_ENUM if kind in enums else FieldDescriptorProto.TYPE_MESSAGE
                 added.type_name = f".{package}.{kind}"
@@ -85,8 +67,7 @@ def build(
 def parse(message: Any, data: bytes) -> Any:
     """Parse a message of a class that `build` made.
 
-    Raises:
-        ValueError: the bytes are no such message. The error does not quote them, because ledgers carry a password.
+    Raises ValueError if the bytes are no such message. The error does not quote them, because ledgers carry a password.
     """
     try:
         return checked(message.FromString(data))

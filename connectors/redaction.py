@@ -100,8 +100,7 @@ def _file_problems(block: RedactedBlock) -> Iterator[tuple[str, str]]:
 def read_text(file: Path, place: str) -> str:
     """Read a file that a setting names.
 
-    Raises:
-        UserError: it cannot be read, is too large, or is not text; the message names `place` and the file.
+    Raises UserError if it cannot be read, is too large, or is not text; the message names `place` and the file.
     """
     try:
         return read_named_file(file, place).decode()
@@ -114,8 +113,7 @@ def read_text(file: Path, place: str) -> str:
 def secret(value: SecretStr | None, file: Path | None, place: str) -> str | None:
     """Return the secret of the settings or of a file, without its last line end; None if both are missing.
 
-    Raises:
-        UserError: the file cannot be read, or is empty.
+    Raises UserError if the file cannot be read, or is empty.
     """
     if file is None:
         if value is None:

@@ -158,11 +158,7 @@ def find_needs(settings: Mapping[str, Any], clusters: Mapping[str, ClusterSource
 
 @cache
 def load_named(place: str, what: str) -> Any:
-    """Return the object that is named as ``module:attribute``.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
+    """Return the object that is named as ``module:attribute``. Raises UserError if it cannot be loaded."""
     module, _, attribute = place.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -173,8 +169,7 @@ def load_named(place: str, what: str) -> Any:
 def load_hook(hook: Hook) -> Callable[..., Any]:
     """Return the function of a hook; without one, a function that yields nothing.
 
-    Raises:
-        UserError: it cannot be loaded.
+    Raises UserError if it cannot be loaded.
     """
     return load_named(hook, "the policy's hook") if isinstance(hook, str) else hook or _yield_nothing
 
@@ -182,8 +177,7 @@ def load_hook(hook: Hook) -> Callable[..., Any]:
 def connectors_of(kind: PolicyKind) -> PolicyConnectors:
     """Return a policy's I/O.
 
-    Raises:
-        UserError: the object that the registration names cannot be loaded, or is no `PolicyConnectors`.
+    Raises UserError if the object that the registration names cannot be loaded, or is no `PolicyConnectors`.
     """
     if kind.connectors is None:
         return PolicyConnectors()

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
-from connectors.foreign_json import build, checked, optional, repeated, required
+from connectors.foreign_json import build, checked
 from connectors.zookeeper.json_znodes import ZnodeConflictError
 from connectors.zookeeper.session import IN_FLIGHT, Reader
 from policies.switching.ledgers import (
@@ -143,21 +143,21 @@ _METADATA = build(
     "headgate.bookkeeper",
     {
         "LedgerMetadataFormat": {
-            "quorumSize": required("int32", 1),
-            "ensembleSize": required("int32", 2),
-            "length": required("int64", 3),
-            "lastEntryId": optional("int64", 4),
-            "state": required("State", 5),
-            "segment": repeated("Segment", 6),
-            "digestType": optional("DigestType", 7),
-            "password": optional("bytes", 8),
-            "ackQuorumSize": optional("int32", 9),
-            "ctime": optional("int64", 10),
-            "customMetadata": repeated("cMetadataMapEntry", 11),
-            "cToken": optional("int64", 12),
+            "quorumSize": "required int32 1",
+            "ensembleSize": "required int32 2",
+            "length": "required int64 3",
+            "lastEntryId": "optional int64 4",
+            "state": "required State 5",
+            "segment": "repeated Segment 6",
+            "digestType": "optional DigestType 7",
+            "password": "optional bytes 8",
+            "ackQuorumSize": "optional int32 9",
+            "ctime": "optional int64 10",
+            "customMetadata": "repeated cMetadataMapEntry 11",
+            "cToken": "optional int64 12",
         },
-        "Segment": {"ensembleMember": repeated("string", 1), "firstEntryId": required("int64", 2)},
-        "cMetadataMapEntry": {"key": optional("string", 1), "value": optional("bytes", 2)},
+        "Segment": {"ensembleMember": "repeated string 1", "firstEntryId": "required int64 2"},
+        "cMetadataMapEntry": {"key": "optional string 1", "value": "optional bytes 2"},
     },
     {
         "State": {"OPEN": 1, "IN_RECOVERY": 2, "CLOSED": 3},

@@ -94,8 +94,7 @@ class Exporter(Collector):
     def run(self, stop: threading.Event) -> None:
         """Follow the topics until `stop` is set, through outages of Kafka.
 
-        Raises:
-            UserError: the connection's files cannot be used, at the start.
+        Raises UserError if the connection's files cannot be used, at the start.
         """
         with Tail(self._connection, self._view.histories(), self._client_id) as tail:
             try:

@@ -52,8 +52,7 @@ class HttpAccess(RedactedBlock):
     def tls(self) -> ssl.SSLContext | None:
         """Return the server's TLS context; None without a certificate.
 
-        Raises:
-            UserError: the certificate cannot be used.
+        Raises UserError if the certificate cannot be used.
         """
         if self.cert_file is None:
             return None

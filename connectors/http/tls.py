@@ -83,8 +83,9 @@ def _system_context() -> ssl.SSLContext:
 EXPIRES = "headgate_certificate_expires_days"
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
 _CERTIFICATES = re.compile(r"(?:^|\.)(?:cert|ca)_file$")
-_VERSION, _UTC_TIME = 0xA0, 0x17
-"""Tags of DER."""
+_VALIDITY = re.compile(rb"\x30.(?:\x17\x0d\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\x0d|\x18\x0f)(\d{12,14}Z)", re.S)
+"""A sequence of two times in DER, of two or four digits for the year: no other one is in a certificate (RFC 5280)."""
+_SHORT = 13
 _SECONDS_A_DAY = 86_400
 
 
@@ -106,7 +107,7 @@ class Certificates(Collector):
         for setting, file in self._files.items():
             try:
                 at = expires_at(file.read_text())
-            except (OSError, ValueError, IndexError):
+            except (OSError, ValueError):
                 continue
             if at is not None:
                 family.add_metric((setting, str(file)), (at.timestamp() - time.time()) / _SECONDS_A_DAY)
@@ -136,31 +137,13 @@ def walk(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 def expires_at(pem: str) -> datetime | None:
     """Return when the first of the certificates in a text expires; None without one.
 
-    Raises:
-        ValueError: one is no certificate. IndexError: it is cut.
+    Raises ValueError if one is no certificate. The standard library shows `notAfter` of a peer's certificate only.
     """
     return min((_read_end(ssl.PEM_cert_to_DER_cert(each)) for each in _PEM.findall(pem)), default=None)
 
 
 def _read_end(der: bytes) -> datetime:
-    """Return `notAfter` (RFC 5280): the standard library shows it of a peer's certificate only."""
-    _, at, _ = _read_element(der, 0)
-    _, at, _ = _read_element(der, at)
-    tag, _, end = _read_element(der, at)
-    at = end if tag == _VERSION else at
-    for _ in ("serial number", "signature algorithm", "issuer"):
-        at = _read_element(der, at)[2]
-    _, at, _ = _read_element(der, at)
-    at = _read_element(der, at)[2]  # notBefore
-    tag, start, end = _read_element(der, at)
-    text = der[start:end].decode()
-    return datetime.strptime(text, "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def _read_element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Return tag, start and end of the element at a place."""
-    length, start = der[at + 1], at + 2
-    if length & 0x80:
-        count = length & 0x7F
-        length, start = int.from_bytes(der[start : start + count], "big"), start + count
-    return der[at], start, start + length
+    if (validity := _VALIDITY.search(der)) is None:
+        raise ValueError("no validity")
+    text = validity[1].decode()
+    return datetime.strptime(text, "%y%m%d%H%M%SZ" if len(text) == _SHORT else "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

@@ -346,8 +346,7 @@ LOGGER.addFilter(RepeatFilter())
 def build_client(kind: Callable[..., Client], options: Mapping[str, Any]) -> Client:
     """Make a confluent-kafka client that logs to our log.
 
-    Raises:
-        UserError: the options, or the files that they name, cannot be used, or there is no token.
+    Raises UserError if the options, or the files that they name, cannot be used, or there is no token.
     """
     tokens = options.get("oauth_cb")
     try:

@@ -27,8 +27,7 @@ _log = structlog.get_logger(__name__)
 def read_history(connection: KafkaConnection, topics: Sequence[str], since: datetime, to: datetime) -> Iterator[Record]:
     """Yield the records appended from `since` up to `to`, by append time.
 
-    Raises:
-        UserError: the cluster does not answer, or a topic does not exist.
+    Raises UserError if the cluster does not answer, or a topic does not exist.
     """
     reach(connection)
     history = max(timedelta(0), datetime.now(UTC) - since) + _TIMES_DIFFER
@@ -66,8 +65,7 @@ def last_readings(
 def find_foreign_records(connection: KafkaConnection, topics: TopicSettings) -> Iterator[str]:
     """Yield one sentence for each decided topic with recent records that the query cannot have written.
 
-    Raises:
-        UserError: the cluster does not answer, or a topic does not exist.
+    Raises UserError if the cluster does not answer, or a topic does not exist.
     """
     reader, now, found = EventReader(decision_types()), datetime.now(UTC), Counter[str]()
     for record in read_history(connection, [topics.topic(name) for name in decided_topics()], now - RECENT, now):

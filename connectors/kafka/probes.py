@@ -51,8 +51,7 @@ Operations = frozenset[str]
 class Authorized:
     """Queries one cluster; all methods raise KafkaException if it does not answer.
 
-    Raises:
-        UserError: a file of the connection cannot be used.
+    Raises UserError if a file of the connection cannot be used.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -77,8 +76,7 @@ class Authorized:
     def writers_of(self, topic: str) -> frozenset[str] | None:
         """Return the principals that ACLs allow to write a topic, `User:*` for all; None if there is no authorizer.
 
-        Raises:
-            KafkaException: no answer, or this client may not see the ACLs.
+        Raises KafkaException if there is no answer, or this client may not see the ACLs.
         """
         anybody: Any = None
         may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
@@ -142,8 +140,7 @@ def cluster_acl(connection: KafkaConnection, *operations: str) -> str:
 def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
     """Return the client's operations on the cluster, by the names of `kafka-acls.sh`.
 
-    Raises:
-        UserError: no answer, or a file of the connection cannot be used.
+    Raises UserError if there is no answer, or a file of the connection cannot be used.
     """
     try:
         return Authorized(connection).cluster()

@@ -71,8 +71,7 @@ class QuotaClient(ClusterClient):
     def read(self) -> BrokerQuotas:
         """Read all client quotas from one broker, from another one each time.
 
-        Raises:
-            KafkaError: no answer in time, or a refusal.
+        Raises KafkaError if there is no answer in time, or a refusal.
         """
         nodes = self._candidates()
         brokers = sorted(int(node) for node in nodes if isinstance(node, int) and node not in self._silent)
@@ -120,8 +119,7 @@ class QuotaClient(ClusterClient):
     def broker_settings(self) -> dict[int, BrokerQuotaSettings]:
         """Return how each broker enforces quotas; brokers that do not answer are omitted.
 
-        Raises:
-            KafkaError: no broker answered, or this client may not read configurations.
+        Raises KafkaError if no broker answered, or this client may not read configurations.
         """
 
         def describe(broker: int) -> DescribeConfigsRequest:

@@ -320,8 +320,7 @@ class Tail(AbstractContextManager["Tail"]):
 def read_past(tail: Tail, stop: Event | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Record]:
     """Yield the records of the past, until the tail has caught up or `stop` is set.
 
-    Raises:
-        UserError: records remain, and none has come for `patience_seconds`.
+    Raises UserError if records remain, and none has come for `patience_seconds`.
     """
     give_up_at = time.monotonic() + patience_seconds
     while not (tail.caught_up or (stop is not None and stop.is_set())):

@@ -42,8 +42,7 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python 
     def token(self) -> str:
         """Return a valid token.
 
-        Raises:
-            SaslAuthenticationFailedError: the source refuses, does not answer, or its answer has no token.
+        Raises SaslAuthenticationFailedError if the source refuses, does not answer, or its answer has no token.
         """
         self.renew_if_due()
         return self._token
@@ -138,11 +137,7 @@ class ProvidedTokens(TokenSource):
 
 
 def load_provider(place: str) -> Callable[[str], Any]:
-    """Import the function at `module:attribute`.
-
-    Raises:
-        ValueError: it cannot be imported, or is no function.
-    """
+    """Import the function at `module:attribute`. Raises ValueError if it cannot be imported, or is no function."""
     module, _, attribute = place.partition(":")
     try:
         provide = getattr(importlib.import_module(module), attribute)

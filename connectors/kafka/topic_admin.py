@@ -78,8 +78,7 @@ def create_topics(
 ) -> TopicReport:
     """Create missing topics, and compare existing ones with the plan; existing topics are never changed.
 
-    Raises:
-        UserError: the cluster does not answer, refuses the login, or cannot have such topics.
+    Raises UserError if the cluster does not answer, refuses the login, or cannot have such topics.
     """
     report = check_topics(connection, settings, timeout_seconds=timeout_seconds)
     new = [

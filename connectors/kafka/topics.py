@@ -304,8 +304,7 @@ def rights_of(component: str) -> tuple[Grant, ...]:
 def acl_commands(component: str, principal: str, prefix: str) -> Iterator[str]:
     """Yield arguments of `kafka-acls.sh` that grant a principal a component's rights, one line each.
 
-    Raises:
-        UserError: the component does not exist, or the principal is malformed.
+    Raises UserError if the component does not exist, or the principal is malformed.
     """
     if not _PRINCIPAL.fullmatch(principal):
         name = principal.rpartition(":")[2].strip() or f"headgate-{component}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.foreign_json import build, optional, parse, repeated, required
+from connectors.foreign_json import build, parse
 from connectors.http.rest import REST_READ_ERRORS
 from connectors.pulsar.admin import AdminApi
 from connectors.zookeeper.affinity import split_groups
@@ -38,33 +38,33 @@ _MAX_BYTES = 2**26
 _MESSAGES = build(
     "headgate.pulsar",
     {
-        "SchemaLocator": {"info": required("IndexEntry", 1), "index": repeated("IndexEntry", 2)},
-        "IndexEntry": {"version": required("int64", 1), "position": required("PositionInfo", 2)},
+        "SchemaLocator": {"info": "required IndexEntry 1", "index": "repeated IndexEntry 2"},
+        "IndexEntry": {"version": "required int64 1", "position": "required PositionInfo 2"},
         "PositionInfo": {
-            "ledgerId": required("int64", 1),
-            "entryId": required("int64", 2),
-            "properties": repeated("Property", 3),
+            "ledgerId": "required int64 1",
+            "entryId": "required int64 2",
+            "properties": "repeated Property 3",
         },
         "ManagedCursorInfo": {
-            "cursorsLedgerId": required("int64", 1),
-            "properties": repeated("LongProperty", 5),
-            "cursorProperties": repeated("Property", 8),
+            "cursorsLedgerId": "required int64 1",
+            "properties": "repeated LongProperty 5",
+            "cursorProperties": "repeated Property 8",
         },
-        "ManagedLedgerInfo": {"ledgerInfo": repeated("LedgerInfo", 1)},
+        "ManagedLedgerInfo": {"ledgerInfo": "repeated LedgerInfo 1"},
         "LedgerInfo": {
-            "ledgerId": optional("int64", 1),
-            "offloadContext": optional("OffloadContext", 5),
-            "properties": repeated("Property", 6),
+            "ledgerId": "optional int64 1",
+            "offloadContext": "optional OffloadContext 5",
+            "properties": "repeated Property 6",
         },
-        "OffloadContext": {"complete": optional("bool", 3), "bookkeeperDeleted": optional("bool", 4)},
-        "LongProperty": {"name": optional("string", 1), "value": optional("int64", 2)},
+        "OffloadContext": {"complete": "optional bool 3", "bookkeeperDeleted": "optional bool 4"},
+        "LongProperty": {"name": "optional string 1", "value": "optional int64 2"},
         # The header of a topic's info has another name and the same fields.
         "ManagedCursorInfoMetadata": {
-            "compressionType": required("CompressionType", 1),
-            "uncompressedSize": required("int32", 2),
+            "compressionType": "required CompressionType 1",
+            "uncompressedSize": "required int32 2",
         },
         # `KeyValue` in one file and `StringProperty` in the other are the same on the wire.
-        "Property": {"name": optional("string", 1), "value": optional("string", 2)},
+        "Property": {"name": "optional string 1", "value": "optional string 2"},
     },
     {"CompressionType": {"NONE": 0, "LZ4": 1, "ZLIB": 2, "ZSTD": 3, "SNAPPY": 4}},
 )

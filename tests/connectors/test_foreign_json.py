@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from connectors.foreign_json import UnreadableJsonError, build, optional, parse, read_json, repeated, required
+from connectors.foreign_json import UnreadableJsonError, build, parse, read_json
 from connectors.pulsar.probes import role_of
 from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
 from connectors.zookeeper.server_admin import AdminServer
@@ -79,8 +79,8 @@ def test_a_token_that_is_nested_without_end_names_no_role() -> None:
 MESSAGES = build(
     "test.positions",
     {
-        "Position": {"ledgerId": required("int64", 1), "kind": optional("Kind", 2)},
-        "Positions": {"each": repeated("Position", 1)},
+        "Position": {"ledgerId": "required int64 1", "kind": "optional Kind 2"},
+        "Positions": {"each": "repeated Position 1"},
     },
     {"Kind": {"DATA": 1, "INDEX": 2}},
 )

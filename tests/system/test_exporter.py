@@ -227,33 +227,6 @@ class Prometheus:
         result = self.ask("query", query=promql).get("result", [])
         return [(row["metric"], float(row["value"][1])) for row in result]
 
-    def answers(self, promql: str, value: float) -> bool:
-        return eventually(
-            f"{promql} is {value}", lambda: [found for _, found in self.query(promql)] == [pytest.approx(value)]
-        )
-
-
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus on this machine")
-def test_prometheus_scrapes_what_the_loop_decides(topics: Topics, tmp_path: Path) -> None:
-    topics.create()
-    loop = loop_from_now()
-    topics.play(loop, members(1, 2), log_dirs(900), log_dirs(800, broker=2))
-    with Running(topics) as running, Prometheus(tmp_path, running.server.port) as prometheus:
-        assert prometheus.answers('headgate_throttle_factor{cluster="payments"}', 1.0)
-        assert prometheus.answers('sum(headgate_volume_usable_bytes{cluster="payments"})', 1700)
-        assert prometheus.answers('headgate_kafka_brokers{state="counted"}', 2)
-        topics.play(loop, log_dirs(50, broker=2), after=1)
-        assert prometheus.answers("headgate_throttle_factor", 0.0)
-        assert prometheus.answers('headgate_throttling_volume{broker="2",reason="hard_limit"}', 1)
-        assert prometheus.answers('increase(headgate_throttle_limit_violations_total{limit="hard"}[1m]) > bool 0', 1)
-        assert prometheus.answers('headgate_alerts{severity="critical"}', 1)
-        stage = 'headgate_decision_latency_seconds_count{policy="throttle",stage="appended_to_decided"}'
-        assert prometheus.answers(stage, 1)
-        (target,) = prometheus.ask("targets")["activeTargets"]
-        assert (target["health"], target["lastError"]) == ("up", "")
-        metadata = prometheus.ask("targets/metadata", metric="headgate_throttle_factor")
-        assert [(m["type"], m["help"][:12]) for m in metadata] == [("gauge", "The decided ")]
-
 
 class TouchingRegistry(CollectorRegistry):
     """Shows one series of each metric that is registered, as a process that has done something does."""
@@ -443,20 +416,6 @@ def test_a_topic_that_is_deleted_and_made_again_is_followed(
 
         eventually("it reads again", reads_again)
         assert running.is_ready()
-
-
-def test_dead_letters_count_from_the_start_of_the_exporter(topics: Topics) -> None:
-    topics.create()
-    data = {"topic": topics.name("observed.log-dirs"), "reason": "invalid"}
-    event = {"specversion": "1.0", "id": "1", "source": "q", "type": "headgate.dead-letter.v1", "data": data}
-    letter = Record(virtual.DEAD_LETTERS, None, json.dumps(event).encode(), 0)
-    topics.write(letter, letter)
-    labels = ("invalid", topics.name("observed.log-dirs"))
-    with Running(topics) as running:
-        eventually("the exporter is ready", running.is_ready)
-        assert running.samples("headgate_dead_letters_total")[labels] == 0
-        topics.write(letter)
-        eventually("it is counted", lambda: running.samples("headgate_dead_letters_total")[labels] == 1)
 
 
 # --- Going on

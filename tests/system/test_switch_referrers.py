@@ -14,7 +14,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from connectors.bookkeeper.cluster import list_ledgers
-from connectors.foreign_json import build, parse, repeated, required
+from connectors.foreign_json import build, parse
 from connectors.pulsar.metadata import SCHEMAS, locator_message
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.session import Reader, ZooKeeperSession
@@ -34,9 +34,9 @@ LOCATOR = f"{SCHEMAS}/t/n/versioned"
 SCHEMA_ENTRY = build(
     "tests.schema",
     {
-        "SchemaEntry": {"schema_data": required("bytes", 2), "index": repeated("IndexEntry", 5)},
-        "IndexEntry": {"version": required("int64", 1), "position": required("PositionInfo", 2)},
-        "PositionInfo": {"ledgerId": required("int64", 1), "entryId": required("int64", 2)},
+        "SchemaEntry": {"schema_data": "required bytes 2", "index": "repeated IndexEntry 5"},
+        "IndexEntry": {"version": "required int64 1", "position": "required PositionInfo 2"},
+        "PositionInfo": {"ledgerId": "required int64 1", "entryId": "required int64 2"},
     },
     {},
 )["SchemaEntry"]

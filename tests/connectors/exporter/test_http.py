@@ -4,7 +4,6 @@ import gzip
 import json
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from connectors.exporter.http import MetricsServer
 from connectors.http.access import HttpAccess
+from tests.certificates import write_both
 
 LOOPBACK = "127.0.0.1"
 
@@ -267,20 +267,9 @@ def test_a_fault_of_the_site_is_an_answer_and_tells_no_secret() -> None:
 # Who may ask
 
 
-def make_certificate(folder: Path, name: str = "localhost") -> Path:
-    """Make a certificate and its key, in one file."""
-    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    subprocess.run(["openssl", "req", "-x509", *kind, *subject, *made], check=True, capture_output=True)
-    both = folder / f"{name}.pem"
-    both.write_text((folder / "cert.pem").read_text() + (folder / "key.pem").read_text())
-    return both
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
+    return write_both(tmp_path_factory.mktemp("tls"))
 
 
 def test_without_the_token_only_health_is_told(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The picture of the loop in virtual time: which series there are, what they say, and when they vanish."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -156,16 +156,6 @@ def test_a_clock_behind_kafkas_shows_no_negative_age() -> None:
     assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}
 
 
-def test_series_of_a_broker_that_left_vanish_with_the_reading_that_lacks_it() -> None:
-    loop = Loop()
-    loop.step(members(1, 2), log_dirs(900), log_dirs(300, broker=2))
-    assert set(loop.series("headgate_volume_usable_bytes")) == {("payments", "1", "/a"), ("payments", "2", "/a")}
-    loop.step(members(1), after=10)
-    for name in ("usable_bytes", "used_bytes", "total_bytes"):
-        assert set(loop.series(f"headgate_volume_{name}")) == {("payments", "1", "/a")}
-    assert loop.series("headgate_log_dirs")["payments", "departed"] == 1
-
-
 def test_a_volume_that_cannot_be_read_keeps_its_last_bytes() -> None:
     view = LoopView(PREFIX, {})
     broken = log_dirs({"/a": -1, "/b": 800})
@@ -283,16 +273,6 @@ def test_history_counts_nothing_but_tells_repeats_from_beginnings() -> None:
     assert set(loop.series("headgate_throttle_fallback_total").values()) == {0}
 
 
-def test_repeated_and_outdated_decisions_are_dropped() -> None:
-    loop = Loop(min_hold="0s")
-    for free in (50, 900, 300):
-        loop.step(log_dirs(free), after=10)
-    again = loop.view.fold(loop.records, live=True)
-    assert again == []
-    assert loop.series("headgate_throttle_factor") == {("payments",): 0.5}
-    assert loop.series("headgate_throttle_limit_violations_total") == {("payments", "hard"): 1, ("payments", "soft"): 1}
-
-
 def test_new_decisions_are_handed_on_in_order_alerts_among_them() -> None:
     loop = Loop()
     handed = loop.step(log_dirs(50))
@@ -366,23 +346,6 @@ def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
         live=True,
     )
     assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
-
-
-def test_a_deleted_alert_no_longer_fires() -> None:
-    loop = Loop()
-    loop.step(log_dirs(300))
-    (alert,) = (decision for decision in loop.decisions if isinstance(decision, Alert))
-    loop.view.fold([Record(ALERTS, alert.record_key().encode(), None, 0)], live=True)
-    assert loop.series("headgate_alerts") == {}
-
-
-def test_clusters_do_not_mix() -> None:
-    payments = Loop()
-    orders = Loop(cluster="orders", view=payments.view)
-    payments.step(log_dirs(50))
-    orders.step(log_dirs(300, cluster="orders"))
-    assert payments.series("headgate_throttle_factor") == {("payments",): 0.0, ("orders",): 0.5}
-    assert set(payments.series("headgate_volume_usable_bytes").values()) == {50, 300}
 
 
 @for_each(
@@ -480,17 +443,6 @@ def test_a_query_that_lost_its_checkpoint_is_followed_at_once() -> None:
     assert anew.factor == 1.0
     assert loop.series("headgate_throttle_factor") == {("payments",): 1.0}
     assert len({d.decision_id for d in loop.decisions}) == len(loop.decisions)
-
-
-def test_a_forged_decision_fences_no_true_one_out() -> None:
-    loop = Loop(min_hold="0s")
-    (true,) = [d for d in loop.step(log_dirs(400)) if isinstance(d, ThrottleFactor)]
-    never = datetime(9999, 1, 1, tzinfo=UTC)
-    endless = true.model_copy(update={"factor": 1.0, "sequence": true.sequence + 1, "valid_until": never})
-    assert loop.view.fold([decided(endless)], live=True) == []
-    loop.view.fold([decided(true.model_copy(update={"factor": 1.0, "sequence": 10**18}))], live=True)
-    loop.step(log_dirs(50), after=1)
-    assert loop.series("headgate_throttle_factor") == {("payments",): 0.0}
 
 
 def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:

@@ -27,7 +27,7 @@ from connectors.http.rest import AdminError, Names, RestClient, outcome_of
 from connectors.http.tls import Tls, ssl_context_for
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
-from tests.connectors.exporter.test_http import make_certificate
+from tests.certificates import write_both
 
 TIMEOUT_SECONDS = 0.3
 HOUR_SECONDS = 3600.0
@@ -159,7 +159,7 @@ def test_a_connection_that_breaks_off_is_told() -> None:
 
 
 def test_what_breaks_tls_after_its_handshake_is_an_error_of_the_request(tmp_path: Path) -> None:
-    both = make_certificate(tmp_path)
+    both = write_both(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(both)
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:

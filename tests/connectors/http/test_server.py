@@ -19,7 +19,7 @@ from connectors.http import server as http_server
 from connectors.http.access import HttpAccess, require_free_port
 from connectors.http.server import HttpServer
 from policies.units import UserError
-from tests.connectors.exporter.test_http import make_certificate
+from tests.certificates import write_both
 
 LOOPBACK = "127.0.0.1"
 
@@ -146,7 +146,7 @@ def test_a_client_that_does_not_read_is_ended() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_handshake_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(http_server, "_HANDSHAKE_SECONDS", 0.3)
-    both = make_certificate(tmp_path)
+    both = write_both(tmp_path)
     access = HttpAccess(cert_file=both, key_file=both)
     with serving(access=access) as server, socket.create_connection((LOOPBACK, server.port), 30) as silent:
         assert silent.recv(1) == b""

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.http import tls as tls_settings
-from connectors.http.tls import Tls, ssl_context_for
+from connectors.http.tls import _CERTIFICATES, EXPIRES, Certificates, Tls, expires_at, find_files, ssl_context_for
+from deploy.settings.application import Settings
 from policies.units import UserError
 from tests.certificates import self_sign
 
@@ -125,3 +126,50 @@ def test_only_where_nothing_is_encrypted_and_nothing_set_is_nobody_trusted(
     context = ssl_context_for(url, tls(folder, ca_file=given) if given else None)
     assert bool(context.get_ca_certs()) is is_loaded
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+# The days until the certificates that the settings name expire.
+
+
+@pytest.fixture(scope="module")
+def expiring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("certificates")
+    for days in (9, 20, 20_000):  # the last one ends in 2081, which DER writes with four digits
+        self_sign(made / "key", made / f"{days}.pem", "-days", str(days))
+    (made / "both.pem").write_text((made / "20.pem").read_text() + (made / "9.pem").read_text())
+    (made / "none.pem").write_text("no certificate\n")
+    (made / "cut.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+    return made
+
+
+def days(expiring: Path, **tls: str) -> dict[str, float]:
+    """What a scrape shows of a loop whose Kafka has these files."""
+    kafka: dict[str, Any] = {"bootstrap_servers": "k:9092", "tls": {name: str(expiring / f) for name, f in tls.items()}}
+    certificates = Certificates(Settings.model_validate({"kafka": kafka}))
+    (family,) = certificates.collect()
+    assert family.name == EXPIRES
+    return {sample.labels["setting"]: sample.value for sample in family.samples}
+
+
+@pytest.mark.parametrize(("file", "expected"), [("9.pem", 9), ("20.pem", 20), ("20000.pem", 20_000), ("both.pem", 9)])
+def test_the_first_certificate_of_a_file_that_expires_counts(expiring: Path, file: str, expected: int) -> None:
+    shown = days(expiring, ca_file=file)
+    assert list(shown) == ["kafka.tls.ca_file"]
+    assert expected - 0.1 < shown["kafka.tls.ca_file"] <= expected
+
+
+@pytest.mark.parametrize("file", ["none.pem", "cut.pem"])
+def test_a_file_without_a_certificate_has_no_sample(expiring: Path, file: str) -> None:
+    assert days(expiring, ca_file=file) == {}
+
+
+def test_the_files_of_every_block_are_found(expiring: Path) -> None:
+    tls = {"cert_file": str(expiring / "9.pem"), "key_file": str(expiring / "key")}
+    kafka = {"bootstrap_servers": "k:9092", "tls": tls}
+    settings = Settings.model_validate({"kafka": kafka, "clusters": {"c": {"kafka": kafka}}, "http": {"access": tls}})
+    found = {place for place, _ in find_files(settings, _CERTIFICATES)}
+    assert found == {"kafka.tls.cert_file", "clusters.c.kafka.tls.cert_file", "http.access.cert_file"}
+
+
+def test_a_text_without_certificates_expires_never() -> None:
+    assert expires_at("") is None

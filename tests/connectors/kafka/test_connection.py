@@ -18,6 +18,7 @@ from connectors.kafka.properties import REFUSED
 from connectors.partitions.membership import Membership
 from connectors.partitions.settings import PartitionSettings
 from policies.units import UserError
+from tests.certificates import self_sign
 
 SECRET = "hunter2-never-shown"
 SERVERS = "kafka-1:9092, kafka-2:9092"
@@ -29,9 +30,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate with its key, plain and encrypted, and a password in a file."""
     folder = tmp_path_factory.mktemp("made")
     key, cert, locked = folder / "key.pem", folder / "cert.pem", folder / "locked.pem"
-    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    self_sign(key, cert)
     quiet: dict[str, Any] = {"check": True, "capture_output": True}
-    subprocess.run([*openssl, "-subj", "/CN=x", "-keyout", key, "-out", cert], **quiet)
     lock: list[str | Path] = ["openssl", "pkcs8", "-topk8", "-in", key, "-passout", f"pass:{SECRET}"]
     subprocess.run([*lock, "-v1", "PBE-SHA1-3DES", "-out", locked], **quiet)
     subprocess.run([*lock, "-out", folder / "pbes2.pem"], **quiet)
