@@ -136,22 +136,14 @@ def test_only_what_the_broker_says_itself_is_its_health(
     assert "secret-word" not in (reading.detail or "")
 
 
-def test_a_broker_that_drops_off_the_list_is_asked_on(watch: Watch, cluster: Cluster) -> None:
+@pytest.mark.parametrize(("listed", "expected"), [([], False), (500, None)], ids=["dropped off it", "no list"])
+def test_a_broker_that_is_on_no_list_is_asked_on(
+    watch: Watch, cluster: Cluster, listed: list[str] | int, expected: bool | None
+) -> None:
     watch.poll()
-    cluster.listed = []
-    assert {member: (each.healthy, each.listed) for member, each in watch.poll().items()} == {
-        "b1:8080": (True, False),
-        "b2:8080": (True, False),
-    }
-
-
-def test_without_a_list_brokers_are_asked_on_and_nobody_is_called_unlisted(watch: Watch, cluster: Cluster) -> None:
-    watch.poll()
-    cluster.listed = 500
-    assert {member: (each.healthy, each.listed) for member, each in watch.poll().items()} == {
-        "b1:8080": (True, None),
-        "b2:8080": (True, None),
-    }
+    cluster.listed = listed
+    found = {member: (each.healthy, each.listed) for member, each in watch.poll().items()}
+    assert found == dict.fromkeys(("b1:8080", "b2:8080"), (True, expected))
 
 
 def test_a_dead_broker_is_forgotten_in_the_end_and_a_living_one_is_not(cluster: Cluster) -> None:

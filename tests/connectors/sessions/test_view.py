@@ -207,16 +207,11 @@ def test_only_decisions_that_a_reading_has_caused_have_a_latency(loop: Loop) -> 
     assert latencies(loop) - before == once
 
 
-def test_a_deleted_decision_takes_its_member_along(loop: Loop) -> None:
-    loop.view.fold([Record(DECIDED, f"{CLUSTER}/{B1}".encode(), None, to_millis(loop.now))], live=True)
-    assert loop.sessions() == {"established": 1}
-
-
-def test_a_deleted_decision_takes_its_bundle_along(loop: Loop) -> None:
-    key = f"{CLUSTER}/{B1}/t/ns/0x0_0x8"
-    loop.view.fold([Record(DECIDED, key.encode(), None, to_millis(loop.now))], live=True)
-    assert loop.series("headgate_bundles")[CLUSTER, "owned"] == 1
-    assert loop.sessions() == {"established": 2}
+@pytest.mark.parametrize(("of", "members", "bundles"), [("", 1, 2), ("/t/ns/0x0_0x8", 2, 1)], ids=["member", "bundle"])
+def test_a_deleted_decision_takes_its_member_or_bundle_along(loop: Loop, of: str, members: int, bundles: int) -> None:
+    loop.view.fold([Record(DECIDED, f"{CLUSTER}/{B1}{of}".encode(), None, to_millis(loop.now))], live=True)
+    assert loop.sessions() == {"established": members}
+    assert loop.series("headgate_bundles")[CLUSTER, "owned"] == bundles
 
 
 def test_every_family_and_histogram_has_been_seen_and_is_listed(loop: Loop) -> None:

@@ -6,14 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.zookeeper.server_admin import (
-    AdminServer,
-    Connection,
-    ServerRole,
-    SessionTable,
-    session_name,
-)
-from connectors.zookeeper.session import StatusError, outcome_of
+from connectors.zookeeper.server_admin import AdminServer, Connection, ServerRole, SessionTable, session_name
+from connectors.zookeeper.session import StatusError
 from policies.observations import Outcome
 
 CAPTURED = Path(__file__).parent / "captured"
@@ -29,11 +23,6 @@ PATHS = (
 
 def text(name: str) -> str:
     return (CAPTURED / name).read_text()
-
-
-def lines(answer: str) -> list[str]:
-    """As they come from the socket: without an empty one when the last one is ended."""
-    return answer.removesuffix("\n").split("\n")
 
 
 def every(path: str) -> bool:
@@ -92,6 +81,9 @@ class TestAdminServer:
     @pytest.mark.parametrize(
         ("response", "outcome", "says"),
         [
+            (httpx.ConnectError("refused"), Outcome.UNREACHABLE, "refused"),
+            (refused_certificate(), Outcome.ERROR, "."),
+            (httpx.ReadTimeout(""), Outcome.TIMEOUT, "."),
             (httpx.Response(200, text=text("no-quorum.dump.json")), Outcome.UNREACHABLE, "no quorum"),
             (httpx.Response(200, text='{"error": "of its own"}'), Outcome.ERROR, "of its own"),
             (httpx.Response(200, text="<html>"), Outcome.ERROR, "not that of a ZooKeeper"),
@@ -99,30 +91,23 @@ class TestAdminServer:
             (httpx.Response(404), Outcome.ERROR, "admin_url"),
             (httpx.Response(401), Outcome.UNAUTHORIZED, "401"),
         ],
-        ids=["no quorum", "its own error", "no JSON", "other JSON", "not found", "not let in"],
-    )
-    def test_what_is_no_answer_is_told_apart(self, response: httpx.Response, outcome: Outcome, says: str) -> None:
-        source = AdminServer("http://a", 1.0, transport=httpx.MockTransport(lambda _: response))
+        ids=[
+            "refused", "certificate", "time-out", "no quorum", "its own error", "no JSON", "other JSON", "not found",
+            "not let in",
+        ],
+    )  # fmt: skip
+    def test_what_is_no_answer_is_told_apart(
+        self, response: httpx.Response | httpx.HTTPError, outcome: Outcome, says: str
+    ) -> None:
+        def answer(_: httpx.Request) -> httpx.Response:
+            if isinstance(response, httpx.HTTPError):
+                raise response
+            return response
+
+        source = AdminServer("http://a", 1.0, transport=httpx.MockTransport(answer))
         with pytest.raises(StatusError, match=says) as caught:
             source.sessions(every)
         assert caught.value.outcome is outcome
-
-    @pytest.mark.parametrize(
-        ("error", "outcome"),
-        [
-            (httpx.ConnectError("refused"), Outcome.UNREACHABLE),
-            (refused_certificate(), Outcome.ERROR),
-            (httpx.ReadTimeout(""), Outcome.TIMEOUT),
-        ],
-        ids=["refused", "certificate", "time-out"],
-    )
-    def test_a_server_without_an_answer_is_told_apart(self, error: httpx.HTTPError, outcome: Outcome) -> None:
-        def fail(_: httpx.Request) -> httpx.Response:
-            raise error
-
-        with pytest.raises(StatusError) as caught:
-            AdminServer("http://a", 1.0, transport=httpx.MockTransport(fail)).role()
-        assert outcome_of(caught.value) is outcome
 
 
 @pytest.mark.parametrize(("number", "name"), [(1, "0x1"), (ONE, "0x1000017ca3a0001"), (-2, "0xfffffffffffffffe")])
