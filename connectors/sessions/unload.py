@@ -1,8 +1,8 @@
 """The unload actuator: unloads bundles, or has them owned again, as the sessions policy decides."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -48,7 +48,6 @@ CONCURRENCY = 16
 """Number of brokers asked in parallel."""
 
 _FAILURES = (AdminError, httpx.RequestError, UserError)
-_PERSISTENT = "persistent://"
 
 
 class RedirectedError(ActionError):
@@ -88,10 +87,8 @@ class Brokers:
         Raises:
             ActionError: the registered brokers cannot be read.
         """
-        try:
+        with _converted_failures():
             listed = frozenset(self._admin.brokers(self._cluster))
-        except _FAILURES as error:
-            raise ActionError(describe_rest_error(error)) from None
         problems = {member: self._find_problem(member) for member in listed}
         asked = sorted(member for member, problem in problems.items() if problem is None)
         self._keep_clients(asked)
@@ -120,31 +117,20 @@ class Brokers:
             UnknownOutcomeError: no clear answer.
             ActionError: the broker refused.
         """
-        try:
+        with _converted_failures(is_write=True):
             self._members[member].unload(*bundle.rsplit("/", 1))
-        except _FAILURES as error:
-            raise _convert_error(error) from None
 
     def look_up(self, bundle: str) -> str | None:
-        """Look any topic of a bundle up as a client does: if the bundle has no owner, the brokers choose one.
+        """Look a topic of a bundle up as a client does: if the bundle has no owner, the brokers choose one.
 
-        Returns:
-            The topic, as `tenant/namespace/topic`; None if the bundle has none.
-
-        Raises:
-            UnknownOutcomeError: no clear answer.
-            ActionError: the topics cannot be read, or the broker refused.
+        Returns the topic, as `tenant/namespace/topic`; None if the bundle has none. Raises as `unload` does.
         """
-        try:
+        with _converted_failures():
             names = self._admin.topics(*bundle.rsplit("/", 1))
-        except _FAILURES as error:
-            raise ActionError(describe_rest_error(error)) from None
-        topic = min((name.removeprefix(_PERSISTENT) for name in names), default=None)
-        try:
+        topic = min((name.removeprefix("persistent://") for name in names), default=None)
+        with _converted_failures(is_write=True):
             if topic is not None:
                 self._admin.lookup(topic)
-        except _FAILURES as error:
-            raise _convert_error(error) from None
         return topic
 
     def close(self) -> None:
@@ -171,8 +157,14 @@ class Brokers:
             self._members[member] = AdminApi(access, self._transport, (_refuse_redirect,))
 
 
-def _convert_error(error: Exception) -> ActionError:
-    return (ActionError if was_not_done(error) else UnknownOutcomeError)(describe_rest_error(error))
+@contextmanager
+def _converted_failures(*, is_write: bool = False) -> Iterator[None]:
+    """Raise ActionError for the failure of a request; UnknownOutcomeError for a write that may have been done."""
+    try:
+        yield
+    except _FAILURES as error:
+        kind = UnknownOutcomeError if is_write and not was_not_done(error) else ActionError
+        raise kind(describe_rest_error(error)) from None
 
 
 def _refuse_redirect(response: httpx.Response) -> None:

@@ -7,6 +7,7 @@ Nothing irreversible is decided on unknown data. Once the reading of a member's 
 order remains in force. While ZooKeeper cannot be read, no member is shut down or restarted.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from msgspec import Struct
@@ -116,8 +117,8 @@ def _explain_losses(member: MemberFacts) -> str:
 FINAL = frozenset({OwnershipVerdict.KEEP, OwnershipVerdict.UNLOAD})
 """With one of these verdicts, the bundle is the member's own again or given up."""
 
-BundleVerdicts = tuple[OwnershipVerdict | None, ...]
-"""The verdict on each bundle that a member claims: this step's, else the last published one; None without any."""
+BundleVerdicts = Mapping[str, OwnershipVerdict | None]
+"""By path, the verdict on each bundle that a member claims: this step's, else the last published one."""
 
 
 def _judge_settled(
@@ -155,9 +156,8 @@ def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bund
     lost_ms, last, evidence = track.lost_ms or 0, member.member.last_published, (member.member.read_id,)
     owned = member.owned
     has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
-    if has_begun and all(verdict in FINAL for verdict in bundles):
-        rulings = dict(zip((claim.claim.path for claim in member.claims), bundles, strict=True))
-        kept = sum(rulings[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
+    if has_begun and all(verdict in FINAL for verdict in bundles.values()):
+        kept = sum(bundles[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
         recovery_ms = facts.now_ms - lost_ms
         what = f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session"
         if owned:
@@ -426,8 +426,8 @@ def judge(facts: Facts) -> tuple[tuple[MemberVerdict, ...], Budget]:
     lost_ms = {m.name: (m.track.lost_ms if m.track else None) or _AFTER_ALL_LOSSES for m in facts.members.values()}
     for member in sorted(facts.members.values(), key=lambda m: (lost_ms[m.name], m.name)):
         rulings = rule_claims(member, facts)
-        ruled = {claim.claim.path: ruling.verdict for claim, ruling in rulings}
-        bundles = tuple(ruled.get(c.claim.path, c.claim.verdict) for c in member.claims)
+        bundles: BundleVerdicts = {c.claim.path: c.claim.verdict for c in member.claims}
+        bundles = {**bundles, **{claim.claim.path: ruling.verdict for claim, ruling in rulings}}
         order = _judge_member(member, facts, bundles)
         if order is not None and order.brings_down:
             facts = replace(facts, budget=facts.budget.spend(member.name, facts.now_ms))
