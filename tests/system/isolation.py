@@ -44,9 +44,11 @@ class Metadata:
     def quarantined(self) -> set[str]:
         return set(self.racks().get(QUARANTINE_GROUP, {}))
 
-    def assign(self, bookie: str, group: str) -> None:
+    def assign(self, bookie: str, group: str, rack: str = "") -> None:
         """Move a bookie to another group by compare-and-set, as `set-bookie-rack` does."""
-        self._change(bookie, lambda groups: groups.setdefault(group, {}).update({bookie: {"rack": f"/{group}"}}))
+        self._change(
+            bookie, lambda groups: groups.setdefault(group, {}).update({bookie: {"rack": rack or f"/{group}"}})
+        )
 
     def unassign(self, bookie: str) -> None:
         """Remove a bookie from its group, as `delete-bookie-rack` does."""

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError
-from kazoo.security import make_digest_acl
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import Actuator, LoopTopics
-from connectors.isolation.groups import MAX_RACKS_BYTES, RacksSnapshot, RackStore, ZooKeeperRacks
+from connectors.isolation.groups import RacksSnapshot, RackStore, ZooKeeperRacks
 from connectors.isolation.quarantine import QuarantineMetrics, QuarantineWorker
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.publisher import Publisher, PublisherMetrics
@@ -32,8 +31,8 @@ from policies.isolation import IsolationSettings
 from policies.isolation.decisions import QUARANTINE_GROUP, QUARANTINE_RACK, BookieQuarantine
 from policies.observations import Outcome
 from policies.wire import decision_event
-from tests.cases import case
 from tests.connectors.isolation.orders import CLUSTER, decision
+from tests.system.isolation import Metadata
 from tests.system.loop import Topic, produce
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
@@ -49,50 +48,21 @@ def now_decided(bookie: str, **fields: Any) -> BookieQuarantine:
     return decision(bookie, **{**times, **fields})
 
 
-@dataclass
-class Bookies:
-    """The metadata of one cluster, and those who change it."""
+class Bookies(Metadata):
+    """The metadata of one cluster, below a chroot, and those who change it."""
 
-    server: ZooKeeper
-    client: KazooClient
-    chroot: str
+    def __init__(self, server: ZooKeeper, client: KazooClient, chroot: str) -> None:
+        super().__init__(client)
+        self.server = server
+        self.connection = connection(server.servers + chroot)
 
-    @property
-    def connection(self) -> ZooKeeperConnection:
-        return connection(self.server.servers + self.chroot)
-
-    def racks(self) -> dict[str, Any]:
-        return dict(json.loads(self.client.get("/bookies")[0]))
-
-    @property
-    def quarantined(self) -> set[str]:
-        return set(self.racks().get(QUARANTINE_GROUP, {}))
-
-    def register(self, *bookies: str) -> None:
+    def join(self, *bookies: str) -> None:
         for bookie in bookies:
-            self.client.create(f"/ledgers/available/{bookie}", ephemeral=True, makepath=True)
-
-    def assign(self, bookie: str, group: str = "default", rack: str = "/by-hand") -> None:
-        assign(self.client, bookie, group, rack)
+            self.register(bookie)
 
 
 def connection(servers: str) -> ZooKeeperConnection:
     return ZooKeeperConnection.model_validate({"servers": servers, "timeout": "2s", "session_timeout": "4s"})
-
-
-def assign(client: KazooClient, bookie: str, group: str, rack: str) -> None:
-    """What `set-bookie-rack` does in a broker: out of its group and into another, by the version that was read."""
-    while True:
-        content, stat = client.get("/bookies")
-        groups = json.loads(content)
-        for members in groups.values():
-            members.pop(bookie, None)
-        groups.setdefault(group, {})[bookie] = {"rack": rack}
-        try:
-            client.set("/bookies", json.dumps(groups).encode(), version=stat.version)
-        except BadVersionError:
-            continue
-        return
 
 
 @contextmanager
@@ -208,7 +178,7 @@ def test_a_registered_bookie_without_a_group_is_quarantined_and_both_ends_are_by
         actor.decide("nobody:1")
         actor.awaits("not_registered")  # and the session is there
         started = time.monotonic()
-        bookies.register("bk11:3181")
+        bookies.join("bk11:3181")
         registered = bookies.client.exists("/ledgers/available/bk11:3181")
         session = hex(registered.ephemeralOwner)
         actor.decide(
@@ -226,49 +196,12 @@ def test_a_registered_bookie_without_a_group_is_quarantined_and_both_ends_are_by
     assert actor.registry.get_sample_value(sum_name, {"cluster": CLUSTER}) == done["leak_window_seconds"]
 
 
-NOT_TO_BE_WRITTEN = (
-    ("absent", None, "there is no znode /bookies: give any bookie a rack"),
-    ("cut short", b'{"default":', "the znode /bookies is not as Pulsar writes it"),
-    ("another shape", b'{"default":["bk1"]}', "the znode /bookies is not as Pulsar writes it"),
-    ("full", b'{"default":{"a":{"x":"' + b"y" * (MAX_RACKS_BYTES - 50) + b'"}}}', "more than a znode may have"),
-)
-
-
-def test_what_it_cannot_write_is_left_alone_said_and_tried_again(zookeeper: ZooKeeper) -> None:
-    """All at a time, as a second try comes seconds later."""
-    with ExitStack() as stack:
-        acted: list[tuple[Bookies, Acting]] = []
-        for _, content, _ in NOT_TO_BE_WRITTEN:
-            bookies = stack.enter_context(cluster_on(zookeeper))
-            bookies.register("bk11:3181")
-            bookies.client.delete("/bookies")
-            if content is not None:
-                bookies.client.create("/bookies", content)
-            acted.append((bookies, stack.enter_context(acting(bookies))))
-            acted[-1][1].decide("bk11:3181")
-        for (row, content, why), (bookies, actor) in zip(NOT_TO_BE_WRITTEN, acted, strict=True):
-            with case(row):
-                assert why in actor.awaits("failed")["detail"]
-                found = bookies.client.get("/bookies")[0] if bookies.client.exists("/bookies") else None
-                assert found == content
-                bookies.client.ensure_path("/bookies")
-                bookies.client.set("/bookies", b'{"default":{}}')
-        for _, actor in acted:
-            actor.awaits("done")
-
-
 def test_a_znode_that_we_may_not_write_is_said_with_the_remedy_in_sight(bookies: Bookies) -> None:
-    bookies.register("bk11:3181")
-    bookies.client.set_acls("/bookies", [make_digest_acl("owner", "secret", all=True), *_readable()])
+    bookies.join("bk11:3181")
+    bookies.client.set_acls("/bookies", [make_digest_acl("owner", "secret", all=True), *READ_ACL_UNSAFE])
     with acting(bookies) as actor:
         actor.decide("bk11:3181")
         assert actor.awaits("failed")["detail"] == "the ACL of /bookies does not let us write it"
-
-
-def _readable() -> list[Any]:
-    from kazoo.security import READ_ACL_UNSAFE
-
-    return list(READ_ACL_UNSAFE)
 
 
 # --- other writers
@@ -285,7 +218,7 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
     client = KazooClient(servers)
     client.start(timeout=DEADLINE_SECONDS)
     while written.value < rounds or not enough.is_set():
-        assign(client, f"op{written.value % 100}:1", "shared", f"/r{written.value}")
+        Metadata(client).assign(f"op{written.value % 100}:1", "shared", f"/r{written.value}")
         written.value += 1
         time.sleep(_BREATH_SECONDS)
     client.stop()
@@ -295,7 +228,7 @@ def compete(servers: str, rounds: int, enough: Any, written: Any) -> None:
 @pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: Bookies, rounds: int) -> None:
     mine = [f"b{number}:1" for number in range(rounds)]
-    mortal.register(*mine)
+    mortal.join(*mine)
     context = multiprocessing.get_context("spawn")
     enough, written = context.Event(), context.Value("i", 0)
     rival = context.Process(target=compete, args=(mortal.connection.servers, rounds, enough, written))
@@ -324,12 +257,12 @@ def test_beside_a_writer_in_a_tight_loop_nothing_of_either_side_is_lost(mortal: 
 
 
 def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_left_alone(bookies: Bookies) -> None:
-    bookies.register("bk1:3181", "bk11:3181")
+    bookies.join("bk1:3181", "bk11:3181")
     with acting(bookies, acme_a=NamespaceAffinity(primary=("default",))) as actor:
         actor.decide("bk11:3181")
         assert actor.awaits("needed")["detail"] == "acme/a needs it to place data"
-        bookies.assign("bk2:3181")
-        bookies.register("bk2:3181")
+        bookies.assign("bk2:3181", "default")
+        bookies.join("bk2:3181")
         actor.decide("bk11:3181", sequence=2)
         actor.awaits("done")
 
@@ -339,7 +272,7 @@ def test_a_bookie_that_a_namespace_needs_by_the_registrations_of_this_moment_is_
 
 @pytest.mark.long  # varies `test_a_registered_bookie` and `test_an_operators_assignment`
 def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
-    mortal.register("bk11:3181", "bk12:3181")
+    mortal.join("bk11:3181", "bk12:3181")
     store = ZooKeeperRacks(CLUSTER, mortal.connection)
 
     def expire() -> None:
@@ -359,7 +292,7 @@ def test_our_session_expires_between_read_and_write(mortal: Bookies) -> None:
 
 
 def test_while_zookeeper_is_away_it_is_said_once_and_done_when_it_is_back(mortal: Bookies) -> None:
-    mortal.register("bk11:3181")
+    mortal.join("bk11:3181")
     with acting(mortal) as actor:
         mortal.server.stop()
         actor.decide("bk11:3181")
@@ -387,17 +320,17 @@ def act_in_process(servers: str, bookies: list[str], ready: Any) -> None:
 def test_killed_at_any_moment_it_leaves_the_groups_whole(bookies: Bookies, kills: int) -> None:
     draw = random.Random(20261121)
     everyone = [f"bk{number}:3181" for number in range(11, 3000)]
-    bookies.register(*everyone)
+    bookies.join(*everyone)
     context = multiprocessing.get_context("spawn")
     sizes = [0]
     for _ in range(kills):
         ready = context.Event()
-        servers = bookies.server.servers + bookies.chroot
+        servers = bookies.connection.servers
         actor = context.Process(target=act_in_process, args=(servers, everyone, ready))
         actor.start()
         assert ready.wait(DEADLINE_SECONDS)
         held = sizes[-1]
-        eventually("it has written", lambda held=held: len(bookies.quarantined) > held)  # type: ignore[misc]
+        eventually("it has written", lambda held=held: len(bookies.quarantined()) > held)  # type: ignore[misc]
         time.sleep(draw.uniform(0, 0.05))
         actor.kill()
         actor.join()
@@ -453,7 +386,7 @@ class Running:
 def test_from_a_decision_in_kafka_to_the_group_in_zookeeper_to_the_report(loop_kafka: str, bookies: Bookies) -> None:
     prefix = f"iq{uuid.uuid4().hex[:8]}"
     create_topics(KafkaConnection(bootstrap_servers=loop_kafka), TopicSettings(prefix=prefix))
-    bookies.register("bk11:3181", "bk12:3181", "bk13:3181")
+    bookies.join("bk11:3181", "bk12:3181", "bk13:3181")
 
     def decide(*decisions: BookieQuarantine) -> None:
         records = [(one.subject, decision_event(one)) for one in decisions]
@@ -472,7 +405,7 @@ def test_from_a_decision_in_kafka_to_the_group_in_zookeeper_to_the_report(loop_k
             started = time.monotonic()
             produce(loop_kafka, f"{prefix}.decided.isolation", ("messaging/t/n", other), ("bad", b"{"))
             decide(first)
-            eventually("it is in quarantine", lambda: bookies.quarantined == {"bk11:3181"})
+            eventually("it is in quarantine", lambda: bookies.quarantined() == {"bk11:3181"})
             print(f"{time.monotonic() - started:.3f} s from decision to quarantine")  # noqa: T201
             decide(now_decided("bk13:3181", mode="shadow"), now_decided("bk13:3181", cluster="other"), first)
             eventually("all is said", lambda: len(outcomes()) == 2)
@@ -488,4 +421,4 @@ def test_from_a_decision_in_kafka_to_the_group_in_zookeeper_to_the_report(loop_k
             eventually("it finds what is done", lambda: running.total("already_assigned") == 1)
             assert bookies.client.exists("/bookies").version == version
             decide(now_decided("bk12:3181", sequence=3))
-            eventually("a new decision is done", lambda: bookies.quarantined == {"bk11:3181", "bk12:3181"})
+            eventually("a new decision is done", lambda: bookies.quarantined() == {"bk11:3181", "bk12:3181"})

@@ -315,7 +315,7 @@ def test_contradicting_readings_are_few_records_within_one_validity(odd: str, wa
     """One collector contradicts itself from reading to reading; of two or three, the last contradicts the others."""
     collectors, is_named = COLLECTORS[watched_by]
     rng = random.Random(f"{odd} {collectors} {is_named}")
-    settings = {"grace": rng.choice(["0s", "10s"]), "ensemble_size": rng.choice([2, 10])}
+    settings: dict[str, Any] = {"grace": rng.choice(["0s", "10s"]), "ensemble_size": rng.choice([2, 10])}
     run = settled(end=40, names=TWO, **settings)
     before, interval = len(run.published), rng.choice([3.0, 4.0, 5.0])
     for number in range(int(VALIDITY_SECONDS / interval)):
