@@ -34,46 +34,37 @@ _WHY_UNCONSTRAINED = {
     PlacementReason.ANY_GROUP: "its primary group is *",
 }
 
-_NO_GROUPS = "the cluster has no groups, and the first one would constrain every namespace"
-
 
 def explain_placement(judged: PlacementJudgement) -> str:
     """The rest of a sentence that begins with a namespace, without its full stop."""
-    size, placed, reason = judged.ensemble_size, judged.placed, judged.reason
+    size, placed, bookies = judged.ensemble_size, judged.placed, counted(judged.placed.count, "bookie")
     match judged.verdict:
         case PlacementVerdict.UNCONSTRAINED:
             short = "" if placed.feasible else f", too few for the {size} a ledger needs"
-            bookies = counted(judged.writable, "writable bookie")
-            explained = f"may use all of {bookies}{short}: {_WHY_UNCONSTRAINED[reason]}"
-        case PlacementVerdict.INFEASIBLE if reason is PlacementReason.UNGROUPED_ONLY:
-            bookies = counted(placed.count, "bookie")
+            writable = counted(judged.writable, "writable bookie")
+            explained = f"may use all of {writable}{short}: {_WHY_UNCONSTRAINED[judged.reason]}"
+        case PlacementVerdict.INFEASIBLE if judged.reason is PlacementReason.UNGROUPED_ONLY:
             explained = (
                 f"cannot place its data: without affinity it may use {bookies} without a group, of {size} needed"
             )
         case PlacementVerdict.INFEASIBLE:
-            bookies = f"{counted(placed.count, 'bookie')} of {size} needed"
-            explained = f"cannot place its data: it may use {bookies}, and {_explain_groups(judged)}"
+            explained = f"cannot place its data: it may use {bookies} of {size} needed, and {_explain_groups(judged)}"
         case PlacementVerdict.LEAKS:
-            explained = _explain_leak(judged)
+            named = name_some(judged.leak, NAMED_LIMIT, judged.leak_count)
+            always = judged.rules is RuleSet.LEGACY and placed.tier is not Tier.UNASSIGNED
+            why = f"{', which the legacy rules never exclude' if always else ''}: {_explain_groups(judged)}"
+            explained = f"can place data on {counted(judged.leak_count, 'bookie')} without a group ({named}){why}"
         case PlacementVerdict.SPILLS_TO_SECONDARY:
             explained = _explain_spill(judged)
-        case PlacementVerdict.ISOLATED | PlacementVerdict.ASKED_FOR if reason is PlacementReason.UNGROUPED_ONLY:
-            bookies = counted(placed.count, "bookie")
+        case _ if judged.reason is PlacementReason.UNGROUPED_ONLY:
             explained = f"has no affinity and keeps to the {bookies} without a group, of {size} needed"
-        case PlacementVerdict.ISOLATED | PlacementVerdict.ASKED_FOR:
+        case _:
             explained = f"keeps to {_name_owner(judged)} groups: {_explain_primary(judged)}"
-    asked = "; strict is asked for, and no released Pulsar reads that" if judged.asked_strict else ""
+    if judged.asked_strict:
+        explained += "; strict is asked for, and no released Pulsar reads that"
     if judged.is_ensemble_assumed:
-        asked += f"; its policies were not found, so its ensemble is not known, and {size} is assumed"
-    return f"{explained}{asked}"
-
-
-def _explain_leak(judged: PlacementJudgement) -> str:
-    named = name_some(judged.leak, NAMED_LIMIT, judged.leak_count)
-    where = f"can place data on {counted(judged.leak_count, 'bookie')} without a group ({named})"
-    if judged.rules is RuleSet.LEGACY and judged.placed.tier is not Tier.UNASSIGNED:
-        where += ", which the legacy rules never exclude"
-    return f"{where}: {_explain_groups(judged)}"
+        explained += f"; its policies were not found, so its ensemble is not known, and {size} is assumed"
+    return explained
 
 
 def _explain_spill(judged: PlacementJudgement) -> str:
@@ -87,13 +78,12 @@ def _explain_spill(judged: PlacementJudgement) -> str:
 
 
 def _explain_groups(judged: PlacementJudgement) -> str:
-    groups = judged.affinity.secondary
-    secondary = ""
+    groups, explained = judged.affinity.secondary, _explain_primary(judged)
     if groups:
         count, more = len(judged.placed.secondary), " more" if judged.affinity.primary else ""
         verb = agreeing(len(groups), "has", "have")
-        secondary = f", and {_name_owner(judged)} {name_groups(groups, 'secondary ')} {verb} {count}{more}"
-    return f"{_explain_primary(judged)}{secondary}"
+        explained += f", and {_name_owner(judged)} {name_groups(groups, 'secondary ')} {verb} {count}{more}"
+    return explained
 
 
 def _explain_primary(judged: PlacementJudgement) -> str:
@@ -125,20 +115,26 @@ def explain_portless(bookie: str) -> str:
 
 def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> str:
     """What to do with a bookie, or with many, and why."""
-    allowed = "max_quarantined allows none"
+    allowed, is_one = "max_quarantined allows none", not order.bookies
     if most := settings.max_quarantined:
         are = agreeing(most, "is in quarantine or on its way there", "are in quarantine or on their way there")
         allowed = f"the {counted(most, 'bookie')} that max_quarantined allows {are}"
+    without = "without it" if is_one else "with one fewer of them,"
+    withheld = {
+        QuarantineReason.MAX_QUARANTINED: allowed,
+        QuarantineReason.WOULD_BE_INFEASIBLE: f"{without} {order.starved} could not place data",
+        QuarantineReason.NO_GROUPS: "the cluster has no groups, and the first one would constrain every namespace",
+        QuarantineReason.RACK_ENTRY: explain_portless(order.bookie) if is_one else "their rack entries lack the port",
+    }
     if order.bookies:
-        return _explain_many(order, allowed)
+        named = name_some(order.bookies, MOST_SINGLY, order.count)
+        if order.verdict is QuarantineVerdict.LIFT:
+            return f"The decision on {counted(order.count, 'bookie')} together is withdrawn: {named}."
+        many = counted_with(order.count, "bookie", "is", "are")
+        return f"{many} in no group, and an operator must decide: {withheld[order.reason]} ({named})."
+    for_long = f"has been in no group for {format_duration(settings.grace)} or longer"
     reasons = {
-        QuarantineReason.UNASSIGNED: f"has been in no group for {format_duration(settings.grace)} or longer"
-        if settings.grace
-        else "is in no group",
-        QuarantineReason.MAX_QUARANTINED: f"is in no group, but {allowed}",
-        QuarantineReason.WOULD_BE_INFEASIBLE: f"is in no group, but without it {order.starved} could not place data",
-        QuarantineReason.NO_GROUPS: f"is in no group, but {_NO_GROUPS}",
-        QuarantineReason.RACK_ENTRY: f"is in no group, but {explain_portless(order.bookie)}",
+        QuarantineReason.UNASSIGNED: for_long if settings.grace else "is in no group",
         QuarantineReason.ASSIGNED: "is in a group now",
         QuarantineReason.GONE: "is no longer registered",
         QuarantineReason.SWITCHED_OFF: "is no longer to be quarantined, because quarantine is switched off",
@@ -147,26 +143,14 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
     if order.mode is Mode.SHADOW:
         why = "the policy is paused" if settings.frozen_until is not None else "this is shadow mode"
         not_done = f"; {why}, nothing is carried out"
-    what = {
-        QuarantineVerdict.QUARANTINE: f"it should be put into {QUARANTINE_GROUP}{not_done}",
-        QuarantineVerdict.WITHHOLD: "an operator must decide",
-        QuarantineVerdict.LIFT: "no action is needed",
-    }
-    return f"Bookie {order.bookie} {reasons[order.reason]}: {what[order.verdict]}."
-
-
-def _explain_many(order: QuarantineOrder, allowed: str) -> str:
-    named = name_some(order.bookies, MOST_SINGLY, order.count)
-    if order.verdict is QuarantineVerdict.LIFT:
-        return f"The decision on {counted(order.count, 'bookie')} together is withdrawn: {named}."
-    reasons = {
-        QuarantineReason.MAX_QUARANTINED: allowed,
-        QuarantineReason.WOULD_BE_INFEASIBLE: f"with one fewer of them, {order.starved} could not place data",
-        QuarantineReason.NO_GROUPS: _NO_GROUPS,
-        QuarantineReason.RACK_ENTRY: "their rack entries lack the port",
-    }
-    many = counted_with(order.count, "bookie", "is", "are")
-    return f"{many} in no group, and an operator must decide: {reasons[order.reason]} ({named})."
+    match order.verdict:
+        case QuarantineVerdict.WITHHOLD:
+            what = f"is in no group, but {withheld[order.reason]}: an operator must decide"
+        case QuarantineVerdict.QUARANTINE:
+            what = f"{reasons[order.reason]}: it should be put into {QUARANTINE_GROUP}{not_done}"
+        case QuarantineVerdict.LIFT:
+            what = f"{reasons[order.reason]}: no action is needed"
+    return f"Bookie {order.bookie} {what}."
 
 
 def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:

@@ -6,8 +6,7 @@ than before. Bookies are judged one after the other, each as if the orders on th
 Rules: docs/design/isolation.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
 from msgspec.structs import replace
 
@@ -34,32 +33,27 @@ MANY = "unassigned-bookies"
 _LAST = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The bookies in no group, and how many of them namespaces need. No rule distinguishes these bookies."""
+Needs = Sequence[tuple[int, str]]
+"""How many bookies in no group namespaces need. No rule distinguishes these bookies, so their number suffices.
 
-    unassigned: frozenset[str]
-    needed: Sequence[tuple[int, str]]
-    """Each greater than those before it, with its namespace: the first one that a quarantine starves is among them.
-    The name is empty if the cluster has no groups: the first one would constrain all, so every bookie is needed."""
+Each number is greater than those before it, and has its namespace: the first one that a quarantine starves is among
+them. The name is empty if the cluster has no groups: the first one would constrain all, so every bookie is needed."""
 
-    @classmethod
-    def collect(
-        cls, placements: Sequence[PlacementJudgement], membership: BookieMembership, *, has_groups: bool
-    ) -> "Needs":
-        """Collect them from all placements."""
-        needed: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
-        for judged in placements:
-            placed = judged.placed
-            count = judged.ensemble_size - placed.count + len(placed.unassigned) if placed.takes_unassigned else 0
-            if count > (needed[-1][0] if needed else 0):
-                needed.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
-        return cls(membership.unassigned.members, needed)
 
-    def find_starved(self, taken: Set[str]) -> str | None:
-        """Return the namespace that needs more bookies than are left without `taken`; None if there is none."""
-        left = len(self.unassigned - taken)
-        return next((namespace for count, namespace in self.needed if count > left), None)
+def list_needs(placements: Sequence[PlacementJudgement], *, has_groups: bool) -> Needs:
+    """Return the needs of all placements."""
+    needs: list[tuple[int, str]] = [] if has_groups else [(_LAST, "")]
+    for judged in placements:
+        placed = judged.placed
+        count = judged.ensemble_size - placed.count + len(placed.unassigned) if placed.takes_unassigned else 0
+        if count > (needs[-1][0] if needs else 0):
+            needs.append((count, judged.namespaces[0] if judged.namespaces else "namespaces without affinity"))
+    return needs
+
+
+def find_starved(needs: Needs, left: Sized) -> str | None:
+    """Return the namespace that needs more than the bookies left in no group; None if there is none."""
+    return next((namespace for count, namespace in needs if count > len(left)), None)
 
 
 def find_starved_now(
@@ -67,7 +61,7 @@ def find_starved_now(
 ) -> str | None:
     """Return the namespace of a cluster with groups that could not place data with one bookie in no group less."""
     placements = judge_placements(membership, collect_cohorts(list_affinities(affinity)), (), settings)
-    return Needs.collect(placements, membership, has_groups=True).find_starved({bookie})
+    return find_starved(list_needs(placements, has_groups=True), membership.unassigned.members - {bookie})
 
 
 def update_orders(
@@ -140,11 +134,12 @@ def _judge_bookies(
     ]
     if not due:
         return
-    needed = settled = Needs.collect(placements, facts.membership, has_groups=facts.membership.has_groups)
+    has_groups, unassigned = facts.membership.has_groups, facts.membership.unassigned.members
+    needed = settled = list_needs(placements, has_groups=has_groups)
     if recent := _find_recent(facts):
         membership = BookieMembership(facts.membership.writable - recent, facts.membership.groups)
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
-        settled = Needs.collect(without, membership, has_groups=membership.has_groups)
+        settled = list_needs(without, has_groups=has_groups)
     is_waiting = any(_find_absent(facts))
     due.sort(key=lambda b: (_LAST if b.czxid is None else b.czxid, b.registered_ms or b.since_ms, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
@@ -153,9 +148,10 @@ def _judge_bookies(
             if name in ordered:
                 yield _make_order(bookie, None, "", facts)
             continue
-        starved = needed.find_starved(taken | {name})
+        left = unassigned - taken - {name}
+        starved = find_starved(needed, left)
         if starved is None and name not in ordered:
-            starved = settled.find_starved(taken | {name})
+            starved = find_starved(settled, left - recent)
         if (forbidden := _find_guard(name, starved, len(taken), facts)) is not None:
             needs_it = forbidden is QuarantineReason.WOULD_BE_INFEASIBLE
             yield _make_order(bookie, forbidden, (starved or "") if needs_it else "", facts)
