@@ -91,8 +91,6 @@ class BrokerAgent:
         self._cluster = cluster
         self._broker = broker
         self._registry = Registry(session, cluster)
-        self._nodes = JsonZnodes(session)
-        self._watched = (f"{REGISTRY_ROOT}/directive", f"{REGISTRY_ROOT}/committed")
         self._clients = clients
         self._report = report
         self._interval_seconds = interval_seconds
@@ -122,8 +120,8 @@ class BrokerAgent:
     def poll_once(self) -> None:
         """Read the registry, follow it, and report."""
         try:
-            for path in self._watched:
-                self._nodes.watch(path, self._on_change)
+            for name in ("directive", "committed"):
+                self._registry.nodes.watch(f"{REGISTRY_ROOT}/{name}", self._on_change)
             view = self._registry.read()
             if self._follow(view):
                 self._close_unneeded(view)
@@ -134,8 +132,8 @@ class BrokerAgent:
             self._trouble = trouble
         self._publish_state()
 
-    def _on_change(self, event: object) -> None:  # noqa: ARG002 - from kazoo's thread, which must not wait
-        self._changed.set()
+    def _on_change(self, _event: object) -> None:
+        self._changed.set()  # from kazoo's thread, which must not wait
 
     def _follow(self, view: SwitchRegistry) -> bool:
         """Open the registry's target. Returns False if the registry is older than the followed directive."""
@@ -147,7 +145,7 @@ class BrokerAgent:
         if target is None or before == _Followed(epoch, target, failed=False):
             return True
         if before is not None:  # a broker that starts must write somewhere, even below znodes that others may change
-            self._registry.require_private()
+            self._registry.nodes.require_private(REGISTRY_ROOT)
         try:
             self._clients.open(target)
         except Exception as error:  # the broker's own code

@@ -6,7 +6,8 @@ docs/design/switching.md.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec
 from urllib.parse import unquote
 
 import msgspec
@@ -14,6 +15,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
+from connectors.collection import first_problem
 from connectors.zookeeper.json_znodes import (
     DamagedZnodeError,
     JsonZnodes,
@@ -37,8 +39,12 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 _Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
+_ENTRY = TypeAdapter(RegistryEntry)
+_PROGRESS = TypeAdapter(SwitchProgress)
+
 _log = structlog.get_logger(__name__)
 
+_ORCHESTRATOR = f"{REGISTRY_ROOT}/orchestrator"
 _TRIES = 5
 """Attempts of a write. Another client rarely writes between our read and write; several times in a row is no chance."""
 
@@ -75,14 +81,6 @@ class DirectiveDocument(msgspec.Struct, frozen=True, kw_only=True):
     target: _Name
 
 
-class _ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a switch, for an executor whose query has lost its checkpoint."""
-
-    epoch: _Epoch
-    started_ms: int
-    progress: dict[str, Any]
-
-
 class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """The committed epoch, or the epoch of a permit to close a client."""
 
@@ -109,18 +107,34 @@ class _Content:
         return [name for name in active if name not in but]
 
 
+P = ParamSpec("P")
+
+
+def _committed(
+    make_steps: Callable[Concatenate["Registry", P], list[Step]],
+) -> Callable[Concatenate["Registry", P], None]:
+    """Make a write of a method that reads afresh and returns the steps to write; without steps it is done already."""
+
+    @wraps(make_steps)
+    def write(self: "Registry", *args: P.args, **options: P.kwargs) -> None:
+        for _ in range(_TRIES):
+            steps = make_steps(self, *args, **options)
+            if not steps or self.nodes.commit(*steps):
+                return
+        raise ZnodeConflictError(f"{REGISTRY_ROOT} is changed by others all the time")
+
+    return write
+
+
 class Registry:
-    """Reads and writes the registry. Safe for many threads and processes.
+    """Reads and writes the registry of a broker cluster. Safe for many threads and processes.
 
     Every method raises ZnodeError if ZooKeeper does not answer, or a znode that it needs is damaged. A write may then
     have been done or not. A write that does not fit the present state raises ZnodeConflictError, and changes nothing.
-
-    Args:
-        cluster: the name of the broker cluster, for readings and answers.
     """
 
     def __init__(self, session: ZooKeeperSession, cluster: str) -> None:
-        self._nodes = JsonZnodes(session)
+        self.nodes = JsonZnodes(session)
         self._cluster = cluster
 
     def read(self, *, contested_too: bool = False) -> SwitchRegistry:
@@ -134,21 +148,17 @@ class Registry:
         return SwitchRegistry(
             cluster=self._cluster,
             outcome=Outcome.OK,
-            clusters=tuple(self._describe_entry(name, node) for name, node in content.entries.items()),
+            clusters=tuple(_describe_entry(name, node) for name, node in content.entries.items()),
             bootstrap=None if bootstrap is None else bootstrap.value.name,
             directive=None if found is None else Directive(found.value.epoch, found.value.target),
             committed_epoch=content.committed_epoch,
         )
 
-    def require_private(self) -> None:
-        """Check that nobody else may change the registry. Raises as `JsonZnodes.require_private` does."""
-        self._nodes.require_private(REGISTRY_ROOT)
-
     def read_epoch(self) -> int | None:
         """Read the epoch of the directive in force from the leader; 0: there is none, None: it cannot be read."""
         try:
-            self._nodes.catch_up(REGISTRY_ROOT)
-            directive = self._read_directive()
+            self.nodes.catch_up(REGISTRY_ROOT)
+            directive = self.nodes.get(f"{REGISTRY_ROOT}/directive", DirectiveDocument)
         except ZnodeError:
             return None
         return 0 if directive is None else directive.value.epoch
@@ -158,25 +168,25 @@ class Registry:
 
         A damaged one stops nothing: only a query that has lost its checkpoint needs it.
         """
-        folder, found = f"{REGISTRY_ROOT}/orchestrator", list[_ProgressDocument]()
-        for name in self._nodes.children(folder):
+        kept = list[SwitchProgress]()
+        for name in self.nodes.children(_ORCHESTRATOR):
             try:
-                node = self._nodes.get(f"{folder}/{name}", _ProgressDocument)
+                kept += filter(None, [self._read_kept(f"{_ORCHESTRATOR}/{name}")[1]])
             except DamagedZnodeError as error:
                 _log.warning("the progress of a switch cannot be used", detail=str(error))
-                continue
-            found += [node.value] if node is not None else []
-        last = max(found, key=lambda each: each.epoch, default=None)
+        return max(kept, key=lambda each: each.epoch, default=None)
+
+    def _read_kept(self, path: str) -> tuple[Node[dict[str, Any]] | None, SwitchProgress | None]:
+        node = self.nodes.get(path, dict[str, Any])
         try:
-            return None if last is None else TypeAdapter(SwitchProgress).validate_python(last.progress)
+            return node, None if node is None else _PROGRESS.validate_python(node.value)
         except ValidationError as error:
-            _log.warning("the progress of a switch cannot be used", detail=str(error.errors(include_input=False)[:1]))
-            return None
+            raise DamagedZnodeError(f"{path} is damaged: {first_problem(error)}") from None
 
     def read_permits(self) -> dict[str, int]:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit."""
         folder = f"{REGISTRY_ROOT}/clients"
-        permits = ((name, self._nodes.get(f"{folder}/{name}", AtEpoch)) for name in self._nodes.children(folder))
+        permits = ((name, self.nodes.get(f"{folder}/{name}", AtEpoch)) for name in self.nodes.children(folder))
         return {unquote(name): permit.value.epoch for name, permit in permits if permit is not None}
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
@@ -215,67 +225,54 @@ class Registry:
             case SwitchVerdict.CLOSE_CLIENT:
                 self.allow_close(args["name"], order.epoch)
 
-    def write_cluster(self, name: str, wanted: ClusterDocument, version: int | None, bootstrap: str | None) -> None:
-        """Create or change an entry.
+    @_committed
+    def write_cluster(
+        self, name: str, wanted: ClusterDocument, version: int | None, bootstrap: str | None
+    ) -> list[Step]:
+        """Create an entry (version None), or change the one of this version.
 
-        Args:
-            version: of the entry to change; None: it must not exist.
-            bootstrap: the cluster of legacy references, written with the entry unless one was written before; None:
-                it is not written.
+        `bootstrap` is the cluster of legacy references, written with the entry unless one was written before.
         """
-        path = self._entry_path(name)
+        content = self._read_content()
+        found, steps = content.entries.get(name), list[Step]()
+        if content.bootstrap is None and bootstrap is not None:
+            steps.append(self._write_step(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap(name=bootstrap), None))
+        if found is None or found.value != wanted:
+            _require_version(name, found, version)
+            if wanted.status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name])):
+                raise ZnodeConflictError(f"{name} cannot become active: {others[0]} is")
+            steps.append(self._write_step(_entry_path(name), wanted, found))
+        return steps
 
-        def make_steps() -> list[Step]:
-            content = self._read_content()
-            found, steps = content.entries.get(name), list[Step]()
-            if content.bootstrap is None and bootstrap is not None:
-                steps.append(self._write_step(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap(name=bootstrap), None))
-            if found is None or found.value != wanted:
-                _require_version(name, found, version)
-                if wanted.status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name])):
-                    raise ZnodeConflictError(f"{name} cannot become active: {others[0]} is")
-                steps.append(self._write_step(path, wanted, found))
-            return steps
+    @_committed
+    def remove_cluster(self, name: str, version: int | None) -> list[Step]:
+        """Remove an entry, if it exists, and the permit to close its client: it must not hold for a later cluster."""
+        found = self.nodes.get(_entry_path(name), ClusterDocument)
+        if found is None:
+            return []
+        if version is not None:
+            _require_version(name, found, version)
+        if found.value.status is ClusterStatus.ACTIVE:
+            raise ZnodeConflictError(f"{name} is active: it cannot be removed")
+        permit = self.nodes.get(_permit_path(name), AtEpoch)
+        return [
+            delete(_entry_path(name), found.version),
+            *([delete(_permit_path(name), permit.version)] if permit else []),
+        ]
 
-        self._commit(path, make_steps)
-
-    def remove_cluster(self, name: str, version: int | None) -> None:
-        """Remove an entry, if it exists, and the permit to close its client: it must not hold for a later cluster.
-
-        Args:
-            version: of the entry; None: any.
-        """
-        path, allowed = self._entry_path(name), f"{REGISTRY_ROOT}/clients/{quote_name(name)}"
-
-        def make_steps() -> list[Step]:
-            found = self._nodes.get(path, ClusterDocument)
-            if found is None:
-                return []
-            if version is not None:
-                _require_version(name, found, version)
-            if found.value.status is ClusterStatus.ACTIVE:
-                raise ZnodeConflictError(f"{name} is active: it cannot be removed")
-            permit = self._nodes.get(allowed, AtEpoch)
-            return [delete(path, found.version), *([delete(allowed, permit.version)] if permit else [])]
-
-        self._commit(path, make_steps)
-
-    def write_directive(self, epoch: int, target: str) -> None:
+    @_committed
+    def write_directive(self, epoch: int, target: str) -> list[Step]:
         """Write the directive of an epoch, unless a later one or another one of this epoch exists."""
-        wanted, path = DirectiveDocument(epoch=epoch, target=target), f"{REGISTRY_ROOT}/directive"
+        wanted, found, committed = DirectiveDocument(epoch=epoch, target=target), *self._read_directives()
+        if found is not None and found.value == wanted:
+            return []
+        if found is not None and found.value.epoch >= epoch:
+            raise ZnodeConflictError(f"epoch {found.value.epoch} directs to {found.value.target}")
+        if committed is not None and committed.value.epoch >= epoch:
+            raise ZnodeConflictError(f"epoch {committed.value.epoch} is committed")
+        return [self._write_step(f"{REGISTRY_ROOT}/directive", wanted, found)]
 
-        def make_steps() -> list[Step]:
-            found, committed = self._read_directive(), self._read_committed()
-            if found is not None and found.value == wanted:
-                return []
-            if found is not None and found.value.epoch >= epoch:
-                raise ZnodeConflictError(f"epoch {found.value.epoch} directs to {found.value.target}")
-            if committed is not None and committed.value.epoch >= epoch:
-                raise ZnodeConflictError(f"epoch {committed.value.epoch} is committed")
-            return [self._write_step(path, wanted, found)]
-
-        self._commit(path, make_steps)
-
+    @_committed
     def write_status(
         self,
         name: str,
@@ -283,7 +280,7 @@ class Registry:
         expected_version: int | None,
         commit_epoch: int | None = None,
         deprecated: str | None = None,
-    ) -> None:
+    ) -> list[Step]:
         """Change the status of a cluster. A status that is right already needs no version.
 
         Args:
@@ -291,92 +288,65 @@ class Registry:
             commit_epoch: the epoch that the same transaction commits; None: none.
             deprecated: a cluster that the same transaction deprecates, so that one is active at every moment.
         """
-
-        def make_steps() -> list[Step]:
-            content = self._read_content()
-            found = content.entries.get(name)
-            if found is None:
-                raise ZnodeConflictError(f"{name} is not registered")
-            wanted = {name: status} | ({deprecated: ClusterStatus.DEPRECATED} if deprecated in content.entries else {})
-            is_committed = commit_epoch is None or content.committed_epoch >= commit_epoch
-            if is_committed and all(content.entries[each].value.status is wanted[each] for each in wanted):
-                return []
-            is_version = expected_version in (None, found.version) or found.value.status is status
-            if not is_version:
-                text = f"the entry of {name} has version {found.version} ({found.value.status})"
-                raise ZnodeConflictError(f"{text}, not {expected_version}")
-            if commit_epoch is not None and content.committed_epoch > commit_epoch:
-                text = f"epoch {content.committed_epoch} is committed, which is later than {commit_epoch}"
-                raise ZnodeConflictError(text)
-            if status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name, deprecated])):
-                raise ZnodeConflictError(f"{others[0]} is active")
-            return self._status_steps(content, wanted, commit_epoch)
-
-        self._commit(self._entry_path(name), make_steps)
-
-    def _status_steps(
-        self, content: _Content, wanted: dict[str, ClusterStatus], commit_epoch: int | None
-    ) -> list[Step]:
+        content = self._read_content()
+        found, committed = content.entries.get(name), content.committed_epoch
+        if found is None:
+            raise ZnodeConflictError(f"{name} is not registered")
+        wanted = {name: status} | ({deprecated: ClusterStatus.DEPRECATED} if deprecated in content.entries else {})
+        is_committed = commit_epoch is None or committed >= commit_epoch
+        if is_committed and all(content.entries[each].value.status is wanted[each] for each in wanted):
+            return []
+        if expected_version not in (None, found.version) and found.value.status is not status:
+            text = f"the entry of {name} has version {found.version} ({found.value.status}), not {expected_version}"
+            raise ZnodeConflictError(text)
+        if commit_epoch is not None and committed > commit_epoch:
+            raise ZnodeConflictError(f"epoch {committed} is committed, which is later than {commit_epoch}")
+        if status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name, deprecated])):
+            raise ZnodeConflictError(f"{others[0]} is active")
         steps = list[Step]()
-        for name, node in content.entries.items():
-            path = self._entry_path(name)
-            if name in wanted:
-                steps.append(create_or_put(path, msgspec.structs.replace(node.value, status=wanted[name]), node))
-            elif ClusterStatus.ACTIVE in wanted.values():
-                steps.append(check(path, node.version))
-        if commit_epoch is not None and content.committed_epoch < commit_epoch:
+        for each, node in content.entries.items():
+            if each in wanted:
+                entry = msgspec.structs.replace(node.value, status=wanted[each])
+                steps.append(create_or_put(_entry_path(each), entry, node))
+            elif status is ClusterStatus.ACTIVE:
+                steps.append(check(_entry_path(each), node.version))
+        if commit_epoch is not None and committed < commit_epoch:
             steps.append(create_or_put(f"{REGISTRY_ROOT}/committed", AtEpoch(epoch=commit_epoch), content.committed))
         return steps
 
-    def allow_close(self, name: str, epoch: int) -> None:
+    @_committed
+    def allow_close(self, name: str, epoch: int) -> list[Step]:
         """Permit brokers to close their client of a cluster, as of an epoch; a permit of a later epoch stays."""
-        path = f"{REGISTRY_ROOT}/clients/{quote_name(name)}"
+        found = self.nodes.get(_permit_path(name), AtEpoch)
+        if found is not None and found.value.epoch >= epoch:
+            return []
+        return [self._write_step(_permit_path(name), AtEpoch(epoch=epoch), found)]
 
-        def make_steps() -> list[Step]:
-            found = self._nodes.get(path, AtEpoch)
-            is_allowed = found is not None and found.value.epoch >= epoch
-            return [] if is_allowed else [self._write_step(path, AtEpoch(epoch=epoch), found)]
-
-        self._commit(path, make_steps)
-
-    def write_progress(self, progress: SwitchProgress) -> None:
+    @_committed
+    def write_progress(self, progress: SwitchProgress) -> list[Step]:
         """Keep the progress of a switch, unless one of a later epoch or of an earlier start is kept.
 
         A query that has lost its checkpoint reads old commands again, and begins a switch once more. It began before.
         """
-        path = f"{REGISTRY_ROOT}/orchestrator/{quote_name(progress.target)}"
-        fields = msgspec.to_builtins(msgspec.structs.asdict(progress))
-        wanted = _ProgressDocument(epoch=progress.epoch, started_ms=progress.started_ms, progress=fields)
+        path = f"{_ORCHESTRATOR}/{quote_name(progress.target)}"
+        node, kept = self._read_kept(path)
+        if kept is not None and (kept.epoch, -kept.started_ms) > (progress.epoch, -progress.started_ms):
+            return []
+        return [self._write_step(path, msgspec.structs.asdict(progress), node)]
 
-        def make_steps() -> list[Step]:
-            found = self._nodes.get(path, _ProgressDocument)
-            age = (wanted.epoch, -wanted.started_ms)
-            is_later = found is not None and (found.value.epoch, -found.value.started_ms) > age
-            return [] if is_later else [self._write_step(path, wanted, found)]
-
-        self._commit(path, make_steps)
-
-    def _commit(self, path: str, make_steps: Callable[[], list[Step]]) -> None:
-        """Make steps of a fresh reading and commit them, until they fit; without steps it is done already."""
-        for _ in range(_TRIES):
-            steps = make_steps()
-            if not steps or self._nodes.commit(*steps):
-                return
-        raise ZnodeConflictError(f"{path} is changed by others all the time")
-
-    def _write_step(self, path: str, value: msgspec.Struct, found: Node[Any] | None) -> Step:
+    def _write_step(self, path: str, value: object, found: Node[Any] | None) -> Step:
         if found is None:
-            self._nodes.ensure(path.rpartition("/")[0])
+            self.nodes.ensure(path.rpartition("/")[0])
         return create_or_put(path, value, found)
 
     def _read_content(self, *, contested_too: bool = False) -> _Content:
         # The order matters. After a commit between two of these reads, either the directive looks uncommitted or the
         # entries are the new ones; the active cluster is right in both cases.
-        self._nodes.catch_up(REGISTRY_ROOT)
-        directive, committed = self._read_directive(), self._read_committed()
-        bootstrap = self._nodes.get(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap)
+        self.nodes.catch_up(REGISTRY_ROOT)
+        directive, committed = self._read_directives()
+        bootstrap = self.nodes.get(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap)
         folder = f"{REGISTRY_ROOT}/clusters"
-        nodes = {name: self._nodes.get(f"{folder}/{name}", ClusterDocument) for name in self._nodes.children(folder)}
+        nodes = {name: self.nodes.get(f"{folder}/{name}", ClusterDocument) for name in self.nodes.children(folder)}
         entries = {unquote(name): node for name, node in nodes.items() if node is not None}
         content = _Content(directive, committed, bootstrap, dict(sorted(entries.items())))
         active = content.list_active()
@@ -384,21 +354,25 @@ class Registry:
             raise ZnodeError(f"{REGISTRY_ROOT} is damaged: {active[0]} and {active[1]} are both active")
         return content
 
-    def _read_directive(self) -> Node[DirectiveDocument] | None:
-        return self._nodes.get(f"{REGISTRY_ROOT}/directive", DirectiveDocument)
+    def _read_directives(self) -> tuple[Node[DirectiveDocument] | None, Node[AtEpoch] | None]:
+        """Return the directive in force, and the committed epoch."""
+        directive = self.nodes.get(f"{REGISTRY_ROOT}/directive", DirectiveDocument)
+        return directive, self.nodes.get(f"{REGISTRY_ROOT}/committed", AtEpoch)
 
-    def _read_committed(self) -> Node[AtEpoch] | None:
-        return self._nodes.get(f"{REGISTRY_ROOT}/committed", AtEpoch)
 
-    def _entry_path(self, name: str) -> str:
-        return f"{REGISTRY_ROOT}/clusters/{quote_name(name)}"
+def _entry_path(name: str) -> str:
+    return f"{REGISTRY_ROOT}/clusters/{quote_name(name)}"
 
-    def _describe_entry(self, name: str, node: Node[ClusterDocument]) -> RegistryEntry:
-        try:
-            found = {"name": name, "version": node.version, **msgspec.structs.asdict(node.value)}
-            return TypeAdapter(RegistryEntry).validate_python(found)
-        except ValueError:
-            raise ZnodeError(f"{self._entry_path(name)} is damaged: its name is no cluster's") from None
+
+def _permit_path(name: str) -> str:
+    return f"{REGISTRY_ROOT}/clients/{quote_name(name)}"
+
+
+def _describe_entry(name: str, node: Node[ClusterDocument]) -> RegistryEntry:
+    try:
+        return _ENTRY.validate_python({"name": name, "version": node.version, **msgspec.structs.asdict(node.value)})
+    except ValueError:
+        raise ZnodeError(f"{_entry_path(name)} is damaged: its name is no cluster's") from None
 
 
 def _require_version(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:

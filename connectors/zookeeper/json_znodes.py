@@ -173,7 +173,7 @@ class JsonZnodes:
         return ZnodeError(f"{self._what} in the ZooKeeper of {self._session.name}: {describe_zookeeper_error(error)}")
 
 
-def create(path: str, value: msgspec.Struct, *, ephemeral: bool = False) -> Step:
+def create(path: str, value: object, *, ephemeral: bool = False) -> Step:
     """Create a znode that must not exist; its parent must."""
     return lambda transaction: transaction.create(path, msgspec.json.encode(value), ephemeral=ephemeral)
 
@@ -187,7 +187,7 @@ def _is_of_others(identity: Any, own: str) -> bool:
     return identity.scheme in ("world", "ip", "sasl") or (identity.scheme == "digest" and identity.id != own)
 
 
-def put(path: str, value: msgspec.Struct, version: int) -> Step:
+def put(path: str, value: object, version: int) -> Step:
     """Replace the content of a znode that must have this version."""
     return lambda transaction: transaction.set_data(path, msgspec.json.encode(value), version)
 
@@ -202,7 +202,7 @@ def delete(path: str, version: int) -> Step:
     return lambda transaction: transaction.delete(path, version)
 
 
-def create_or_put(path: str, value: msgspec.Struct, found: Node[Any] | None) -> Step:
+def create_or_put(path: str, value: object, found: Node[Any] | None) -> Step:
     """Write a znode that must be unchanged since it was found; None: it must not exist."""
     return create(path, value) if found is None else put(path, value, found.version)
 
