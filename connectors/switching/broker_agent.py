@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import chain
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from connectors.zookeeper.json_znodes import JsonZnodes, Node, ZnodeError
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import LedgerKind, Reference, with_ledger
-from policies.switching.readings import SwitchBroker, SwitchRegistry
+from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchRegistry
 
 _REACTION_SECONDS = 0.1
 """Longest delay of the reaction to a changed directive, and to the stop event."""
@@ -200,26 +199,17 @@ _USUAL_LIMIT_BYTES = 2**20 - 1
 """Default of ZooKeeper's `jute.maxbuffer`; it closes the connection on a larger request."""
 
 
-class AttributionOutcome(StrEnum):
-    """The outcome of attributing a ledger."""
-
-    DONE = "done"
-    """Every znode that names the ledger attributes it to the cluster, now or since before."""
-    CONFLICT = "conflict"
-    """Another client wrote meanwhile, or the ledger is attributed to an unexpected cluster. No change is lost."""
-    ROLLED_OVER = "rolled_over"
-    """The cursor names another ledger now."""
-    GONE = "gone"
-    """No znode names the ledger any more, and none ever will, because ids are not reused."""
-    FAILED = "failed"
-    """ZooKeeper or a value prevents it. A write may have been done or not; the same order again finds out."""
-
-
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The result for all references of a ledger."""
+    """The result of attributing a ledger, for all its references."""
 
-    outcome: AttributionOutcome
+    failure: LedgerOutcome | None = None
+    """None: every znode that names the ledger attributes it to the cluster, or none names it any more.
+
+    Else `conflict`: another client wrote meanwhile, or it is attributed to an unexpected cluster; no change is lost.
+    `rolled_over`: the cursor names another ledger. `failed`: ZooKeeper or a value prevents it. A write may have been
+    done or not; the same order again finds out.
+    """
     changed: tuple[ValuePart, ...] = ()
     """The changed parts of values: without a fault only the attribution, and the id if it is new."""
     new_id: int | None = None
@@ -263,7 +253,7 @@ class ReferenceZnodes:
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
-        self._nodes = JsonZnodes(session)
+        self._nodes = JsonZnodes(session, "")
 
     def attribute(
         self,
@@ -289,7 +279,7 @@ class ReferenceZnodes:
         found: list[Attribution] = []
         for path in paths:
             found.append(self._attribute(path, goal))
-            if found[-1].outcome is AttributionOutcome.FAILED:
+            if found[-1].failure is LedgerOutcome.FAILED:
                 break
         return _combine(found, goal)
 
@@ -308,9 +298,9 @@ class ReferenceZnodes:
             before = self._read(path)
             return _judge_znode(path, before, goal) or self._write(path, before, goal)
         except ZnodeError as error:
-            return Attribution(AttributionOutcome.FAILED, detail=str(error))
+            return Attribution(LedgerOutcome.FAILED, detail=str(error))
         except ValueError as error:
-            return Attribution(AttributionOutcome.FAILED, detail=f"{path}: {error}")
+            return Attribution(LedgerOutcome.FAILED, detail=f"{path}: {error}")
 
     def _write(self, path: str, before: Node[bytes] | None, goal: _Goal) -> Attribution:
         assert before is not None  # noqa: S101 - an absent znode needs no write
@@ -320,23 +310,18 @@ class ReferenceZnodes:
         try:
             stat = self._set(path, data, before.version)
         except BadVersionError:
-            return Attribution(AttributionOutcome.CONFLICT, detail=f"{path}: others wrote it meanwhile")
+            return Attribution(LedgerOutcome.CONFLICT, detail=f"{path}: others wrote it meanwhile")
         except NoNodeError:
-            return Attribution(AttributionOutcome.GONE, detail=f"{path} was deleted meanwhile")
+            return Attribution(detail=f"{path} was deleted meanwhile")
         if stat.czxid != before.czxid:
             # Deleted and created again between our read and write, with the same version: an operator must look.
-            return Attribution(
-                AttributionOutcome.DONE,
-                (ValuePart.ATTRIBUTION, ValuePart.OTHER),
-                detail=f"{path}: a new one was overwritten",
-            )
+            wide = (ValuePart.ATTRIBUTION, ValuePart.OTHER)
+            return Attribution(changed=wide, detail=f"{path}: a new one was overwritten")
         now = self._read(path)
         # Writes of other clients after ours are not our changes.
         ours = now.value if now is not None and now.mzxid == stat.mzxid else data
-        settled = _judge_znode(path, now, goal) or Attribution(
-            AttributionOutcome.CONFLICT, detail=f"{path}: others took it back"
-        )
-        return replace(settled, changed=goal.find_changes(before.value, ours))
+        taken_back = Attribution(LedgerOutcome.CONFLICT, detail=f"{path}: others took it back")
+        return replace(_judge_znode(path, now, goal) or taken_back, changed=goal.find_changes(before.value, ours))
 
     def _read(self, path: str) -> Node[bytes] | None:
         """Return a znode; None if it does not exist."""
@@ -363,21 +348,20 @@ class ReferenceZnodes:
 def _judge_znode(path: str, znode: Node[bytes] | None, goal: _Goal) -> Attribution | None:
     """Return the result for a znode that needs no write; None if it must be written."""
     if znode is None:
-        return Attribution(AttributionOutcome.GONE, detail=f"{path} is deleted")
+        return Attribution(detail=f"{path} is deleted")
     references = _parse_references(goal.kind, path, znode.value)
     places = {(each.ledger_id, each.attribution) for each in references}
     left = {attribution for ledger_id, attribution in places - {goal.wanted} if ledger_id == goal.ledger_id}
     if strangers := left - goal.owners:
         clusters = ", ".join(sorted(each or "no cluster" for each in strangers))
-        return Attribution(
-            AttributionOutcome.CONFLICT, detail=f"{path}: ledger {goal.ledger_id} is attributed to {clusters}"
-        )
+        detail = f"{path}: ledger {goal.ledger_id} is attributed to {clusters}"
+        return Attribution(LedgerOutcome.CONFLICT, detail=detail)
     if left or goal.wanted in places:
-        return None if left else Attribution(AttributionOutcome.DONE)
+        return None if left else Attribution()
     now = next(iter(with_ledger(references)), None)
     if goal.kind is LedgerKind.CURSOR and now is not None:
-        return Attribution(AttributionOutcome.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
-    return Attribution(AttributionOutcome.GONE, detail=f"{path} does not name ledger {goal.ledger_id} any more")
+        return Attribution(LedgerOutcome.ROLLED_OVER, new_id=now.ledger_id, attribution=now.attribution)
+    return Attribution(detail=f"{path} does not name ledger {goal.ledger_id} any more")
 
 
 def _parse_references(kind: LedgerKind, path: str, data: bytes) -> Iterable[Reference]:
@@ -387,22 +371,15 @@ def _parse_references(kind: LedgerKind, path: str, data: bytes) -> Iterable[Refe
         raise ZnodeError(f"{path}: {error}") from None
 
 
-_PRECEDENCE = (
-    AttributionOutcome.FAILED,
-    AttributionOutcome.CONFLICT,
-    AttributionOutcome.ROLLED_OVER,
-    AttributionOutcome.DONE,
-    AttributionOutcome.GONE,
-)
+_PRECEDENCE = (LedgerOutcome.FAILED, LedgerOutcome.CONFLICT, LedgerOutcome.ROLLED_OVER, None)
 """The first one found counts for the ledger: it is done only if no znode has another outcome."""
 
 
 def _combine(found: list[Attribution], goal: _Goal) -> Attribution:
     """Return one result for all znodes. A change of other parts is reported whatever the other results are."""
     if not found:
-        return Attribution(AttributionOutcome.FAILED, detail="the order names no znode")
+        return Attribution(LedgerOutcome.FAILED, detail="the order names no znode")
     parts = {part for each in found for part in each.changed}
     changed = tuple(part for part in ValuePart if part in parts)
-    telling = min(found, key=lambda each: _PRECEDENCE.index(each.outcome))
-    outcome = AttributionOutcome.DONE if parts - goal.changes else telling.outcome
-    return replace(telling, outcome=outcome, changed=changed)
+    telling = min(found, key=lambda each: _PRECEDENCE.index(each.failure))
+    return replace(telling, failure=None if parts - goal.changes else telling.failure, changed=changed)

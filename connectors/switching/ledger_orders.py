@@ -17,7 +17,7 @@ from connectors.bookkeeper.copier import CopyOutcome, LedgerCluster, LedgerCopie
 from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError
 from connectors.collection import whole_line
-from connectors.switching.broker_agent import AttributionOutcome, ReferenceZnodes
+from connectors.switching.broker_agent import ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
@@ -315,12 +315,10 @@ class LedgerOrders:
             for number in sorted({hash(path) % _WRITERS for path in ledger.paths}):
                 stack.enter_context(self._writers[number])
             done = self._references.attribute(ledger.paths, ledger.kind, ledger_id, owners, new_owner, new_id=new_id)
-        # A ledger without references needs no attribution.
-        if done.outcome in (AttributionOutcome.DONE, AttributionOutcome.GONE):
+        if done.failure is None:  # a ledger without references needs no attribution
             outcome = LedgerOutcome.PROMOTED if new_owner == order.target else LedgerOutcome.REVERTED
             return order.result(outcome, done.detail, changed=done.changed)
-        outcome = LedgerOutcome(done.outcome.value)
-        return order.result(outcome, done.detail, new_id=done.new_id, attribution=done.attribution)
+        return order.result(done.failure, done.detail, new_id=done.new_id, attribution=done.attribution)
 
     def _refuse_rollover(self, order: LedgerOrder) -> SwitchLedger:
         """A cursor under a new id needs its owner, and no released Pulsar can be asked to roll a cursor over."""

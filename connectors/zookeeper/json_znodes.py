@@ -60,11 +60,11 @@ class Node(Generic[Document]):
 
 
 class JsonZnodes:
-    """Reads and writes them. Thread-safe. Errors name `what` they hold; the session's time limit holds for requests."""
+    """Reads and writes them. Thread-safe. Errors name `what` they hold, unless it is empty."""
 
     def __init__(self, session: ZooKeeperSession, what: str = "the registry") -> None:
         self._session = session
-        self._what = what
+        self._place = f"{what} in the ZooKeeper of {session.name}: " if what else ""
 
     def catch_up(self, path: str) -> None:
         """Make the server catch up with its leader."""
@@ -170,7 +170,7 @@ class JsonZnodes:
             raise self._make_error(error) from None
 
     def _make_error(self, error: BaseException) -> ZnodeError:
-        return ZnodeError(f"{self._what} in the ZooKeeper of {self._session.name}: {describe_zookeeper_error(error)}")
+        return ZnodeError(f"{self._place}{describe_zookeeper_error(error)}")
 
 
 def create(path: str, value: object, *, ephemeral: bool = False) -> Step:

@@ -135,12 +135,10 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Preview a switch and its duration. Writes nothing. The exit status is 1 if the target is not ready."""
-    from deploy.switch.plan import BYTES_PER_SECOND, LEDGERS_PER_SECOND, Rates, show_plan
+    from deploy.switch.plan import show_plan
 
     given = load_asked(settings, _LOGGED)
-    source = "as given" if ledgers_per_second or bytes_per_second else "measured on two busy cores"
-    rates = Rates(ledgers_per_second or LEDGERS_PER_SECOND, bytes_per_second or BYTES_PER_SECOND, source)
-    if not show_plan(given, cluster, target, rates, as_json=as_json):
+    if not show_plan(given, cluster, target, ledgers_per_second, bytes_per_second, as_json=as_json):
         raise typer.Exit(_NOT_READY)
 
 

@@ -6,7 +6,7 @@ The decided topic has the latest decision about each ledger; only the listed one
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -25,7 +25,6 @@ from policies.switching.decisions import ORDERS, SwitchDecision, SwitchReason, S
 from policies.switching.ledgers import LedgerKind, LedgerState, find_owner, with_ledger
 from policies.switching.precheck import PrecheckSnapshot, ids_to_import
 from policies.switching.readings import SwitchPrecheck
-from policies.switching.settings import SwitchingSettings
 from policies.switching.state import FAILED, LedgerStage
 from policies.units import UserError, counted, human_bytes, human_seconds
 
@@ -38,71 +37,48 @@ BYTES_PER_SECOND = 70e6
 """Rates that were measured on two busy cores, rounded down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The rates at which ledgers are copied and attributed."""
-
-    ledgers_per_second: float
-    bytes_per_second: float
-    source: str
-    """The source of the rates, in a few words."""
+Plan = dict[str, Any]
+"""A preview of a switch, as JSON has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchPlan:
-    """A preview of a switch."""
-
-    cluster: str
-    source: str
-    target: str
-    ready: bool
-    count: int
-    """The number of ledgers to move."""
-    ledgers: dict[str, int]
-    """The same by kind."""
-    bytes: int
-    """The length of all closed ledgers to copy."""
-    open_ledgers: int
-    """The number of open ledgers: they are copied once their topic's owner rolls them over or unloads the topic."""
-    unread: int
-    """The number of ledgers that could not be read."""
-    brokers: tuple[str, ...] | None
-    """The live brokers, which must follow; None: not known."""
-    build_seconds: float
-    promote_seconds: float
-    rates: Rates
-
-
-def show_plan(settings: Settings, cluster: str, target: str, rates: Rates, *, as_json: bool) -> bool:
+def show_plan(
+    settings: Settings,
+    cluster: str,
+    target: str,
+    ledgers_per_second: float | None,
+    bytes_per_second: float | None,
+    *,
+    as_json: bool,
+) -> bool:
     """Print a preview of a switch. Returns whether the target is ready.
+
+    Args:
+        ledgers_per_second: the rate at which ledgers are copied and attributed; None: the measured one.
+        bytes_per_second: the rate of copies; None: the measured one.
 
     Raises:
         UserError: as the precheck does.
     """
     report, seen = check(settings, cluster, target)
-    limits = settings.policies.switching.for_cluster(cluster)
-    plan = make_plan(settings, report, seen, rates, limits)
+    is_given = bool(ledgers_per_second or bytes_per_second)
+    rates = {
+        "ledgers_per_second": ledgers_per_second or LEDGERS_PER_SECOND,
+        "bytes_per_second": bytes_per_second or BYTES_PER_SECOND,
+        "source": "as given" if is_given else "measured on two busy cores",
+    }
+    plan = make_plan(settings, report, seen, rates)
     if as_json:
-        more = {
-            "estimated_seconds": plan.build_seconds + plan.promote_seconds,
-            "rollback_window_seconds": limits.rollback_window.total_seconds(),
-            "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
-            "brokers_see": list(broker_lines(plan)),
-            "digest": report.digest,
-            "problems": seen.problems,
-        }
-        typer.echo(json.dumps(asdict(plan) | more))
+        typer.echo(json.dumps(plan))
     else:
         console = SafeConsole()
-        for line in plan_lines(plan, limits, report, seen.problems):
+        for line in plan_lines(plan, report):
             console.print(line, highlight=False)
-    return plan.ready
+    return report.ready
 
 
-def make_plan(
-    settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot, rates: Rates, limits: SwitchingSettings
-) -> SwitchPlan:
+def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot, rates: dict[str, Any]) -> Plan:
     """Make the preview from a precheck."""
+    limits = settings.policies.switching.for_cluster(report.cluster)
     moved = (each for each in with_ledger(seen.references) if find_owner(each, seen.bootstrap) == report.source)
     kinds = {each.ledger_id: each.kind for each in moved}
     schemas = {ledger_id for ledger_id, kind in kinds.items() if kind is LedgerKind.SCHEMA}
@@ -117,65 +93,73 @@ def make_plan(
     if live.outcome is not Outcome.OK:
         typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
-    total = sum(ledger.length_bytes for ledger in closed)
-    limit = min(rates.bytes_per_second, limits.copy_bytes_per_second or rates.bytes_per_second)
-    return SwitchPlan(
-        cluster=report.cluster,
-        source=report.source,
-        target=report.target,
-        ready=report.ready,
-        count=len(kinds),
-        ledgers=dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
-        bytes=total,
-        open_ledgers=sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
-        unread=sum(i not in facts for i in copied),
-        brokers=live.brokers if live.outcome is Outcome.OK else None,
-        build_seconds=max(len(copied) / rates.ledgers_per_second, total / limit),
-        promote_seconds=len(kinds) / rates.ledgers_per_second,
-        rates=rates,
-    )
+    length_bytes = sum(ledger.length_bytes for ledger in closed)
+    limit = min(rates["bytes_per_second"], limits.copy_bytes_per_second or rates["bytes_per_second"])
+    build_seconds = max(len(copied) / rates["ledgers_per_second"], length_bytes / limit)
+    promote_seconds = len(kinds) / rates["ledgers_per_second"]
+    plan: Plan = {
+        "cluster": report.cluster,
+        "source": report.source,
+        "target": report.target,
+        "ready": report.ready,
+        "count": len(kinds),
+        "ledgers": dict(sorted(Counter(kind.value for kind in kinds.values()).items())),
+        "bytes": length_bytes,
+        # Open ledgers are copied once their topic's owner rolls them over or unloads the topic.
+        "open_ledgers": sum(i in facts and facts[i].state is not LedgerState.CLOSED for i in copied),
+        "unread": sum(i not in facts for i in copied),
+        "brokers": live.brokers if live.outcome is Outcome.OK else None,
+        "build_seconds": build_seconds,
+        "promote_seconds": promote_seconds,
+        "rates": rates,
+        "estimated_seconds": build_seconds + promote_seconds,
+        "rollback_window_seconds": limits.rollback_window.total_seconds(),
+        "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
+        "digest": report.digest,
+        "problems": seen.problems,
+    }
+    return plan | {"brokers_see": list(broker_lines(plan))}
 
 
-def plan_lines(
-    plan: SwitchPlan, limits: SwitchingSettings, report: SwitchPrecheck, problems: Iterable[str]
-) -> Iterator[RenderableType]:
+def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
     """Format the plan."""
     yield from verdict_lines(report)
     yield from finding_lines(report)
-    table, rates = Table("what", "how much", "estimated"), plan.rates
-    kinds = ", ".join(f"{count} {kind}" for kind, count in plan.ledgers.items()) or "none"
-    table.add_row("ledgers to move", f"{plan.count} ({kinds})", "")
-    table.add_row("to copy", human_bytes(plan.bytes), human_seconds(plan.build_seconds))
-    table.add_row("to attribute", counted(plan.count, "ledger"), human_seconds(plan.promote_seconds))
-    if plan.open_ledgers:
-        table.add_row("still written to", counted(plan.open_ledgers, "ledger"), "once their owner rolled them over")
-    if plan.unread:
-        table.add_row("not readable", counted(plan.unread, "ledger"), "they stay behind")
-    speed = f"{rates.ledgers_per_second:g} ledgers, {human_bytes(rates.bytes_per_second)} a second"
-    table.add_row("rate", speed, rates.source)
+    table, rates = Table("what", "how much", "estimated"), plan["rates"]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in plan["ledgers"].items()) or "none"
+    table.add_row("ledgers to move", f"{plan['count']} ({kinds})", "")
+    table.add_row("to copy", human_bytes(plan["bytes"]), human_seconds(plan["build_seconds"]))
+    table.add_row("to attribute", counted(plan["count"], "ledger"), human_seconds(plan["promote_seconds"]))
+    if plan["open_ledgers"]:
+        table.add_row("still written to", counted(plan["open_ledgers"], "ledger"), "once their owner rolled them over")
+    if plan["unread"]:
+        table.add_row("not readable", counted(plan["unread"], "ledger"), "they stay behind")
+    speed = f"{rates['ledgers_per_second']:g} ledgers, {human_bytes(rates['bytes_per_second'])} a second"
+    table.add_row("rate", speed, rates["source"])
     yield table
     yield from staying_lines(report)
-    for problem in problems:
+    for problem in plan["problems"]:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
-    for heading, lines in (("What brokers see", broker_lines(plan)), ("Way back", way_back_lines(limits))):
+    for heading, lines in (("What brokers see", plan["brokers_see"]), ("Way back", way_back_lines(plan))):
         yield Text(heading, "bold")
         yield from (Text(f"  {line}") for line in lines)
 
 
-def broker_lines(plan: SwitchPlan) -> Iterator[str]:
+def broker_lines(plan: Plan) -> Iterator[str]:
     """Describe the effect on brokers and topics."""
-    brokers = "all live brokers (not known which)" if plan.brokers is None else f"{len(plan.brokers)} live brokers"
-    yield f"at once: {brokers} read the directive, and make every new ledger in {plan.target} from then on"
-    yield f"open ledgers stay in {plan.source} until they roll over; nothing is fenced, no topic is unloaded"
-    yield f"all along: old entries are read from {plan.source}, new ones from {plan.target}"
+    live, source, target = plan["brokers"], plan["source"], plan["target"]
+    brokers = "all live brokers (not known which)" if live is None else f"{len(live)} live brokers"
+    yield f"at once: {brokers} read the directive, and make every new ledger in {target} from then on"
+    yield f"open ledgers stay in {source} until they roll over; nothing is fenced, no topic is unloaded"
+    yield f"all along: old entries are read from {source}, new ones from {target}"
     yield "attribution writes the znodes of schemas and cursors one by one; owners of loaded topics write their cursors"
 
 
-def way_back_lines(limits: SwitchingSettings) -> Iterator[str]:
+def way_back_lines(plan: Plan) -> Iterator[str]:
     """Describe the windows, which count from going live: when the last broker acks."""
-    window, cleanup = limits.rollback_window.total_seconds(), limits.cleanup_after.total_seconds()
-    yield f"`headgate switch rollback` for {human_seconds(window)} from going live, as long as no clean-up began"
-    yield f"`headgate switch cleanup --execute` from {human_seconds(max(cleanup, window))} on; it cannot be undone"
+    window, cleanup = (human_seconds(plan[name]) for name in ("rollback_window_seconds", "cleanup_after_seconds"))
+    yield f"`headgate switch rollback` for {window} from going live, as long as no clean-up began"
+    yield f"`headgate switch cleanup --execute` from {cleanup} on; it cannot be undone"
 
 
 _LEDGERS_READ_SECONDS = 1.0

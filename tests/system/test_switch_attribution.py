@@ -15,12 +15,13 @@ from py4j.protocol import Py4JJavaError, get_return_value
 
 from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor
 from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
-from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
+from connectors.switching.broker_agent import Attribution, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import LedgerKind
+from policies.switching.readings import LedgerOutcome
 from tests.connectors.pulsar.test_attribution import (
     CODECS,
     MARK_DELETE,
@@ -39,8 +40,8 @@ CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
 SCHEMA = "/schemas/t/n/topic"
 TYPED = "/schemas/t/n/typed"
 LEGACY = frozenset({"old", None})
-DONE = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
-ALREADY = Attribution(AttributionOutcome.DONE)
+DONE = Attribution(changed=(ValuePart.ATTRIBUTION,))
+ALREADY = Attribution()
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_what_others_wrote_meanwhile_is_not_lost(
         return found
 
     monkeypatch.setattr(references, "_read", read_before_others)
-    assert to_new(references).outcome is AttributionOutcome.CONFLICT
+    assert to_new(references).failure is LedgerOutcome.CONFLICT
     assert to_new(references).new_id == 9
 
 
@@ -118,7 +119,7 @@ def test_a_value_near_the_limit_is_written(tree: KazooClient, references: Refere
 def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_480)))
     found = to_new(references)
-    assert found.outcome is AttributionOutcome.FAILED
+    assert found.failure is LedgerOutcome.FAILED
     assert found.detail.endswith("bytes may be more than the server's jute.maxbuffer allows")
     assert tree.get(CURSOR)[0] == before
     put(tree, CURSOR, cursor(7))
@@ -128,9 +129,7 @@ def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, 
 def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
     before = put(tree, CURSOR, cursor(7))
     tree.set_acls(CURSOR, [make_acl("world", "anyone", read=True, admin=True)])
-    assert to_new(references) == Attribution(
-        AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us write it"
-    )
+    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us write it")
     assert tree.get(CURSOR)[0] == before
     assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
 
@@ -138,9 +137,7 @@ def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, 
 def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, cursor(7))
     tree.set_acls(CURSOR, [make_acl("world", "anyone", write=True, admin=True)])
-    assert to_new(references) == Attribution(
-        AttributionOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it"
-    )
+    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it")
     with pytest.raises(ZnodeError, match="its ACL does not let us read it"):
         references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
@@ -152,7 +149,7 @@ def test_without_zookeeper_nothing_is_known() -> None:
     try:
         references = ReferenceZnodes(session)
         found = references.attribute([CURSOR, SCHEMA], LedgerKind.CURSOR, 7, LEGACY, "new")
-        assert (found.outcome, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (AttributionOutcome.FAILED, True)
+        assert (found.failure, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (LedgerOutcome.FAILED, True)
         with pytest.raises(ZnodeError):
             references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
     finally:

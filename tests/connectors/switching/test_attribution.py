@@ -4,9 +4,10 @@ import pytest
 
 from connectors.pulsar.metadata import parse_locator
 from connectors.pulsar.topics import ValuePart
-from connectors.switching.broker_agent import Attribution, AttributionOutcome, ReferenceZnodes
+from connectors.switching.broker_agent import Attribution, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.ledgers import LedgerKind
+from policies.switching.readings import LedgerOutcome
 from tests.cases import for_each
 from tests.connectors.pulsar.test_attribution import CODECS, MARK_DELETE, cluster_is, cursor, locator, position
 from tests.connectors.pulsar.znodes import schema_locator
@@ -15,9 +16,9 @@ from tests.connectors.switching.memory_zookeeper import Server
 PATH, CURSOR = "/schemas/t/n/topic", "/managed-ledgers/t/n/persistent/topic/s1"
 LEGACY = frozenset({"old", None})
 CHANGED = (ValuePart.ATTRIBUTION,)
-DONE = Attribution(AttributionOutcome.DONE, CHANGED)
-MOVED = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
-ALREADY = Attribution(AttributionOutcome.DONE)
+DONE = Attribution(changed=CHANGED)
+MOVED = Attribution(changed=(ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
+ALREADY = Attribution()
 
 
 class World:
@@ -81,24 +82,24 @@ def test_a_position_that_came_to_it_later_moves_as_well() -> None:
 
 
 UNTOUCHED = {
-    "the target's own ledger of the old id": ([(7, "new")], "promote", AttributionOutcome.CONFLICT),
-    "a third cluster's": ([(7, "third"), (7, "old")], "promote", AttributionOutcome.CONFLICT),
-    "the new id in another cluster": ([(99, "old")], "promote", AttributionOutcome.GONE),
-    "neither id": ([(8, "old")], "promote", AttributionOutcome.GONE),
-    "never promoted": ([(7, None)], "revert", AttributionOutcome.GONE),
-    "never promoted, and said so": ([(7, "old")], "revert", AttributionOutcome.DONE),
-    "taken back, but for the target's own": ([(7, "new")], "revert", AttributionOutcome.GONE),
+    "the target's own ledger of the old id": ([(7, "new")], "promote", LedgerOutcome.CONFLICT),
+    "a third cluster's": ([(7, "third"), (7, "old")], "promote", LedgerOutcome.CONFLICT),
+    "the new id in another cluster": ([(99, "old")], "promote", None),
+    "neither id": ([(8, "old")], "promote", None),
+    "never promoted": ([(7, None)], "revert", None),
+    "never promoted, and said so": ([(7, "old")], "revert", None),
+    "taken back, but for the target's own": ([(7, "new")], "revert", None),
 }
 
 
 @for_each(("positions", "order", "result"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_nothing_else_is_touched(
-    positions: list[tuple[int, str | None]], order: str, result: AttributionOutcome
+    positions: list[tuple[int, str | None]], order: str, result: LedgerOutcome | None
 ) -> None:
     world = World(*positions)
     before = world.get()
     said = world.promote() if order == "promote" else world.revert()
-    assert (said.outcome, said.changed) == (result, ())
+    assert (said.failure, said.changed) == (result, ())
     assert world.get() == before
 
 
@@ -115,7 +116,7 @@ def test_a_new_id_that_is_the_old_one_is_an_attribution_only() -> None:
 def test_what_others_wrote_before_us_is_not_lost() -> None:
     world = World((7, "old"))
     world.server.before_commit.append(lambda: world.put(PATH, make_locator((7, "old"), (8, "old"))))
-    assert world.promote().outcome is AttributionOutcome.CONFLICT
+    assert world.promote().failure is LedgerOutcome.CONFLICT
     assert world.positions() == [(7, "old"), (8, "old")]
     assert world.promote() == MOVED
     assert world.positions() == [(99, "new"), (8, "old")]
@@ -125,10 +126,10 @@ def test_what_others_wrote_before_us_is_not_lost() -> None:
     ("written", "outcome"),
     [
         (cursor(7, *cluster_is("new"), unknown=MARK_DELETE), DONE),
-        (cursor(7), Attribution(AttributionOutcome.CONFLICT, CHANGED, detail=f"{CURSOR}: others took it back")),
+        (cursor(7), Attribution(LedgerOutcome.CONFLICT, CHANGED, detail=f"{CURSOR}: others took it back")),
         (
             cursor(11, *cluster_is("new")),
-            Attribution(AttributionOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new"),
+            Attribution(LedgerOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new"),
         ),
     ],
     ids=["more", "as before", "another ledger"],
@@ -145,7 +146,7 @@ def test_an_edit_that_would_change_more_is_not_written(monkeypatch: pytest.Monke
     before = world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
     monkeypatch.setattr("connectors.switching.broker_agent.set_attribution", lambda *_: cursor(7, *cluster_is("new")))
     detail = f"{CURSOR}: not written, as this would change more: other"
-    assert world.move_cursor() == Attribution(AttributionOutcome.FAILED, detail=detail)
+    assert world.move_cursor() == Attribution(LedgerOutcome.FAILED, detail=detail)
     assert world.get(CURSOR) == before
 
 
@@ -154,7 +155,7 @@ def test_what_changed_is_read_from_the_znode_itself(monkeypatch: pytest.MonkeyPa
     world.put(CURSOR, cursor(7, unknown=MARK_DELETE))
     write, garbled = world.references._set, cursor(7, *cluster_is("new"))
     monkeypatch.setattr(world.references, "_set", lambda path, _data, version: write(path, garbled, version))
-    assert world.move_cursor() == Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert world.move_cursor() == Attribution(changed=(ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change() -> None:
@@ -162,14 +163,14 @@ def test_a_cursor_made_anew_under_our_hands_is_told_as_a_wide_change() -> None:
     world.put(CURSOR, cursor(7))
     world.server.before_commit.append(lambda: world.make_again(CURSOR, cursor(9)))
     said = world.move_cursor()
-    assert (said.outcome, said.changed) == (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert (said.failure, said.changed) == (None, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
 
 
 @for_each("owner", ["new", None])
 def test_a_cursor_that_rolled_over_names_its_new_ledger_and_cluster(owner: str | None) -> None:
     world = World()
     before = world.put(CURSOR, CODECS["lz4"](cursor(9, *cluster_is(owner))))
-    assert world.move_cursor() == Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution=owner)
+    assert world.move_cursor() == Attribution(LedgerOutcome.ROLLED_OVER, new_id=9, attribution=owner)
     assert world.get(CURSOR) == before
 
 
@@ -179,7 +180,7 @@ def test_a_ledger_that_nothing_names_any_more_is_gone(data: bytes | None) -> Non
     if data is not None:
         world.put(CURSOR, data)
     said = world.move_cursor()
-    assert (said.outcome, said.changed) == (AttributionOutcome.GONE, ())
+    assert (said.failure, said.changed) == (None, ())
     assert world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == frozenset()
 
 
@@ -188,14 +189,14 @@ def test_a_cursor_deleted_while_we_write_is_gone(when: str) -> None:
     world = World()
     world.put(CURSOR, cursor(7))
     getattr(world.server, when).append(lambda: world.server.delete(CURSOR))
-    assert world.move_cursor().outcome is AttributionOutcome.GONE
+    assert world.move_cursor().failure is None
 
 
 def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger() -> None:
     world = World()
     world.put(CURSOR, b"\xff")
     detail = f"{CURSOR}: it is no ManagedCursorInfo"
-    assert world.move_cursor() == Attribution(AttributionOutcome.FAILED, detail=detail)
+    assert world.move_cursor() == Attribution(LedgerOutcome.FAILED, detail=detail)
     with pytest.raises(ZnodeError, match=detail):
         world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
@@ -210,7 +211,7 @@ def test_the_order_again_completes_what_a_conflict_left_undone() -> None:
         world.put(path, schema_locator(7))
     world.server.before_commit.append(lambda: world.put(paths[0], schema_locator(7, 8)))
     said = references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new")
-    assert (said.outcome, said.changed) == (AttributionOutcome.CONFLICT, CHANGED)
+    assert (said.failure, said.changed) == (LedgerOutcome.CONFLICT, CHANGED)
     assert [references.read_owners([path], LedgerKind.SCHEMA, 7) for path in paths] == [{None}, {"new"}, {"new"}]
     assert references.read_owners(paths, LedgerKind.SCHEMA, 7) == {None, "new"}
     assert references.attribute(paths, LedgerKind.SCHEMA, 7, LEGACY, "new") == DONE
@@ -224,9 +225,9 @@ def test_one_znode_that_is_in_the_way_hides_no_wide_change_of_another(is_wide: b
     if is_wide:
         world.server.before_commit.append(lambda: world.make_again(PATH, make_locator((9, "old"))))
     said = world.references.attribute([PATH, third], LedgerKind.SCHEMA, 7, LEGACY, "new")
-    wide = (AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
-    assert (said.outcome, said.changed) == (wide if is_wide else (AttributionOutcome.CONFLICT, CHANGED))
+    wide = (None, (ValuePart.ATTRIBUTION, ValuePart.OTHER))
+    assert (said.failure, said.changed) == (wide if is_wide else (LedgerOutcome.CONFLICT, CHANGED))
 
 
 def test_an_order_that_names_no_znode_is_never_done() -> None:
-    assert World().references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").outcome is AttributionOutcome.FAILED
+    assert World().references.attribute([], LedgerKind.SCHEMA, 7, LEGACY, "new").failure is LedgerOutcome.FAILED

@@ -13,7 +13,7 @@ from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
 from connectors.bookkeeper.gateway import JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
-from connectors.switching.broker_agent import Attribution, AttributionOutcome
+from connectors.switching.broker_agent import Attribution
 from connectors.switching.ledger_orders import LedgerOrders
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.switching.decisions import LedgerRef, SwitchDecision, SwitchVerdict
@@ -36,9 +36,7 @@ class World:
 
     copy: CopyOutcome = CopyOutcome.COPIED
     delete: CopyOutcome = CopyOutcome.DELETED
-    attributed: Attribution = field(
-        default_factory=lambda: Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,))
-    )
+    attributed: Attribution = field(default_factory=lambda: Attribution(changed=(ValuePart.ATTRIBUTION,)))
     owners: frozenset[str | None] = frozenset()
     unreadable: bool = False
     record: CopyRecord | None = COPIED
@@ -151,11 +149,11 @@ def test_what_copies_is_started_ahead_and_where_that_fails_the_first_copy_will_s
 @pytest.mark.parametrize(
     ("found", "result"),
     [
-        (Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
-        (Attribution(AttributionOutcome.GONE), LedgerOutcome.PROMOTED),
-        (Attribution(AttributionOutcome.CONFLICT), LedgerOutcome.CONFLICT),
-        (Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
-        (Attribution(AttributionOutcome.FAILED, detail="no"), LedgerOutcome.FAILED),
+        (Attribution(changed=(ValuePart.ATTRIBUTION,)), LedgerOutcome.PROMOTED),
+        (Attribution(), LedgerOutcome.PROMOTED),
+        (Attribution(LedgerOutcome.CONFLICT), LedgerOutcome.CONFLICT),
+        (Attribution(LedgerOutcome.ROLLED_OVER, new_id=9, attribution="new"), LedgerOutcome.ROLLED_OVER),
+        (Attribution(LedgerOutcome.FAILED, detail="no"), LedgerOutcome.FAILED),
     ],
 )
 def test_each_end_of_attributing_has_its_answer(found: Attribution, result: LedgerOutcome) -> None:
@@ -165,7 +163,7 @@ def test_each_end_of_attributing_has_its_answer(found: Attribution, result: Ledg
 
 
 def test_a_change_that_went_too_far_is_told() -> None:
-    wide = Attribution(AttributionOutcome.DONE, (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
+    wide = Attribution(changed=(ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID))
     assert World(attributed=wide).carry_out(order(SwitchVerdict.PROMOTE)).changed == ("attribution", "ledger_id")
 
 
@@ -184,7 +182,7 @@ def test_a_cursor_whose_ledger_is_not_the_one_copied_is_not_promoted(now: dict[s
 
 def test_a_detail_is_one_line_without_secrets() -> None:
     remember_secret("bookie-password")
-    failed = Attribution(AttributionOutcome.FAILED, detail=f"{'x' * 490}\nbookie-password")
+    failed = Attribution(LedgerOutcome.FAILED, detail=f"{'x' * 490}\nbookie-password")
     assert World(attributed=failed).carry_out(order(SwitchVerdict.PROMOTE)).detail == f"{'x' * 490} ***"
 
 
@@ -307,7 +305,7 @@ def test_no_reference_is_taken_back_to_a_ledger_that_was_deleted() -> None:
 
 def test_of_a_promoted_cursor_that_moved_on_since_a_revert_tells_where_it_is() -> None:
     """The policy has the row for it: what its owner wrote there is newer, so it is not taken back."""
-    moved = Attribution(AttributionOutcome.ROLLED_OVER, new_id=9, attribution="new")
+    moved = Attribution(LedgerOutcome.ROLLED_OVER, new_id=9, attribution="new")
     said = World(attributed=moved).carry_out(order(SwitchVerdict.REVERT))
     assert (said.result, said.new_id, said.attribution) == (LedgerOutcome.ROLLED_OVER, 9, "new")
 
