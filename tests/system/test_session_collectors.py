@@ -149,17 +149,6 @@ class TestStates:
             assert expired_at - asked_at > T - T / 3 - POLL
             assert watch.states()[-3:] == [CONNECTED, DISCONNECTED, EXPIRED]
 
-    @pytest.mark.long  # varies `TestStates`
-    def test_a_frozen_process_that_goes_on_in_time_is_connected_again(self, zookeeper: ZooKeeper, chroot: str) -> None:
-        servers = zookeeper.servers + chroot
-        with Watch(zookeeper, servers) as watch, child(servers) as pid:
-            watch.await_state(CONNECTED)
-            freeze(pid)
-            watch.await_state(DISCONNECTED)
-            os.kill(pid, signal.SIGCONT)
-            watch.await_state(CONNECTED)
-            assert len({reading.session for _, reading in watch.readings if reading.member}) == 1
-
     def test_a_killed_process_is_disconnected_and_then_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
         servers = zookeeper.servers + chroot
         with Watch(zookeeper, servers) as watch, child(servers) as pid:

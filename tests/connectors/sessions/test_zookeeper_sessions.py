@@ -263,27 +263,6 @@ def test_a_reading_is_published_when_it_has_changed_and_else_every_quarter_of_a_
     assert watch.states() == {"b1:8080": DISCONNECTED}
 
 
-def test_a_member_that_comes_back_has_its_new_session(watch: Watch, server: Server) -> None:
-    watch.poll()
-    server.ping()
-    watch.poll()
-    server.end(B1)
-    assert watch.states(after=20) == {"b1:8080": EXPIRED, "b2:8080": DISCONNECTED}
-    server.register(NEW, "/pulsar/loadbalance/brokers/b1:8080")
-    readings = watch.poll()
-    assert (readings["b1:8080"].session, readings["b1:8080"].state) == ("0xb11", CONNECTED)
-
-
-def test_a_member_that_closed_its_session_is_told_from_one_whose_session_expired(watch: Watch, server: Server) -> None:
-    watch.poll()
-    server.ping()
-    watch.poll()
-    server.end(B1)
-    assert watch.states() == {"b1:8080": CLOSED}
-    server.end(B2)
-    assert watch.states(after=10)["b2:8080"] is EXPIRED
-
-
 def test_an_ensemble_that_cannot_be_read_is_one_reading_and_no_member_is_judged(watch: Watch, server: Server) -> None:
     watch.poll()
     server.fails = TimeoutError("no answer within 2 s")

@@ -228,22 +228,10 @@ def test_what_zookeeper_says_is_another_s_is_unloaded_at_the_member_and_its_owne
     assert bench.pulsar.serving == {MEMBER: {}, OTHER: {BUNDLE: True}}
 
 
-def test_what_a_third_serves_besides_is_left_alone(bench: Bench) -> None:
-    bench.pulsar.listed.append(THIRD)
-    bench.pulsar.serving[THIRD] = {BUNDLE: True}
-    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["contested"]
-    assert bench.reported["detail"] == f"{THIRD} may own it rightfully"
-
-
 def test_a_member_that_is_not_registered_is_left_to_let_go_by_itself(bench: Bench) -> None:
     bench.pulsar.listed = [OTHER]
     assert bench.reconcile(decision(owner=OTHER, reason="other_owner"))[0] in ("contested", "failed")
     assert bench.pulsar.unloads == []
-
-
-def test_an_owner_that_does_not_answer_keeps_nobody_from_letting_go(bench: Bench) -> None:
-    bench.pulsar.silent = {OTHER}
-    assert bench.reconcile(decision(owner=OTHER, reason="other_owner")) == ["done"]
 
 
 def test_a_bundle_that_moves_between_the_look_and_the_unload_stays_with_its_new_owner(bench: Bench) -> None:
