@@ -27,7 +27,7 @@ from connectors.sessions.registration import UnloadSettings
 from connectors.sessions.unload import UnloadActuator, UnloadMetrics, UnloadWorker
 from policies.sessions.decisions import OwnershipDecision
 from policies.wire import decision_event
-from tests.connectors.sessions.unload.orders import decision
+from tests.connectors.sessions.orders import decision
 from tests.system.loop import Topic, produce
 from tests.system.pulsar import CLUSTER, PulsarBroker, PulsarCluster
 from tests.system.pulsar_topics import create_namespace
