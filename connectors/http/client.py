@@ -71,10 +71,6 @@ ENDS_AT = "headgate.ends_at"
 _Result = TypeVar("_Result")
 
 
-class OversizedAnswerError(httpx.RequestError):
-    """The answer exceeds the maximum size."""
-
-
 def bounded_client(
     verify: ssl.SSLContext,
     timeout_seconds: float,
@@ -89,7 +85,7 @@ def bounded_client(
 
     Args:
         timeout_seconds: limit of one request, connecting included.
-        max_answer_bytes: a longer answer raises OversizedAnswerError.
+        max_answer_bytes: a longer answer raises DecodingError, as a compressed one does.
         transport: replaces the network in tests.
     """
     # At INFO httpx logs each request, thousands for each reading; the readings report their results.
@@ -139,7 +135,7 @@ class _Network(httpx.BaseTransport):
                 content += chunk
                 if len(content) > self._max_answer_bytes:
                     limit = f"{self._max_answer_bytes / 1024**2:g} MiB"
-                    raise OversizedAnswerError(f"the answer is longer than {limit}", request=request)
+                    raise httpx.DecodingError(f"the answer is longer than {limit}", request=request)
         finally:
             await answer.aclose()
         stream = httpx.ByteStream(bytes(content))

@@ -4,6 +4,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -60,11 +61,6 @@ def refusal(response: httpx.Response) -> AdminError | None:
     return AdminError(outcome, message, status=status, missing=missing)
 
 
-def shape_error(response: httpx.Response, why: str) -> AdminError:
-    """Make the error for an answer of another shape."""
-    return AdminError(Outcome.ERROR, f"{request_line(response.request)}: {why}")
-
-
 def request_line(request: httpx.Request) -> str:
     """Return the method and path of a request, without its query."""
     return f"{request.method} {request.url.path}"
@@ -86,7 +82,17 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def describe_rest_error(error: BaseException) -> str:
     """Return the error in one short line without a secret."""
-    return one_line(_text(error))
+    match error:
+        case httpx.ConnectTimeout() | httpx.PoolTimeout():
+            text = "no connection in time"
+        case httpx.TimeoutException():
+            text = "no answer in time"
+        case _:
+            text = str(error) or type(error).__name__
+    if isinstance(error, httpx.RequestError):
+        with suppress(RuntimeError):  # raised before there was a request
+            text = f"{request_line(error.request)}: {text}"
+    return one_line(text)
 
 
 def was_not_done(error: BaseException) -> bool:
@@ -95,26 +101,6 @@ def was_not_done(error: BaseException) -> bool:
         # From 500 on, the answer may come from a proxy whose broker carried the write out.
         return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     return isinstance(error, UserError | _NOT_SENT)
-
-
-def _text(error: BaseException) -> str:
-    match error:
-        case AdminError() | UserError():
-            return str(error)
-        case httpx.ConnectTimeout() | httpx.PoolTimeout():
-            return f"{_place(error)}no connection in time"
-        case httpx.TimeoutException():
-            return f"{_place(error)}no answer in time"
-        case httpx.RequestError():
-            return f"{_place(error)}{str(error) or type(error).__name__}"
-    return str(error) or type(error).__name__
-
-
-def _place(error: httpx.RequestError) -> str:
-    try:
-        return f"{request_line(error.request)}: "
-    except RuntimeError:  # raised before there was a request
-        return ""
 
 
 def _is_tls(error: BaseException | None) -> bool:
@@ -229,12 +215,12 @@ class RestClient:
 
     def _checked_redirect(self, client: httpx.Client, request: httpx.Request, target: httpx.Request) -> httpx.Request:
         if request.url.scheme == "https" and target.url.scheme != "https":
-            message = f"{request_line(request)}: redirected to plain http, where it would be seen by others"
-            raise AdminError(Outcome.ERROR, message)
-        if target.url.userinfo or not (target.url.host == client.base_url.host or self._may_follow(target.url)):
-            message = f"{request_line(request)}: redirected to a host that is neither the one asked nor a listed broker"
-            raise AdminError(Outcome.ERROR, message)
-        return target
+            why = "plain http, where it would be seen by others"
+        elif target.url.userinfo or not (target.url.host == client.base_url.host or self._may_follow(target.url)):
+            why = "a host that is neither the one asked nor a listed broker"
+        else:
+            return target
+        raise AdminError(Outcome.ERROR, f"{request_line(request)}: redirected to {why}")
 
     def _current(self) -> httpx.Client:
         with self._lock:
@@ -253,8 +239,10 @@ def _is_transient(error: BaseException) -> bool:
 
 def _parse(response: httpx.Response, shape: TypeAdapter[Parsed]) -> Parsed:
     if len(response.content) > _MAX_OBJECT_BYTES and not response.content.lstrip().startswith(b"["):
-        raise shape_error(response, f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB")
-    try:
-        return shape.validate_json(response.content or b"null")
-    except ValidationError as error:
-        raise shape_error(response, first_problem(error)) from None
+        why = f"the answer is longer than {_MAX_OBJECT_BYTES // 1024**2} MiB"
+    else:
+        try:
+            return shape.validate_json(response.content or b"null")
+        except ValidationError as error:
+            why = first_problem(error)
+    raise AdminError(Outcome.ERROR, f"{request_line(response.request)}: {why}")

@@ -55,18 +55,11 @@ class PublisherMetrics:
             "0: they agree, or nothing is published.",
             registry=registry,
         )
-        self._agrees = True
 
     def appended(self, appended_ms: int) -> None:
         """Compare the append time of a record that was just taken, by Kafka's clock, with this machine's clock."""
         ahead_seconds = time.time() - appended_ms / 1000
-        agrees, agreed = abs(ahead_seconds) <= TOLERATED_SECONDS, self._agrees
-        self._ahead.set(0 if agrees else ahead_seconds)
-        self._agrees = agrees
-        if agreed and not agrees:
-            _log.warning("this machine's clock and Kafka's differ: set the one that is wrong", seconds=ahead_seconds)
-        elif agrees and not agreed:
-            _log.info("this machine's clock and Kafka's agree again")
+        self._ahead.set(0 if abs(ahead_seconds) <= TOLERATED_SECONDS else ahead_seconds)
 
 
 class Publisher(AbstractContextManager["Publisher"]):
