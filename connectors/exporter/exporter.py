@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
@@ -19,19 +19,8 @@ from policies.decisions import Decision
 from policies.settings import PolicySettings
 from policies.units import from_millis, human_seconds
 
-# The version of Headgate.
-
-
-def _version() -> str:
-    try:
-        return version("headgate")
-    except PackageNotFoundError:  # a tree that nobody installed
-        return "unknown"
-
-
-VERSION = _version()
+VERSION = version("headgate")
 """As in `pyproject.toml`."""
-
 
 BUILD_INFO = Family("headgate_build_info", "1, labelled with the running version.", ("version",))
 SETTINGS_INFO = Family("headgate_settings_info", "1, labelled with a hash of this process's settings.", ("hash",))

@@ -234,13 +234,12 @@ class _Guard:
 
 
 def _find_problems(checks: Mapping[str, Check]) -> str:
-    return "".join(f"{name}: {problem}\n" for name, check in checks.items() if (problem := _run_check(name, check)))
-
-
-def _run_check(name: str, check: Check) -> str | None:
-    try:
-        return check()
-    except Exception as error:
-        # An exception counts as a problem, too.
-        _log.exception("a check failed", check=name)
-        return f"the check failed: {type(error).__name__}"
+    lines = ""
+    for name, check in checks.items():
+        try:
+            problem = check()
+        except Exception as error:  # it counts as a problem, too
+            _log.exception("a check failed", check=name)
+            problem = f"the check failed: {type(error).__name__}"
+        lines += "" if problem is None else f"{name}: {problem}\n"
+    return lines
