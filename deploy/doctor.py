@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -72,10 +72,7 @@ _VERDICTS = {
     Outcome.OK: Verdict.WORKS,
     Outcome.UNAUTHORIZED: Verdict.NOT_ALLOWED,
     Outcome.UNSUPPORTED: Verdict.TOO_OLD,
-    Outcome.TIMEOUT: Verdict.NO_ANSWER,
-    Outcome.UNREACHABLE: Verdict.NO_ANSWER,
-    Outcome.ABSENT: Verdict.WRONG,
-    Outcome.ERROR: Verdict.WRONG,
+    **dict.fromkeys((Outcome.TIMEOUT, Outcome.UNREACHABLE), Verdict.NO_ANSWER),
 }
 
 
@@ -98,7 +95,7 @@ class Result:
 
 def result_of(system: str, asked: str, answer: ProbeResult, seconds: float) -> Result:
     """The verdict for an outcome."""
-    verdict, seconds = _VERDICTS[answer.outcome], seconds if answer.seconds is None else answer.seconds
+    verdict, seconds = _VERDICTS.get(answer.outcome, Verdict.WRONG), answer.seconds or seconds
     if verdict is Verdict.WORKS and answer.is_open:
         verdict = Verdict.OPEN
     elif verdict is Verdict.WORKS and seconds > SLOW_SECONDS:
@@ -267,10 +264,11 @@ def _collector_probes(policy: str, registered: PolicyConnectors, of: ProbeContex
     for number in count():
         # Readings are attributed to a collector by their sink. So make all collectors again for each check, and run
         # only one.
-        readings: list[Reading] = []
-        polls = _Polls()
-        sink = partial(_sink, readings)
-        context = CollectorContext(of.name, of.cluster, sink, polls, of.clients, settings=of.settings)
+        readings, polls = list[Reading](), _Polls()
+        publish = readings.append
+        context = CollectorContext(
+            of.name, of.cluster, lambda *_, publish=publish: publish, polls, of.clients, settings=of.settings
+        )
         parts = list(load_hook(registered.collectors)(context))
         if number >= len(parts):
             return
@@ -283,10 +281,6 @@ def _remedies(registered: PolicyConnectors, of: ProbeContext, reading: Reading) 
     yield from load_hook(registered.remedies)(of.cluster, reading)
     if reading.outcome in (Outcome.UNREACHABLE, Outcome.TIMEOUT):
         yield f"clusters.{of.name}: check its addresses, that the servers run, and that this machine can reach them"
-
-
-def _sink(readings: list[Reading], _kind: type[Reading], _source: str) -> Callable[[Reading], None]:
-    return readings.append
 
 
 def _run_once(
@@ -315,26 +309,15 @@ def _summarize_readings(readings: list[Reading], remedies: Callable[[Reading], I
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         told = tuple(dict.fromkeys(line for each in bad for line in remedies(each)))
         return ProbeResult(worst.outcome, f"{subject}{worst.detail or worst.outcome.value}{more}", told)
-    counts: dict[str, int] = defaultdict(int)
-    for each in last.values():
-        kind = each.event_type.removeprefix("headgate.").rpartition(".v")[0]
-        counts[f"no {kind} ({each.detail})" if each.outcome is Outcome.ABSENT else kind] += 1
-    return ProbeResult(
-        Outcome.OK, ", ".join(f"{name} {count}" if count > 1 else name for name, count in counts.items())
-    )
+    kinds = ((each.event_type.removeprefix("headgate.").rpartition(".v")[0], each) for each in last.values())
+    counts = Counter(f"no {k} ({each.detail})" if each.outcome is Outcome.ABSENT else k for k, each in kinds)
+    found = ", ".join(f"{name} {count}" if count > 1 else name for name, count in counts.items())
+    return ProbeResult(Outcome.OK, found)
 
 
 # Shows the doctor's results on a terminal of 80 columns.
 
-_STYLES = {
-    Verdict.WORKS: "green",
-    Verdict.SLOW: "yellow",
-    Verdict.OPEN: "yellow",
-    Verdict.NOT_ALLOWED: "bold red",
-    Verdict.TOO_OLD: "yellow",
-    Verdict.NO_ANSWER: "bold red",
-    Verdict.WRONG: "bold red",
-}
+_STYLES = {Verdict.WORKS: "green", **dict.fromkeys((Verdict.SLOW, Verdict.OPEN, Verdict.TOO_OLD), "yellow")}
 
 
 def doctor_view(results: Sequence[Result]) -> RenderableType:
@@ -347,19 +330,14 @@ def doctor_view(results: Sequence[Result]) -> RenderableType:
     for system, answers in groupby(results, key=lambda each: each.system):
         table.add_row(Text(system, style="bold"))
         for each in answers:
-            verdict = Text(each.verdict.value, style=_STYLES[each.verdict])
+            verdict = Text(each.verdict.value, style=_STYLES.get(each.verdict, "bold red"))
             table.add_row(
                 Padding(escape(each.asked), (0, 0, 0, 2)), verdict, str(each.milliseconds), escape(each.detail)
             )
-    bad = sum(not each.is_good for each in results)
+    bad, checks = sum(not each.is_good for each in results), counted(len(results), "check")
     slow = sum(each.verdict is Verdict.SLOW for each in results)
-    good = (
-        f"{bad} of {counted(len(results), 'check')} not good"
-        if bad
-        else f"all of {counted(len(results), 'check')} good"
-    )
-    in_all = Text(f"{good}{f', {slow} slow' if slow else ''}", style="bold red" if bad else "green")
-    return Group(table, "", in_all)
+    good = f"{bad} of {checks} not good" if bad else f"all of {checks} good"
+    return Group(table, "", Text(f"{good}{f', {slow} slow' if slow else ''}", "bold red" if bad else "green"))
 
 
 def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -394,12 +372,8 @@ def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> boo
         with Status(f"running {counted(len(probes), 'check')}", console=SafeConsole(stderr=True)):
             results = ask_all(probes)
     if as_json:
-        typer.echo(
-            json.dumps(
-                [{**asdict(each), "verdict": each.verdict.value, "good": each.is_good} for each in results],
-                ensure_ascii=False,
-            )
-        )
+        shown = [{**asdict(each), "verdict": each.verdict.value, "good": each.is_good} for each in results]
+        typer.echo(json.dumps(shown, ensure_ascii=False))
     else:
         console.print(doctor_view(results))
         for place, lines in remedies(results):

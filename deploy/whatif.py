@@ -31,14 +31,6 @@ from streaming.replay import Recorded, Replay, differences
 # Reads recorded events for replay: from files (events, or the output of `kcat -J`) or from the observed topics.
 
 
-class RecordedLine(NamedTuple):
-    """A line of a file, and the Kafka record in it; the record is None if the line is only an event."""
-
-    place: str
-    text: bytes
-    record: Record | None
-
-
 def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
     """Yield the events of files; events in Kafka records have their topic and append time.
 
@@ -46,11 +38,18 @@ def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorde
         UserError: a file cannot be read.
     """
     observed = {f"{prefix}.{topic}" for topic in observed_topics()}
-    for place, text, record in _read_lines(files):
-        if record is None:
-            yield Recorded(place, text)
-        elif record.topic in observed:
-            yield _make_recorded(place, record, prefix)
+    for file in files:
+        try:  # - is standard input
+            with nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    text = (line.removeprefix(BOM_UTF8) if number == 1 else line).strip()
+                    place, record = f"{file}:{number}", _parse_record(text)
+                    if text and record is None:
+                        yield Recorded(place, text)
+                    elif record is not None and record.topic in observed:
+                        yield _make_recorded(place, record, prefix)
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
 def read_events_of_topics(settings: Settings, since: datetime, to: datetime) -> Iterator[Recorded]:
@@ -65,21 +64,8 @@ def _make_recorded(place: str, record: Record, prefix: str) -> Recorded:
     return Recorded(place, record.value or b"", from_millis(record.appended_ms), topic)
 
 
-def _read_lines(files: Sequence[Path]) -> Iterator[RecordedLine]:
-    for file in files:
-        try:
-            with (
-                nullcontext(sys.stdin.buffer) if file == Path("-") else file.open("rb") as lines
-            ):  # - is standard input
-                for number, line in enumerate(lines, 1):
-                    if text := (line.removeprefix(BOM_UTF8) if number == 1 else line).strip():
-                        yield RecordedLine(f"{file}:{number}", text, _parse_record(text))
-        except OSError as error:
-            raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-
-
 def _parse_record(line: bytes) -> Record | None:
-    """Return the record in a line of `kcat -J`."""
+    """Return the record in a line of `kcat -J`; None if the line is only an event."""
     if b'"payload"' not in line:
         return None
     try:

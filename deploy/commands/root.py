@@ -3,7 +3,7 @@
 import logging
 import pydoc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
@@ -161,15 +161,18 @@ def _load_watching(file: Path | None) -> "Settings":
     return settings
 
 
+def _run_part(load: Callable[[Path | None], "Settings"], file: Path | None, name: str) -> None:
+    given = load(file)  # report a mistake before the clients are imported
+    from deploy.processes import stack
+
+    stack.run_renewed(partial(load, file), given, getattr(stack, name))
+
+
 @app.command(epilog=show_examples("collect"))
 def collect(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the collectors, which read the watched clusters."""
     set_up_logging(verbose=verbose, runs=True)
-    load = partial(_load_watching, settings)
-    given = load()
-    from deploy.processes import stack
-
-    stack.run_renewed(load, given, stack.run_collectors)
+    _run_part(_load_watching, settings, "run_collectors")
 
 
 @app.command(epilog=show_examples("decide"))
@@ -182,26 +185,19 @@ def decide(
 ) -> None:
     """Run only the Spark query, which makes the decisions."""
     set_up_logging(verbose=verbose, runs=not print_submit)
-    given = _load_with_kafka(settings)
     if print_submit:
         from deploy.commands.submitting import submit_line
 
-        typer.echo(submit_line(given, settings))
-        return
-    from deploy.processes import stack
-
-    stack.run_renewed(partial(_load_with_kafka, settings), given, stack.run_query)
+        typer.echo(submit_line(_load_with_kafka(settings), settings))
+    else:
+        _run_part(_load_with_kafka, settings, "run_query")
 
 
 @app.command(epilog=show_examples("export"))
 def export(settings: SettingsFile = None, verbose: Verbose = False) -> None:
     """Run only the exporter of metrics and the status page. It also notifies Alertmanager."""
     set_up_logging(verbose=verbose, runs=True)
-    load = partial(_load_with_kafka, settings)
-    given = load()
-    from deploy.processes import stack
-
-    stack.run_renewed(load, given, stack.run_exporter)
+    _run_part(_load_with_kafka, settings, "run_exporter")
 
 
 @app.command(epilog=show_examples("act"))
@@ -220,17 +216,17 @@ def act(
 ) -> None:
     """Run only the actuators, which carry decisions out. Stopping them undoes nothing."""
     set_up_logging(verbose=verbose, runs=not release)
-    given = _load_with_kafka(settings)
-    from deploy.processes import parts, stack
-
     if release:
+        given = _load_with_kafka(settings)
+        from deploy.processes import parts
+
         for sentence in parts.release(given, forget):
             print_sentence(sentence)
         print_sentence("An actuator that still runs would set its own again.")
     elif forget is not None:
         raise UserError("--forget needs --release")
     else:
-        stack.run_renewed(partial(_load_with_kafka, settings), given, stack.run_actuators)
+        _run_part(_load_with_kafka, settings, "run_actuators")
 
 
 @app.command(epilog=show_examples("status"))

@@ -157,9 +157,8 @@ def headgate(
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JAVA_HOME", "")
-    monkeypatch.setattr(commands, "reach", partial(reach, timeout_seconds=0.5))
-    for limit in ("_TIMEOUT_SECONDS", "_CAUSE_SECONDS"):
-        monkeypatch.setattr(history, limit, 0.5)
+    for room in (commands, history):
+        monkeypatch.setattr(room, "reach", partial(reach, timeout_seconds=0.5))
 
     def run(mistake: Mistake) -> tuple[int, str]:
         (folder / "s.yaml").write_text(mistake.settings)
