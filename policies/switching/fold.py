@@ -53,8 +53,6 @@ from policies.switching.state import (
     put,
 )
 
-# Folds the registry in ZooKeeper and the BookKeeper clusters that it names.
-
 _MOST_UNREAD = 64
 """Limit of `written_unread`: a forged report may name any cluster."""
 
@@ -183,16 +181,10 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
     The state is None if the reading is no newer than the last one. The snapshot is dated by the reading's beginning.
     """
     cluster = ClusterSnapshot(
-        name=seen.name,
-        instance_id=seen.instance_id,
-        root=seen.root,
-        layout=seen.layout,
-        generator=seen.generator,
-        read_ms=at_ms - seen.took_ms,
-        epoch=seen.epoch,
-        lower_counters=len(seen.lower),
+        name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout, generator=seen.generator,
+        read_ms=at_ms - seen.took_ms, epoch=seen.epoch, lower_counters=len(seen.lower),
         lower_given=sum(each.given for each in seen.lower),
-    )
+    )  # fmt: skip
     known, entry = state.cluster(cluster.name), state.entry(cluster.name)
     others = tuple(n for n in state.impostors if n != cluster.name)
     if known is not None and not _is_newer(known, cluster):
@@ -341,15 +333,9 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
     old_ids: set[int] = set()
     if switch is not None and switch.stage in _KEEPS_OLD_IDS:
         old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
+    counts, greatest = dict(sorted(owners.items())), max(outside, default=NEVER)
     summary = InventorySummary(
-        seen.at_ms,
-        dict(sorted(owners.items())),
-        tuple(sorted(old_ids)),
-        max(outside, default=NEVER),
-        seen.staying,
-        seen.valid_ms,
-        epoch,
-        seen.attempt,
+        seen.at_ms, counts, tuple(sorted(old_ids)), greatest, seen.staying, seen.valid_ms, epoch, seen.attempt
     )
     return replace(state, inventory=summary)
 
@@ -442,16 +428,9 @@ def _fold_inventory(state: SwitchingState, seen: SwitchInventoryPart | SwitchInv
 def _fold_precheck(state: SwitchingState, seen: SwitchPrecheck, at_ms: int) -> _Folded:
     """Reduce a report to what a start needs. The validity counts from the record's time."""
     return state, PrecheckResult(
-        source=seen.source,
-        target=seen.target,
-        ready=seen.ready,
-        digest=seen.digest,
-        reasons=seen.reasons,
-        checked_ms=at_ms,
-        expires_ms=at_ms + seen.valid_ms,
-        greatest_id=seen.greatest_id,
-        bypassed=seen.bypassed,
-    )
+        seen.source, seen.target, seen.ready, seen.digest, seen.reasons, at_ms, at_ms + seen.valid_ms, seen.greatest_id,
+        seen.bypassed,
+    )  # fmt: skip
 
 
 _FOLDS: Mapping[type, Callable[[SwitchingState, Any, int], _Folded]] = {

@@ -472,8 +472,7 @@ def raise_marks(marks: Iterable[IdMark], seen: ClusterSnapshot) -> tuple[IdMark,
 def mark_written(marks: Iterable[IdMark], seen: ClusterSnapshot | None, *, from_now: bool) -> tuple[IdMark, ...]:
     """Mark a cluster as one that brokers may have written to; a cluster that was never read gets no mark.
 
-    Args:
-        from_now: brokers are sent there only now, so they got none of the ids that it gave before.
+    If they are sent there only from now on, they got none of the ids that it gave before.
     """
     known = {m.instance: m for m in marks}
     if seen is not None and seen.instance_id is not None:

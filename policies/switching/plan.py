@@ -156,12 +156,8 @@ def take_up(progress: SwitchProgress | None, directive: Directive | None, read_m
     Nothing is ordered before an inventory has shown the plan. The copies of a switch that was at `build` or `promote`
     are planned again. A clean-up goes back to `hold`, because each deletion needs a command from now on.
 
-    Args:
-        progress: as read; None: there is none.
-        directive: as read with it. The executor writes it before the progress, so it may be later. It is earlier if its
-            order was lost, because the executor lost its lease: once brokers were directed to the target, another one
-            follows.
-        read_ms: when both were read.
+    The executor writes the directive before the progress, so it may be later. It is earlier if its order was lost,
+    because the executor lost its lease: once brokers were directed to the target, another one follows.
     """
     if progress is None or directive is None:
         return None

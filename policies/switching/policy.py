@@ -183,40 +183,23 @@ def _due_ms(state: SwitchingState, facts: SwitchFacts, holds: Sequence[Hold]) ->
             yield state.lease.valid_until_ms
 
 
-# Publishes drafts as numbered and dated decisions.
-
-
 def emit(
     facts: SwitchFacts, drafts: Sequence[DecisionDraft], ids: Sequence[str], issuer: Issuer, now: datetime
 ) -> tuple[SwitchingState, tuple[SwitchDecision, ...]]:
-    """Make decisions from drafts, in their order, so that an executor can verify each of them before it acts.
-
-    Args:
-        facts: those of the end of the step.
-        ids: the ids of the step's observations, as evidence.
-    """
+    """Make decisions from drafts, in their order. `facts` are those of the end of the step, `ids` the evidence."""
     state, decisions = facts.state, list[SwitchDecision]()
     switch, lease = state.switch, state.lease
     for draft in drafts:
         state = _number(state, now)
         decision = SwitchDecision(
             **issuer.header(f"{issuer.cluster}/{draft.subject or 'switch'}", state.sequence, now),
-            verdict=draft.verdict,
-            reason=draft.reason,
-            explanation=draft.sentence,
-            evidence=tuple(ids[draft.cause : draft.cause + 1]),
-            code=draft.code,
-            stage=switch.stage if switch else SwitchStage.NONE,
-            epoch=state.epoch,
-            lease_token=lease.token if lease else 0,
-            op=draft.op,
-            source=switch.source if switch else None,
-            target=switch.target if switch else None,
-            ledger=_refer_to_ledger(facts, draft),
-            expects=_expect(state, draft),
-            args=draft.details,
+            verdict=draft.verdict, reason=draft.reason, explanation=draft.sentence, code=draft.code, op=draft.op,
+            evidence=tuple(ids[draft.cause : draft.cause + 1]), epoch=state.epoch, args=draft.details,
+            stage=switch.stage if switch else SwitchStage.NONE, lease_token=lease.token if lease else 0,
+            source=switch.source if switch else None, target=switch.target if switch else None,
+            ledger=_refer_to_ledger(facts, draft), expects=_expect(state, draft),
             valid_until=from_millis(lease.valid_until_ms) if lease and draft.verdict in ORDERS else None,
-        )
+        )  # fmt: skip
         decisions.append(decision)
     return state, tuple(decisions)
 
@@ -229,16 +212,9 @@ def _number(state: SwitchingState, now: datetime) -> SwitchingState:
 def _refer_to_ledger(facts: SwitchFacts, draft: DecisionDraft) -> LedgerRef | None:
     if (task := draft.task) is None:
         return None
-    return LedgerRef(
-        ledger_id=task.ledger_id,
-        target_id=task.target_id,
-        kind=task.kind,
-        paths=task.paths,
-        stage=task.stage,
-        remap=task.remap,
-        place=facts.plan.place(task.key) if facts.plan.get(task.key) is not None else 1,
-        of=max(1, len(facts.plan)),
-    )
+    shown = {name: getattr(task, name) for name in ("ledger_id", "target_id", "kind", "paths", "stage", "remap")}
+    place = facts.plan.place(task.key) if facts.plan.get(task.key) is not None else 1
+    return LedgerRef(**shown, place=place, of=max(1, len(facts.plan)))
 
 
 def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int | None]:
@@ -267,9 +243,6 @@ def _expect(state: SwitchingState, draft: DecisionDraft) -> dict[str, str | int 
     return expects.get(draft.verdict, {})
 
 
-# The record of a cluster's switch, published when it differs from the one in force, and repeated in time.
-
-
 def emit_record(
     before: SwitchingState,
     after: SwitchingState,
@@ -279,7 +252,7 @@ def emit_record(
     issuer: Issuer,
     now: datetime,
 ) -> tuple[SwitchingState, tuple[SwitchRecord, ...]]:
-    """Return the record of the state after a step, if it differs from the last one or must be repeated.
+    """Return the record of the state after a step, if it differs from the last one or must be repeated in time.
 
     `facts` and `holds` are those of the end of the step: a broker may have fallen silent although no reading arrived.
     """

@@ -338,12 +338,7 @@ BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
 
 
 def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> SwitchPrecheck:
-    """Judge a snapshot; its digest depends on the findings and the rules, and not on the time.
-
-    Args:
-        cluster: the broker cluster.
-        seen: the readings; a missing value counts against the switch.
-    """
+    """Judge a snapshot; its digest depends on the findings and the rules, and not on the time."""
     wanted = ids_to_import(seen, rules)
     hits, greatest = hits_by_class(seen, rules, wanted), greatest_referenced(seen)
     found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
@@ -363,20 +358,11 @@ def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now
     )
     expires_ms = min(now_ms, *read_times_ms(seen)) + millis_of(rules.precheck_validity)
     return SwitchPrecheck(
-        cluster=cluster,
-        outcome=Outcome.OK,
-        source=seen.source.name,
-        target=seen.target.name,
-        ready=len(found) == len(bypassed),
-        digest=hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest(),
-        source_next_id=source_next,
-        target_next_id=target_next,
-        to_import=len(wanted),
+        cluster=cluster, outcome=Outcome.OK, source=seen.source.name, target=seen.target.name,
+        source_next_id=source_next, target_next_id=target_next, to_import=len(wanted),
         greatest_id=min(max(greatest, NO_LEDGER), MAX_INT64),  # an impossible id is a finding
-        hits={hit: HitCount(count=len(ids), samples=least(ids)) for hit, ids in hits.items()},
-        findings=found,
-        valid_ms=max(0, expires_ms - now_ms),
-        staying=seen.staying,
-        left_out=seen.left_out,
-        bypassed=bool(bypassed),
-    )
+        hits={hit: HitCount(count=len(ids), samples=least(ids)) for hit, ids in hits.items()}, findings=found,
+        ready=len(found) == len(bypassed), bypassed=bool(bypassed), valid_ms=max(0, expires_ms - now_ms),
+        digest=hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest(),
+        staying=seen.staying, left_out=seen.left_out,
+    )  # fmt: skip

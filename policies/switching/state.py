@@ -58,14 +58,9 @@ class SwitchStage(ClosedEnum):
 
 
 WAY = (
-    SwitchStage.TRIGGERED,
-    SwitchStage.LIVE_DUAL_READ,
-    SwitchStage.BUILD,
-    SwitchStage.PROMOTE,
-    SwitchStage.HOLD,
-    SwitchStage.CLEANUP,
-    SwitchStage.DONE,
-)
+    SwitchStage.TRIGGERED, SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD,
+    SwitchStage.CLEANUP, SwitchStage.DONE,
+)  # fmt: skip
 """The stages of a switch without failures, in order."""
 
 REVERSIBLE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})

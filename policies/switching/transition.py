@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
@@ -194,11 +194,7 @@ class Transition:
         )  # fmt: skip
 
     def write_status(self, reason: SwitchReason = SwitchReason.ALL_TERMINAL, *, again: bool = False) -> None:
-        """Order one transaction that makes the target active and the source deprecated.
-
-        Args:
-            again: the open order is repeated under its number.
-        """
+        """Order one transaction that makes the target active and the source deprecated, or repeat that order."""
         if not again:
             self.update_switch(op=self._next_op(), awaiting=SwitchAction.STATUS_NEW)
         if self._is_withheld():
@@ -219,15 +215,7 @@ class Transition:
         """Order an entry of the registry, which needs no lease: commands write it before there is an orchestrator."""
         if not self.state.contested:
             sentence = f"{entry.name} ({entry.uri}) is registered as {entry.status.value}"
-            details = {
-                "name": entry.name,
-                "uri": entry.uri,
-                "instance_id": entry.instance_id,
-                "root": entry.root,
-                "status": entry.status.value,
-                "version": entry.version,
-                "bootstrap": self.state.bootstrap,
-            }
+            details = asdict(entry) | {"status": entry.status.value, "bootstrap": self.state.bootstrap}
             subject = f"registry/{entry.name}"
             self.publish(SwitchVerdict.WRITE_REGISTRY, reason, sentence, subject=subject, details=details)
 

@@ -38,9 +38,6 @@ NO_NAME = "the command does not say which cluster it is about"
 _ENDED = (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES)
 
 
-# --- register (row 1)
-
-
 def register(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 1: the first cluster ever registered becomes active, and references without attribution belong to it."""
     state, args = facts.state, command.args
@@ -121,9 +118,6 @@ def _lacks_status_only(facts: SwitchFacts, name: str, wanted: ClusterStatus | No
     )
 
 
-# --- unregister (row 2), close the client (row 23)
-
-
 def unregister(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 2: remove a cluster that is not in use."""
     state, name = facts.state, command.args.name or ""
@@ -173,9 +167,6 @@ def _refuse_close(facts: SwitchFacts, name: str) -> guards.Refusal:
     return None if was_left else f"no switch from {name} is done"
 
 
-# --- readings of the registry and of clusters
-
-
 def judge_registry(facts: SwitchFacts, seen: RegistryChecked, step: Transition) -> None:
     """Order again what the registry lacks, and what it should no longer have: no executor answers these orders."""
     if facts.state.contested or guards.refuse_without_lease(facts):
@@ -200,9 +191,6 @@ _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
 _NOT_PAUSED = (ENDED - (UNDONE - {SwitchStage.ABORTED})) | {SwitchStage.DONE_WITH_FAILURES}
 _COMMANDED = SwitchReason.COMMANDED
 _INVALID = RejectCode.INVALID_TRANSITION
-
-
-# --- precheck (row 3)
 
 
 def precheck(facts: SwitchFacts, command: SwitchCommand) -> Row:
@@ -241,9 +229,6 @@ def judge_precheck(facts: SwitchFacts, check: PrecheckResult, step: Transition) 
         sentence = f"{check.target} is {verdict} (digest {check.digest[:12]})"
         details = {"digest": check.digest, "ready": check.ready, "target": check.target}
         step.publish(SwitchVerdict.ADVANCE, _COMMANDED, sentence, subject=subject, details=details)
-
-
-# --- start (rows 4 and 24)
 
 
 def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
@@ -333,9 +318,6 @@ def lift_holds(facts: SwitchFacts) -> dict[str, object]:
     return fields if guards.refuse_lower_ids(facts, facts.switch.target) else fields | {"target_floor": target.next_id}
 
 
-# --- pause and resume (rows 28 and 29)
-
-
 def pause(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     """Row 28: order nothing more. Brokers and executors may still finish earlier orders."""
     switch = facts.state.switch
@@ -383,9 +365,6 @@ def _supersede_directive(facts: SwitchFacts, epoch: int, step: Transition) -> No
     step.direct_brokers(SwitchReason.RESUMED, ours)
     if facts.state.live_switch() is not None:
         repeat_orders(facts, SwitchReason.RESUMED, step, redirected=True)
-
-
-# --- clean-up (row 20)
 
 
 def cleanup(facts: SwitchFacts, _command: SwitchCommand) -> Row:

@@ -180,8 +180,6 @@ def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, sour
         step.put(replace(task, cleared=found is None or is_copied, copied=is_copied))
 
 
-# The lease and the brokers: rows 5, 7 and 25, and the repetition of open orders.
-
 _WITHOUT_LEDGER = frozenset(
     {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.STATUS_NEW}
 )
@@ -202,11 +200,7 @@ def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) ->
 
 
 def repeat_orders(facts: SwitchFacts, reason: SwitchReason, step: Transition, *, redirected: bool = False) -> None:
-    """Repeat every order without a result, under its number.
-
-    Args:
-        redirected: a new directive was just given, which no broker follows yet.
-    """
+    """Repeat every order without a result, under its number. No broker follows yet if they were just redirected."""
     if not redirected:
         step.direct_brokers(reason)
     is_behind = redirected or guards.refuse_straying_brokers(facts) is not None
@@ -311,9 +305,6 @@ def _leave(
 _defer = partial(_leave, stage=LedgerStage.PROMOTE_DEFERRED)
 
 
-# --- copying (rows 9 to 11)
-
-
 def _copied(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     source, target, target_id = _get_ledgers(task, result)
     if why := guards.refuse_unequal_copy(source, target):
@@ -363,9 +354,6 @@ def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, wh
     step.publish_ledger(after, SwitchVerdict.REMAP_REQUIRED, reason, sentence, code=RejectCode.COLLISION)
 
 
-# --- promoting (rows 13 to 16)
-
-
 def _attributed(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     """A promotion or a revert is done; if it changed more than it should, the switch halts."""
     is_revert = task.awaiting is SwitchAction.REVERT
@@ -394,9 +382,6 @@ def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, ste
     sentence = f"its cursor lives in ledger {result.new_id} of {where} now"
     target_id = result.new_id if where == target else task.target_id
     _settle(step, task, stage, SwitchReason.ROLLED_OVER, sentence, target_id=target_id)
-
-
-# --- taking back (row 19), deleting (row 21)
 
 
 def _deleted(facts: SwitchFacts, task: LedgerTask, _result: SwitchLedger, step: Transition) -> None:

@@ -63,9 +63,6 @@ def _block(facts: SwitchFacts, step: Transition, why: str = "", what: str = "") 
             step.publish(SwitchVerdict.BLOCKED, SwitchReason.NOT_READY, f"{what}: {why}")
 
 
-# --- going live (row 6)
-
-
 def _triggered(facts: SwitchFacts, step: Transition) -> None:
     """Go live, or wait for the ``HOB`` that the reason names; INV-3 needs only clients that are opened from now on.
 
@@ -109,9 +106,6 @@ def _reject(facts: SwitchFacts, step: Transition) -> None:
     step.direct_brokers(reason, switch.home)
 
 
-# --- copying and promoting (rows 8, 12 and 17)
-
-
 def _build(facts: SwitchFacts, step: Transition) -> None:
     _order_copies(facts, step)
     if not facts.plan.count(LedgerStage.PENDING, LedgerStage.COPYING) and not facts.awaits_unplanned:
@@ -138,9 +132,6 @@ def _promote(facts: SwitchFacts, step: Transition) -> None:
     moved = facts.plan.count(LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER)
     sentence = f"{moved} of {len(facts.plan)} ledgers are promoted; they can be taken back for a while"
     step.advance(SwitchStage.HOLD, SwitchReason.ALL_TERMINAL, sentence, hold_ms=facts.now_ms)
-
-
-# --- taking back (row 19)
 
 
 def _rollback(facts: SwitchFacts, step: Transition) -> None:
@@ -209,9 +200,6 @@ def _delete_copies(facts: SwitchFacts, step: Transition) -> None:
             step.put(replace(task, awaiting=SwitchAction.SETTLED))
     if not found and not facts.plan.count_ordered(*_OPEN) and not facts.plan.count(*UNREVERTED):
         step.settle()
-
-
-# --- clean-up (rows 20 to 22)
 
 
 def _cleanup(facts: SwitchFacts, step: Transition) -> None:
@@ -313,9 +301,6 @@ _NOT_TAKEN_BACK = {
 }
 
 
-# --- rollback (row 18)
-
-
 def rollback(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 18: take promotions back and, if asked, send the brokers back.
 
@@ -393,9 +378,6 @@ def _reset_tasks(tasks: Iterable[LedgerTask], step: Transition) -> None:
         step.put(replace(task, awaiting=SwitchAction.NONE, tries=0), numbered=True)
 
 
-# --- abort (row 27)
-
-
 def abort(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     """Row 27: before a switch is live only brokers are taken back, once the ids that the target gave are known."""
     live = facts.state.live_switch()
@@ -416,9 +398,6 @@ def abort(facts: SwitchFacts, _command: SwitchCommand) -> Row:
     then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
     sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
     _roll_back(facts, sentence, _ABORTED, step, attribution_only=False)
-
-
-# --- end (row 31)
 
 
 def end(facts: SwitchFacts, command: SwitchCommand) -> Row:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from policies.switching.alert_kinds import HOLDS, NAMES_ON_THE_WIRE, HoldKind
+from policies.switching.alert_kinds import HOLDS, HoldKind
 from policies.switching.decisions import RejectCode
 from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
 from policies.switching.fold import InventorySeen, Judged, RegistryChecked
@@ -90,9 +90,6 @@ def judge(facts: SwitchFacts, event: Judged, step: Transition) -> None:
     _READINGS[type(event)](facts, event, step)
 
 
-# --- holds
-
-
 class Hold(NamedTuple):
     """Something that holds a switch up now."""
 
@@ -113,7 +110,7 @@ class Hold(NamedTuple):
     @property
     def name(self) -> str:
         """Its name in records and alerts."""
-        return NAMES_ON_THE_WIRE.get(self.key, self.key)
+        return "failures" if self.key in ("not_taken_back", "left_behind") else self.key
 
     @property
     def kind(self) -> HoldKind:
@@ -225,9 +222,6 @@ def _find_leftovers(facts: SwitchFacts) -> Iterator[Hold]:
         yield Hold("unplanned", why, None, unload if switch.stage is SwitchStage.DONE else again)
 
 
-# --- brokers and their ids
-
-
 def _find_deviating(facts: SwitchFacts) -> Iterator[Hold]:
     """Until a switch is live, brokers may be late: one hold names them all. After that each one is a hold."""
     directive, switch, found = facts.state.directive, facts.state.switch, tuple(deviations(facts))
@@ -285,9 +279,6 @@ def _find_ids_behind(facts: SwitchFacts) -> Iterator[Hold]:
     yield Hold("ids_behind", f"brokers write to {active}, which {order}", None, remedy_beyond(gave, active))
 
 
-# --- waits
-
-
 def _find_waits(facts: SwitchFacts) -> Iterator[Hold]:
     """The switch waits for an inventory, for answers or for an operator."""
     switch, away, home = facts.switch, facts.state.active(), facts.state.committed()
@@ -308,9 +299,6 @@ def _find_waits(facts: SwitchFacts) -> Iterator[Hold]:
         yield Hold("brokers-left", why, max(switch.ended_ms, switch.started_ms), ways)
     if switch.stage is SwitchStage.HOLD:
         yield Hold("hold", "waits in hold for an operator", max(switch.hold_ms, switch.started_ms))
-
-
-# --- commands
 
 
 def name_ways(facts: SwitchFacts, *others: str) -> str:
