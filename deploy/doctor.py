@@ -162,14 +162,13 @@ def _check_checkpoint(settings: Settings) -> ProbeResult:
     place = settings.checkpoint()
     if place.folder is None:
         return ProbeResult(Outcome.OK, f"{place.uri}: only Spark reads it")
-    found = Checkpoint(place.folder)
+    found = Checkpoint(place)
     if not found.exists:
         return ProbeResult(Outcome.OK, "none yet: the query starts with the oldest records")
-    if damages := found.damages:
-        path, what = damages[0]
-        return ProbeResult(Outcome.ERROR, f"{path.name}: {what}", ("headgate checkpoint reset",))
-    require_fitting(found.plan, settings)
-    return ProbeResult(Outcome.OK, str(found.folder))
+    if found.damage is not None:
+        return ProbeResult(Outcome.ERROR, found.damage, ("headgate checkpoint reset",))
+    require_fitting(found, settings)
+    return ProbeResult(Outcome.OK, str(found))
 
 
 def _check_jars(group: str, folder: Path) -> ProbeResult:

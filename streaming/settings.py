@@ -2,23 +2,15 @@
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
-from policies.units import AS_TEXT, ClosedEnum, Duration, PositiveDuration, UserError, parse_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import (
-        SparkSession,  # loading it takes half a second, which commands without Spark need not wait for
-    )
-
+from policies.units import AS_TEXT, ClosedEnum, Duration, PositiveDuration, parse_duration
 
 # A checkpoint's folder, on this machine or on a Hadoop file system, and the last plan of a remote one.
 
@@ -38,10 +30,6 @@ FILE_MANAGERS = MappingProxyType(
     }
 )
 """By scheme, the class that makes a commit's file appear as a whole or not at all; Spark chooses for other schemes."""
-_NO_CODE = ("ClassNotFound", "NoClassDefFound", "NoSuchMethod", "NoSuchField", "No FileSystem for scheme")
-"""Java's errors for a storage whose connector is missing, or belongs to another Hadoop."""
-_CONNECTORS = MappingProxyType({"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"})
-"""Hadoop's own connectors, by scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,77 +80,6 @@ class CheckpointPlace:
     def file_manager(self) -> str | None:
         """Spark's class that writes there; None: Spark chooses."""
         return FILE_MANAGERS.get(self.scheme)
-
-
-def read_last_plan(session: "SparkSession", place: CheckpointPlace) -> str:
-    """Read the plan of the newest batch through Spark; empty if no query has begun yet.
-
-    Raises:
-        UserError: the storage cannot be reached, or Spark has no code for its scheme.
-    """
-    with _reading(session, place) as (files, path, jvm):
-        batches = _list_batches(files, path("offsets"))
-        if not batches:
-            return ""
-        stream = files.open(path(f"offsets/{batches[-1]}"))
-        try:
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
-        finally:
-            stream.close()
-
-
-def find_lost_state(session: "SparkSession", place: CheckpointPlace, shuffle_partitions: int) -> str | None:
-    """Return the first folder of state that a checkpoint with a finished batch lacks; None if it lacks none.
-
-    Raises:
-        UserError: as `read_last_plan`.
-    """
-    with _reading(session, place) as (files, path, _):
-        folders = ("state/0/_metadata", *(f"state/0/{number}" for number in range(shuffle_partitions)))
-        if not _list_batches(files, path("commits")):
-            return None
-        return next((f"{place.uri}/{folder}" for folder in folders if not files.exists(path(folder))), None)
-
-
-@contextmanager
-def _reading(session: "SparkSession", place: CheckpointPlace) -> Iterator[tuple[Any, Callable[[str], Any], Any]]:
-    """Yield Hadoop's file system of a checkpoint, the function that makes its paths, and the JVM."""
-    from py4j.protocol import Py4JJavaError
-
-    jvm: Any = session.sparkContext._jvm
-
-    def path(name: str) -> Any:
-        return jvm.org.apache.hadoop.fs.Path(f"{place.uri}/{name}")
-
-    try:
-        yield path("").getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path, jvm
-    except Py4JJavaError as error:
-        hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
-        raise UserError(explain_unreachable(place, str(error.java_exception), hadoop)) from None
-
-
-def _list_batches(files: Any, folder: Any) -> list[int]:
-    """Return the numbers of the batches in a log, in order."""
-    if not files.exists(folder):
-        return []
-    names = [status.getPath().getName() for status in files.listStatus(folder)]
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def explain_unreachable(place: CheckpointPlace, error: str, hadoop: str) -> str:
-    """Say why a checkpoint cannot be reached, and what to do.
-
-    Args:
-        hadoop: the version that Spark brings, which a connector must have.
-    """
-    if not any(sign in error for sign in _NO_CODE):
-        return f"stream.checkpoint_dir: {place.uri} cannot be reached: {error}"
-    name = _CONNECTORS.get(place.scheme)
-    remedy = f"spark.jars.packages: org.apache.hadoop:{name}:{hadoop}" if name else "spark.jars.packages: …"
-    return (
-        f"stream.checkpoint_dir: Spark has no code for {place.scheme}://, or code of another version "
-        f"({error[:200]}): name it in stream.spark ({remedy}; docs/spark-cluster.md)"
-    )
 
 
 _STATE_STORE = "spark.sql.streaming.stateStore"

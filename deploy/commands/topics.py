@@ -104,14 +104,13 @@ _WITH_YES = "Nothing is changed now. With --yes, while no query runs:"
 @checkpoint_app.command("reset", epilog=show_examples("checkpoint reset"))
 def checkpoint_reset(settings: SettingsFile = None, yes: Yes = False) -> None:
     """Move the checkpoint aside, and list the consequences. The query then starts from scratch."""
-    from deploy.query import checkpoint
-    from deploy.query.checkpoint import sole_query
+    from deploy.query.checkpoint import reset, reset_plan, sole_query
 
     given = load_settings(settings)
-    found = checkpoint.Checkpoint(given.checkpoint_dir())
-    lines = checkpoint.reset_plan(found)
+    folder = given.checkpoint_dir()
+    lines = reset_plan(folder)
     for line in lines if yes else [_WITH_YES, *lines]:
         print_sentence(line)
     if yes:
         with sole_query(given):
-            print_sentence(f"moved to {checkpoint.reset(found)}")
+            print_sentence(f"moved to {reset(folder)}")

@@ -23,7 +23,7 @@ from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.query.checkpoint import Checkpoint, Plan, remedy_for, require_fitting, require_same_kafka, require_state
+from deploy.query.checkpoint import Checkpoint, require_fitting, require_same_kafka
 from deploy.query.recovery import recover
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
 from deploy.settings.application import Settings
@@ -36,7 +36,7 @@ from policies.wire import audit_event, decision_event
 from streaming.operator import StepMark
 from streaming.query import Wiring, rehearse
 from streaming.session import is_alive, require_startable, start_session, stop_session
-from streaming.settings import find_lost_state, is_local, is_on_this_machine, read_last_plan
+from streaming.settings import is_local, is_on_this_machine
 
 # Raises the alerts about the loop itself: another loop on the same prefix, and topics that are missing or wrong.
 #
@@ -195,18 +195,18 @@ _SLOW_TICK_SECONDS = 20.0
 """After this time without a batch, a tick causes one, which shows that the query is alive."""
 
 
-def require_own_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Require that the checkpoint, if it is on this machine, was made with these settings.
+def require_own_checkpoint(settings: Settings, report: TopicReport) -> Checkpoint | None:
+    """Require that the checkpoint was made with these settings; return it. None: it is not on this machine.
 
     Raises:
         UserError: it was made with other settings; the message says what to do.
     """
-    folder = settings.checkpoint().folder
-    if folder is None:
-        return  # a remote checkpoint is read through Spark, once there is a session
-    checkpoint = Checkpoint(folder)
-    require_fitting(checkpoint.plan, settings)
-    require_same_kafka(checkpoint, report.cluster_id)
+    checkpoint = Checkpoint(settings.checkpoint())
+    if (folder := checkpoint.place.folder) is None:
+        return None  # a remote checkpoint is read through Spark, once there is a session
+    require_fitting(checkpoint, settings)
+    require_same_kafka(folder, report.cluster_id, is_new=not checkpoint.exists)
+    return checkpoint
 
 
 def take_checkpoint(settings: Settings, report: TopicReport) -> None:
@@ -215,12 +215,9 @@ def take_checkpoint(settings: Settings, report: TopicReport) -> None:
     Raises:
         UserError: as `require_own_checkpoint` does, or the checkpoint is damaged.
     """
-    require_own_checkpoint(settings, report)
-    folder = settings.checkpoint().folder
-    if folder is None:
-        return
-    if (remedy := remedy_for(Checkpoint(folder))) is not None:
-        raise UserError(remedy)
+    checkpoint = require_own_checkpoint(settings, report)
+    if checkpoint is not None:
+        checkpoint.require_whole()
 
 
 def query_components(
@@ -296,14 +293,12 @@ def _wiring(settings: Settings) -> Wiring:
 def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:
     """Open a session for the query; pauses and firing alerts go on if the checkpoint is new."""
     session, place = sessions.open(), settings.checkpoint()
+    checkpoint = Checkpoint(place, session if place.folder is None else None)
     try:
-        if place.folder is None:
-            plan = Plan(place.uri, read_last_plan(session, place))
-            require_fitting(plan, settings)
-            require_state(place, find_lost_state(session, place, settings.stream.shuffle_partitions))
-        else:
-            plan = Checkpoint(place.folder).plan
-        if not plan.text:
+        if checkpoint.session is not None:
+            require_fitting(checkpoint, settings)
+            checkpoint.require_whole()
+        if not checkpoint.plan:
             recover(settings.loop_kafka(), settings.topics, publisher.publish, settings.policy_host().knows)
             publisher.flush(_FLUSH_SECONDS)
     except (UserError, OSError):

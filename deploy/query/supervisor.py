@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.query.checkpoint import Checkpoint, remedy_for, remedy_for_start
+from deploy.query.checkpoint import Checkpoint, begin_anew
 from policies.units import UserError
 from streaming.host import PolicyHost
 from streaming.operator import StepMark
@@ -224,11 +224,13 @@ class QuerySupervisor:
         _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
     def _remedy(self, *, is_given_up: bool) -> str | None:
-        never_began = is_given_up and self.health.not_ready() is not None
-        for_start = remedy_for_start(self.checkpoint) if never_began else None
-        if (folder := self.checkpoint.folder) is None:
-            return for_start
-        return (remedy_for(checkpoint) or for_start) if (checkpoint := Checkpoint(folder)).exists else None
+        checkpoint = Checkpoint(self.checkpoint)
+        if self.checkpoint.folder is not None and (not checkpoint.exists or checkpoint.damage is not None):
+            return checkpoint.damage
+        if not is_given_up or self.health.not_ready() is None:
+            return None
+        named = f"If the reason names a file of the checkpoint {checkpoint}, that file is damaged"
+        return f"{named}: {begin_anew(self.checkpoint)}"
 
     def _run_query(self, stop: threading.Event) -> None:
         self.health.on_start()

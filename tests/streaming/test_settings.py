@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from policies.units import UserError, without_settings
 from streaming import session
 from streaming.session import require_resources
-from streaming.settings import StreamSettings
+from streaming.settings import CheckpointPlace, StreamSettings
 from tests.cases import for_each
 
 STANDALONE = {"master": "spark://master.example.org:7077"}
@@ -151,3 +151,40 @@ def test_every_child_is_started_without_settings() -> None:
     ]
     assert len(calls) >= 4
     assert [f"{name}:{node.lineno}" for name, node in calls if all(each.arg != "env" for each in node.keywords)] == []
+
+
+# --- A checkpoint's URI always has its scheme; if it cannot be reached, one sentence says why and what to do.
+
+
+@for_each(
+    ("text", "uri", "folder"),
+    [
+        ("/srv/check point", "file:///srv/check%20point", Path("/srv/check point")),
+        (Path("/srv/x"), "file:///srv/x", Path("/srv/x")),
+        ("file:///srv/x", "file:///srv/x", Path("/srv/x")),
+        ("file:/srv/x", "file:///srv/x", Path("/srv/x")),
+        ("file://localhost/srv/x", "file:///srv/x", Path("/srv/x")),
+        ("hdfs://n:8020/a/b/", "hdfs://n:8020/a/b", None),
+        ("hdfs:///a/b", "hdfs:///a/b", None),
+        ("s3a://bucket/a", "s3a://bucket/a", None),
+    ],
+)
+def test_a_path_is_a_folder_and_a_uri_names_its_storage(text: str | Path, uri: str, folder: Path | None) -> None:
+    place = CheckpointPlace.parse(text)
+    assert (place.uri, place.folder) == (uri, folder)
+
+
+@pytest.mark.parametrize("text", ["hdfs:/a", "s3a://bucket", "s3a://bucket/", "file://elsewhere/a"])
+def test_half_a_uri_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="URI"):
+        CheckpointPlace.parse(text)
+
+
+@pytest.mark.parametrize("text", ["/srv/My Data/Zo\u00eb's 100%", "/srv/headgate", "file:///srv/My%20Data"])
+def test_a_path_reaches_spark_as_it_is_and_not_percent_encoded(text: str) -> None:
+    place = CheckpointPlace.parse(text)
+    assert place.location == f"file://{place.folder}"
+    assert "%20" not in place.location
+    assert CheckpointPlace.parse(place.uri) == place
+    remote = CheckpointPlace.parse("s3a://bucket/headgate")
+    assert remote.location == remote.uri

@@ -1,6 +1,7 @@
 """What is damaged in a checkpoint, and its reset."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,17 +13,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 from typer.testing import CliRunner
 
 from deploy.commands.root import app
 from deploy.query.checkpoint import (
     Checkpoint,
-    Plan,
-    remedy_for,
+    explain_unreachable,
     require_fitting,
     require_same_kafka,
-    require_state,
     reset,
     reset_plan,
     sole_query,
@@ -31,7 +31,7 @@ from deploy.query.checkpoint import (
 from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.units import UserError
-from streaming.settings import CheckpointPlace, find_lost_state
+from streaming.settings import CheckpointPlace
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
 PLAN = (
@@ -75,31 +75,35 @@ def rest(folder: Path) -> None:
         os.utime(path, (before, before))
 
 
+def read(folder: Path) -> Checkpoint:
+    return Checkpoint(CheckpointPlace.parse(folder))
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_whole_one_has_no_damage(folder: Path) -> None:
     before = contents(folder)
-    assert remedy_for(Checkpoint(folder)) is None
+    assert read(folder).damage is None
     assert contents(folder) == before
 
 
 def test_a_reset_deletes_nothing(folder: Path) -> None:
     before = contents(folder)
-    aside = reset(Checkpoint(folder))
+    aside = reset(folder)
     assert not folder.exists()
     assert contents(aside) == before
 
 
 def test_a_reset_says_what_it_costs_and_never_overwrites_an_earlier_one(folder: Path) -> None:
-    assert "oldest records" in reset_plan(Checkpoint(folder))[1]
+    assert "oldest records" in reset_plan(folder)[1]
     before = folder.stat().st_mtime
-    first = reset(Checkpoint(folder))
+    first = reset(folder)
     (folder / "offsets").mkdir(parents=True)
     for path in (folder, folder / "offsets"):
         os.utime(path, (before, before))
-    second = reset(Checkpoint(folder))
+    second = reset(folder)
     assert first != second
     assert first.exists()
 
@@ -129,47 +133,47 @@ def test_a_query_that_is_idle_is_running_all_the_same(folder: Path, tmp_path: Pa
 
 def test_without_a_checkpoint_there_is_nothing_to_reset(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no checkpoint"):
-        reset_plan(Checkpoint(tmp_path / "checkpoint"))
-    assert remedy_for(Checkpoint(tmp_path / "checkpoint")) is None
+        reset_plan(tmp_path / "checkpoint")
+    assert read(tmp_path / "checkpoint").damage is None
 
 
 # Settings that do not fit
 
 
-def require(plan: Plan, shuffle_partitions: int, prefix: str) -> None:
+def require(folder: Path, shuffle_partitions: int, prefix: str) -> None:
     given = {"stream": {"shuffle_partitions": shuffle_partitions}, "topics": {"prefix": prefix}}
-    require_fitting(plan, Settings.model_validate(given))
+    require_fitting(read(folder), Settings.model_validate(given))
 
 
 def test_settings_it_was_made_with_fit_and_others_are_refused_with_the_remedy(folder: Path) -> None:
-    require(Checkpoint(folder).plan, 1, "headgate")
-    require(Checkpoint(folder.with_name("none")).plan, 7, "other")
+    require(folder, 1, "headgate")
+    require(folder.with_name("none"), 7, "other")
     with pytest.raises(UserError, match=r"shuffle_partitions is 2, .*made with 1: set it back, .*checkpoint reset`"):
-        require(Checkpoint(folder).plan, 2, "headgate")
+        require(folder, 2, "headgate")
     with pytest.raises(UserError, match=r"topics.prefix is prod, .* is at headgate\.commands: set it back"):
-        require(Checkpoint(folder).plan, 1, "prod")
+        require(folder, 1, "prod")
 
 
 @pytest.mark.parametrize("plan", ["", "v1", "v1\n{}\n{}", "v1\n[]\n[]", 'v1\n{"conf":1}\n{}'])
 def test_a_plan_that_cannot_be_read_refuses_nothing(folder: Path, plan: str) -> None:
     (folder / "offsets/2").write_text(plan)
-    require(Checkpoint(folder).plan, 2, "prod")
+    require(folder, 2, "prod")
 
 
 def test_the_offsets_of_another_kafka_are_refused_with_the_remedy(folder: Path) -> None:
-    require_same_kafka(Checkpoint(folder), "first")
-    require_same_kafka(Checkpoint(folder), "first")
+    require_same_kafka(folder, "first", is_new=False)
+    require_same_kafka(folder, "first", is_new=False)
     with pytest.raises(UserError, match=r"leads to the Kafka second, .* offsets of first: set it back, .*reset`"):
-        require_same_kafka(Checkpoint(folder), "second")
+        require_same_kafka(folder, "second", is_new=False)
 
 
 def test_a_checkpoint_that_is_to_be_made_may_be_on_any_kafka(folder: Path) -> None:
-    new = Checkpoint(folder.with_name("new"))
-    require_same_kafka(new, "first")
-    assert not new.exists
-    require_same_kafka(new, "second")
-    require_same_kafka(new, None)
-    assert (new.folder / "kafka").stat().st_mode & 0o077 == 0
+    new = folder.with_name("new")
+    for kafka in ("first", "second", None):
+        require_same_kafka(new, kafka, is_new=True)
+    assert not read(new).exists
+    assert (new / "kafka").read_text() == "second\n"
+    assert (new / "kafka").stat().st_mode & 0o077 == 0
 
 
 # Files that are gone or damaged
@@ -179,7 +183,7 @@ def test_changes_before_a_snapshot_are_not_needed(folder: Path) -> None:
     (folder / "state/0/0/2.zip").write_bytes(b"snapshot")
     for version in (1, 2):
         (folder / f"state/0/0/{version}.changelog").unlink()
-    assert Checkpoint(folder).damages == ()
+    assert read(folder).damage is None
 
 
 def remove(path: Path) -> None:
@@ -206,14 +210,14 @@ def test_whatever_is_damaged_or_gone_is_named_with_the_command(
     folder: Path, damages: Callable[[Path], None], path: str
 ) -> None:
     damages(folder / path)
-    said = remedy_for(Checkpoint(folder)) or ""
+    said = read(folder).damage or ""
     assert path.partition("/")[0] in said
     assert said.endswith("start again with `headgate checkpoint reset`, which lists the losses")
 
 
 def test_one_that_was_moved_is_to_be_moved_back(folder: Path) -> None:
     moved = folder.rename(folder.with_name("elsewhere"))
-    assert "if the checkpoint was moved, move it back" in (remedy_for(Checkpoint(moved)) or "")
+    assert "if the checkpoint was moved, move it back" in (read(moved).damage or "")
 
 
 # --- The second query of a checkpoint is told who is first, and ends or waits its turn
@@ -310,37 +314,70 @@ class HadoopPath:
         self.file = folder / uri.removeprefix(REMOTE.uri).strip("/")
 
     def getFileSystem(self, _configuration: object) -> Any:  # noqa: N802 - Hadoop's name
-        def list_status(path: HadoopPath) -> list[Any]:
-            found = (SimpleNamespace(getName=lambda each=each: each.name) for each in path.file.iterdir())
-            return [SimpleNamespace(getPath=lambda each=each: each) for each in found]
+        return SimpleNamespace(
+            exists=lambda path: path.file.exists(),
+            listStatus=lambda path: [Status(each) for each in path.file.iterdir()],
+            open=lambda path: path.file.open("rb"),
+        )
 
-        return SimpleNamespace(exists=lambda path: path.file.exists(), listStatus=list_status)
+
+class Status:
+    """The status of a file, as Hadoop lists it."""
+
+    def __init__(self, file: Path) -> None:
+        self.getLen = lambda: file.stat().st_size
+        self.getPath = lambda: SimpleNamespace(getName=lambda: file.name)
 
 
-def reading(folder: Path) -> Any:
-    fs = SimpleNamespace(Path=partial(HadoopPath, folder))
-    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=SimpleNamespace(fs=fs))))
-    context = SimpleNamespace(_jvm=jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: None))
-    return SimpleNamespace(sparkContext=context)
+def read_remote(folder: Path) -> Checkpoint:
+    hadoop = SimpleNamespace(fs=SimpleNamespace(Path=partial(HadoopPath, folder)))
+    utils = SimpleNamespace(IOUtils=SimpleNamespace(toByteArray=lambda stream: stream.read()))
+    apache = SimpleNamespace(hadoop=hadoop, commons=SimpleNamespace(io=utils))
+    jvm, jsc = SimpleNamespace(org=SimpleNamespace(apache=apache)), SimpleNamespace(hadoopConfiguration=lambda: None)
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm, _jsc=jsc))
+    return Checkpoint(REMOTE, session)
+
+
+def test_a_remote_checkpoint_is_read_as_one_in_a_folder_and_its_remedy_is_the_storages_own_tool(folder: Path) -> None:
+    assert (read_remote(folder).plan, read_remote(folder).damage) == (read(folder).plan, None)
+    for path in ("state/0/0/2.changelog", "state/0/_metadata", "state"):
+        remove(folder / path)
+        named, remedy = read(folder).damage, read_remote(folder).damage
+        assert named is not None
+        assert remedy is not None
+        assert remedy.startswith(named.partition("):")[0].replace(str(folder), REMOTE.uri))
+        assert f"move it aside with `hadoop fs -mv {REMOTE.uri} {REMOTE.uri}.before`" in remedy
+
+
+def test_a_checkpoint_without_a_finished_batch_has_no_state_to_lose(folder: Path) -> None:
+    for path in ("commits", "state"):
+        remove(folder / path)
+    assert read_remote(folder).damage is None
+
+
+MISSING = "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem"
+OTHER_VERSION = "java.lang.NoSuchMethodError: org.apache.hadoop.util.Lists.of"
+UNKNOWN = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "gs"'
+REFUSED = "java.net.ConnectException: Connection refused"
 
 
 @pytest.mark.parametrize(
-    ("lost", "named"), [("state", "state/0/_metadata"), ("state/0/0", None), ("state/0/_metadata", None)]
+    ("uri", "said", "remedy"),
+    [
+        ("s3a://bucket/x", MISSING, "spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0;"),
+        ("s3a://bucket/x", OTHER_VERSION, "spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0;"),
+        ("abfss://c@a.dfs.core.windows.net/x", MISSING, "org.apache.hadoop:hadoop-azure:3.5.0;"),
+        ("gs://bucket/x", UNKNOWN, "name it in stream.spark (spark.jars.packages: …;"),
+        ("hdfs://n:8020/x", REFUSED, f"hdfs://n:8020/x cannot be reached: {REFUSED}"),
+    ],
 )
-def test_a_remote_checkpoint_whose_state_is_gone_names_the_folder_and_the_command(
-    folder: Path, lost: str, named: str | None
-) -> None:
-    require_state(REMOTE, find_lost_state(reading(folder), REMOTE, 1))
-    shutil.rmtree(folder / lost)
-    sentence = (
-        rf"damaged \({REMOTE.uri}/{named or lost}: the policies' state is gone\): move it aside with "
-        rf"`hadoop fs -mv {REMOTE.uri} {REMOTE.uri}.before`"
-    )
-    with pytest.raises(UserError, match=sentence):
-        require_state(REMOTE, find_lost_state(reading(folder), REMOTE, 1))
+def test_who_lacks_a_connector_is_told_which_and_in_what_version(uri: str, said: str, remedy: str) -> None:
+    sentence = explain_unreachable(CheckpointPlace.parse(uri), said, "3.5.0")
+    assert sentence.startswith("stream.checkpoint_dir: ")
+    assert remedy in sentence
 
 
-def test_a_remote_checkpoint_without_a_finished_batch_has_no_state_to_lose(folder: Path) -> None:
-    shutil.rmtree(folder / "commits")
-    shutil.rmtree(folder / "state")
-    assert find_lost_state(reading(folder), REMOTE, 1) is None
+def test_the_docs_name_connectors_of_the_hadoop_that_spark_brings() -> None:
+    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    page = (Path(__file__).parents[3] / "docs/spark-cluster.md").read_text()
+    assert set(re.findall(r"org\.apache\.hadoop:hadoop-\w+:([\d.]+)", page)) == {client.stem.rpartition("-")[2]}

@@ -5,21 +5,23 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 
 from deploy.query import supervisor
-from deploy.query.supervisor import QueryHealth, QuerySupervisor
+from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line, running_in_background
 from policies.units import UserError, parse_duration
 from streaming.host import PolicyHost
+from streaming.operator import StepMark
 from streaming.query import BatchProgress, Wiring
 from streaming.settings import CheckpointPlace, StreamSettings
+from tests.cases import for_each
 
 WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
 IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
@@ -290,17 +292,17 @@ def test_a_worker_that_a_busy_machine_starts_too_late_is_retried_with_pauses_and
         Loop(monkeypatch, *courses, restart_limit=1).run()
 
 
-def test_given_up_on_a_damaged_checkpoint_it_names_the_command_that_helps(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("restart_limit", "failures"), [(0, 1), (9, 2)])
+def test_a_damaged_checkpoint_does_not_mend_by_itself_so_the_second_failure_is_the_last_and_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restart_limit: int, failures: int
 ) -> None:
     monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets/0").touch()
-    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 2, restart_limit=0)
-    with pytest.raises(
-        UserError, match=r"metadata: .*: start again with `headgate checkpoint reset`, which lists the losses$"
-    ):
-        loop.run()
+    remedy = "start again with `headgate checkpoint reset`, which lists the losses$"
+    says = rf"failed {failures} times.*\n.*metadata: .*: {remedy}"
+    with pytest.raises(UserError, match=says):
+        Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit).run()
 
 
 def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command_that_helps(
@@ -310,17 +312,6 @@ def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command
     monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", wired)
     loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0)
     with pytest.raises(UserError, match=r"checkpoint s3a://loop/checkpoint, .*`hadoop fs -mv s3a://loop/c"):
-        loop.run()
-
-
-def test_what_is_damaged_does_not_mend_by_itself_so_the_second_failure_is_the_last(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets/0").touch()
-    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=9)
-    with pytest.raises(UserError, match="failed 2 times"):
         loop.run()
 
 
@@ -352,3 +343,205 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ZeroDivisionError):
         loop.run()
     assert loop.said[-2:] == ["query stopped", "session stopped"]
+
+
+# --- When the query counts as healthy, stalled and ready, in virtual time; and what it counts.
+
+
+STALL_SECONDS = 60.0
+START_SECONDS = 180.0
+
+
+class Watched:
+    """A query's health with its clock and registry."""
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS, steps: StepMark | None = None) -> None:
+        self.time, self.registry = Time(), CollectorRegistry()
+        self.health = QueryHealth(self.registry, stall_seconds, self.time.monotonic, steps)
+
+    def wait(self, seconds: float) -> "Watched":
+        self.time.sleep(seconds)
+        return self
+
+    def start(self) -> "Watched":
+        self.health.on_start()
+        return self
+
+    def batch(self, **fields: Any) -> "Watched":
+        self.health.on_batch(replace(IDLE, **fields))
+        return self
+
+    def fail(self, reason: str = "the JVM is gone") -> "Watched":
+        self.health.on_failure(reason)
+        return self
+
+    def value(self, name: str) -> float | None:
+        return self.registry.get_sample_value(f"headgate_query_{name}")
+
+
+STALLS = [
+    ("just started", Watched().start().wait(START_SECONDS), None),
+    ("slow to start", Watched().start().wait(START_SECONDS + 1), 181.0),
+    ("slow to start, with more patience", Watched(stall_seconds=300).start().wait(299), None),
+    ("beyond that patience", Watched(stall_seconds=300).start().wait(301), 301.0),
+    ("working", Watched().start().wait(9).batch().wait(STALL_SECONDS), None),
+    ("stalled", Watched().start().wait(9).batch().wait(STALL_SECONDS + 1), 61.0),
+    ("working again", Watched().start().batch().wait(100).batch().wait(1), None),
+    ("started again", Watched().start().batch().wait(100).start().wait(100), None),
+    ("started again and slow", Watched().start().batch().wait(100).start().wait(200), 200.0),
+]
+
+
+def test_a_long_batch_whose_steps_go_on_is_no_stall(tmp_path: Path) -> None:
+    """A restart would lose the steps that were done, and the same batch would be as long again."""
+    steps = StepMark(tmp_path / "steps")
+    watched = Watched(steps=steps).start().batch().wait(STALL_SECONDS + 1)
+    assert watched.health.stalled_seconds() == STALL_SECONDS + 1
+    steps.mark()
+    assert watched.health.stalled_seconds() is None
+
+
+@for_each(("watched", "seconds"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
+def test_a_stall_is_silence_for_longer_than_it_may_take(watched: Watched, seconds: float | None) -> None:
+    assert watched.health.stalled_seconds() == seconds
+    problem = None if seconds is None else f"the query has made no progress for {seconds:.0f} s"
+    assert watched.health.problem() == problem
+
+
+@pytest.mark.parametrize(
+    ("watched", "ready"),
+    [
+        (Watched(), False),
+        (Watched().start().wait(9), False),
+        (Watched().start().batch(), True),
+        (Watched().start().batch().wait(1000), True),
+        (Watched().start().batch().start(), False),
+    ],
+    ids=["made", "starting", "first batch", "stalled", "starting again"],
+)
+def test_it_is_ready_with_its_first_batch(watched: Watched, ready: bool) -> None:
+    assert watched.health.not_ready() == (None if ready else "the query has not finished its first micro-batch")
+
+
+def test_its_silence_counts_from_the_last_batch_or_from_the_start() -> None:
+    watched = Watched().start().wait(3)
+    assert watched.health.silent_seconds() == 3
+    assert watched.batch().wait(2).health.silent_seconds() == 2
+    assert watched.start().wait(1).health.silent_seconds() == 1
+
+
+def test_a_failure_is_a_problem_until_a_batch_finishes() -> None:
+    watched = Watched().start().batch().fail("Kafka is away").start()
+    assert watched.health.problem() == "the query failed and is being restarted: Kafka is away"
+    assert watched.batch().health.problem() is None
+
+
+def test_what_a_batch_says_is_shown() -> None:
+    first = {"duration_seconds": 0.18, "input_records": 3, "input_records_per_second": 9.0, "lag_records": 5}
+    last = {"input_records": 2, "lag_seconds": 0.1, "duration_seconds": 0.4, "state_keys": 4, "state_bytes": 51_200}
+    watched = Watched().start().batch(**first).batch(**last)
+    shown = {
+        "input_records_total": 5,
+        "input_records_per_second": 0,
+        "lag_records": 0,
+        "lag_seconds": 0.1,
+        "state_keys": 4,
+        "state_bytes": 51_200,
+        "batch_duration_seconds_count": 2,
+        "batch_duration_seconds_sum": pytest.approx(0.58),
+        "restarts_total": 0,
+    }
+    assert {name: watched.value(name) for name in shown} == shown
+    assert (watched.value("last_progress_timestamp_seconds") or 0) > 0
+
+
+def test_every_restart_is_counted() -> None:
+    assert Watched().fail().fail().value("restarts_total") == 2
+
+
+# --- Work running_in_background a block: it runs while the block does, and has ended when that ends, however it ends.
+
+
+HANGS_SECONDS = 60
+
+
+def test_it_works_while_the_block_runs_and_has_ended_with_it() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def work(over: threading.Event) -> None:
+        began.set()
+        over.wait(HANGS_SECONDS)
+        ended.set()
+
+    with running_in_background("test-work", work):
+        assert began.wait(HANGS_SECONDS)
+        assert not ended.is_set()
+    assert ended.is_set()
+
+
+def test_a_block_that_fails_ends_it_too() -> None:
+    ended = threading.Event()
+
+    def work(over: threading.Event) -> None:
+        over.wait(HANGS_SECONDS)
+        ended.set()
+
+    def fail() -> None:
+        with running_in_background("test-work", work):
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert ended.is_set()
+
+
+def test_work_that_is_done_early_holds_up_nobody() -> None:
+    with running_in_background("test-work", lambda _over: None):
+        pass
+    assert "test-work" not in {thread.name for thread in threading.enumerate()}
+
+
+# --- The last line of a process that gives up names the cause, whatever it was wrapped in.
+
+
+_STAGE = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in "
+    "stage 7.0 failed 1 times, most recent failure: Lost task 0.0 in stage 7.0 (TID 9) (127.0.0.1 executor driver): "
+)
+_TRACE = "\n\tat org.apache.kafka.clients.producer.KafkaProducer.doSend(KafkaProducer.java:1)\n\nDriver stacktrace:"
+
+
+@for_each(
+    ("said", "cause"),
+    [
+        (
+            f"{_STAGE}org.apache.kafka.common.errors.RecordTooLargeException: The message is 26733012 bytes.{_TRACE}",
+            "RecordTooLargeException: The message is 26733012 bytes.",
+        ),
+        (
+            "An error\nCaused by: org.apache.spark.SparkException: Task failed\n\tat x\n"
+            "Caused by: java.io.FileNotFoundException: /c/offsets/0 (gone)\n\tat y(Z.java:1)",
+            "FileNotFoundException: /c/offsets/0 (gone)",
+        ),
+        (
+            f"{_STAGE}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+            '  File "host.py", line 1, in recall\n'
+            "streaming.host.UnreadableStateError: state format 9 is newer than 1\n",
+            "UnreadableStateError: state format 9 is newer than 1",
+        ),
+        ("[STREAM_FAILED] it ended SQLSTATE: XXKST", "[STREAM_FAILED] it ended"),
+        ("the query ended by itself", "the query ended by itself"),
+        ("", "RuntimeError"),
+        ("x" * 1000, "x" * 300 + " …"),
+    ],
+)
+def test_the_root_is_told_in_one_line(said: str, cause: str) -> None:
+    assert cause_in_one_line(RuntimeError(said)) == cause
+
+
+def test_an_error_whose_jvm_has_died_is_told_by_its_type() -> None:
+    class JvmAskingError(Py4JError):  # type: ignore[misc]
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert cause_in_one_line(JvmAskingError()) == "JvmAskingError"
