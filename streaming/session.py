@@ -55,12 +55,12 @@ def require_resources() -> None:
             "Headgate as a user that has one"
         ) from None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if _is_below(soft, 4 * LEAST_FILES):
-        enough = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if 0 <= soft < 4 * LEAST_FILES:  # -1: there is none
+        enough = min(hard, _MOST_FILES) if hard >= 0 else _MOST_FILES
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
             soft = enough
-    if _is_below(soft, LEAST_FILES):
+    if 0 <= soft < LEAST_FILES:
         raise UserError(
             f"this process may open {soft} files, and the query needs {LEAST_FILES}: raise the limit (`ulimit -n "
             f"{LEAST_FILES}`; LimitNOFILE= of systemd; --ulimit nofile= of Docker)"
@@ -73,10 +73,6 @@ def require_resources() -> None:
             )
 
 
-def _is_below(limit: int, least: int) -> bool:
-    return limit != resource.RLIM_INFINITY and limit < least
-
-
 def _memory_limits() -> Iterator[tuple[int, str]]:
     """The limits in bytes of this process, its control group and those around it, each with the setting to raise."""
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -84,8 +80,7 @@ def _memory_limits() -> Iterator[tuple[int, str]]:
         yield address_space, "`ulimit -v`"
     own = ""
     with suppress(OSError):
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
+        own = Path("/proc/self/cgroup").read_text().partition("0::")[2].partition("\n")[0]
     folder = _CGROUP / own.lstrip("/")
     files = [each / "memory.max" for each in (folder, *folder.parents) if each.is_relative_to(_CGROUP)]
     for file in (*files, _CGROUP / "memory" / "memory.limit_in_bytes"):
@@ -204,7 +199,11 @@ def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
         master
     )
     session = SparkSession(SparkContext(conf=conf, gateway=gateway))
-    _require_connector(session)
+    if is_submitted() and not gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(_CONNECTOR):
+        raise UserError(
+            "spark-submit was given no jars of the Kafka connector: take the line that `headgate decide "
+            "--print-submit` prints"
+        )
     if settings.spark_internals is SparkInternals.AUTO and not are_used(settings.spark_internals):
         _log.info("the query uses Spark's public API only: its internals were not tested", pyspark=pyspark.__version__)
     if not is_local(master):
@@ -249,23 +248,18 @@ def stop_session(session: SparkSession) -> None:
 def _close(gateway: Any) -> None:
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-    if gateway.proc is not None:  # otherwise it is spark-submit's, and ends after this process
-        _end(gateway.proc)
+    if (jvm := gateway.proc) is not None:  # otherwise it is spark-submit's, and ends after this process
+        jvm.stdin.close()  # the JVM ends when this pipe does
+        try:
+            jvm.wait(_JVM_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+            jvm.wait()
     gateway.scratch.close()
     SparkContext._active_spark_context = None
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkSession._instantiatedSession = None
-
-
-def _end(jvm: subprocess.Popen[bytes]) -> None:
-    assert jvm.stdin is not None  # noqa: S101 - Py4J gave it a pipe
-    jvm.stdin.close()  # the JVM ends when this pipe does
-    try:
-        jvm.wait(_JVM_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()
 
 
 def kill_jvm(session: SparkSession) -> None:
@@ -333,17 +327,3 @@ def _master(settings: StreamSettings, given: Mapping[str, str]) -> str:
             "take the line that `headgate decide --print-submit` prints"
         )
     return submitted
-
-
-def _require_connector(session: SparkSession) -> None:
-    """Refuse a JVM of spark-submit without the Kafka connector.
-
-    Raises:
-        UserError: it is such.
-    """
-    jvm: Any = session.sparkContext._jvm
-    if is_submitted() and not jvm.org.apache.spark.util.Utils.classIsLoadable(_CONNECTOR):
-        raise UserError(
-            "spark-submit was given no jars of the Kafka connector: take the line that `headgate decide "
-            "--print-submit` prints"
-        )

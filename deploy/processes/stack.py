@@ -43,7 +43,6 @@ from deploy.query.components import (
     require_usable,
     started_ahead,
     take_checkpoint,
-    warm_up,
 )
 from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings
@@ -68,7 +67,7 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
     """
     settings, registry, publisher, _ = process
     require_own_checkpoint(settings, report)
-    sessions.while_untaken(partial(warm_up, settings))
+    sessions.stand_by()
     place = settings.checkpoint()
     checkpoint = str(place.folder or place.uri)
 
@@ -92,8 +91,7 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
         with passing_registry(registry) as own:
             yield [Component("query", run, lambda: first_problem(each.healthy for each in running), ready)]
             if not (lease.holds(DECIDER_SHARE) or stop.is_set()):
-                sessions.start_ahead()
-                sessions.while_untaken(partial(warm_up, settings))
+                sessions.stand_by()
 
     return Work(
         name="query",

@@ -132,32 +132,21 @@ class SparkSessions:
         stop_session(session)
         return self._start()
 
-    def start_ahead(self) -> None:
-        """Start a session in the background that `open` will return, for a stand-by."""
+    def stand_by(self) -> None:
+        """Have a session ready that `open` will return; warm it up by a rehearsal if `open` is not called soon."""
         if self._first is None:
             self._taken = threading.Event()
             self._first = self._starter.submit(self._start)
+        self._starter.submit(self._warm_up, self._first, self._taken)
 
-    def while_untaken(self, use: Callable[[SparkSession, threading.Event], None]) -> None:
-        """Use the session that was started ahead, if `open` does not take it for a while.
-
-        Args:
-            use: called with the session and an event that is set when `open` takes the session: then it must stop.
-        """
-        if self._first is not None:
-            self._starter.submit(self._use, use, self._first, self._taken)
-
-    def _use(
-        self,
-        use: Callable[[SparkSession, threading.Event], None],
-        started: Future[SparkSession],
-        taken: threading.Event,
-    ) -> None:
-        session = started.result()
-        if taken.wait(_UNTAKEN_SECONDS):
+    def _warm_up(self, started: Future[SparkSession], taken: threading.Event) -> None:
+        """Rehearse, which leaves no trace, and is given up once the session is `taken`."""
+        settings, session = self._settings, started.result()
+        if taken.wait(_UNTAKEN_SECONDS) or not is_local(settings.stream.master):
             return
         try:
-            use(session, taken)
+            if rehearse(session, _wiring(settings), settings.policy_host(), settings.stream, taken):
+                _log.info("Spark is warm")
         except (Py4JError, PySparkException, OSError) as error:  # the query starts without warm-up
             _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
 
@@ -275,14 +264,6 @@ def query_components(
         told = (settings.loop_kafka(), settings.topics.prefix, own, publisher.publish)
         components.append(Component("retirement", partial(retire_clusters, *told)))
     return components
-
-
-def warm_up(settings: Settings, session: SparkSession, taken: threading.Event) -> None:
-    """Warm up a stand-by's session by a rehearsal that leaves no trace; it is given up once the session is `taken`."""
-    if is_local(settings.stream.master) and rehearse(
-        session, _wiring(settings), settings.policy_host(), settings.stream, taken
-    ):
-        _log.info("Spark is warm")
 
 
 def _wiring(settings: Settings) -> Wiring:

@@ -2,9 +2,10 @@
 
 import base64
 import json
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,17 +15,18 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 import streaming.host
 import streaming.operator
-from policies.book import Step
-from policies.observations import Observation
 from policies.registry import POLICIES
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
 from policies.wire import KEPT_BYTES, MAX_RECORD_BYTES
+from streaming import operator
 from streaming.dead_letters import DeadLetter
 from streaming.host import PolicyHost
 from streaming.key_state import KeyState, decode
+from streaming.operator import StepMark, next_timer_ms
 from streaming.transition import KeyTransition, reconcile
 from streaming.worker_memory import StateCache
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, failed, log_dirs, members, throttle
 from tests.streaming.records import UnwrappedOperator, changed, changed_data, event, row, rows
 
@@ -163,50 +165,33 @@ def brokers_of(query: Query) -> list[int]:
 
 # Bad records
 
-NAN = event(READING).replace(b'"total_bytes":100000000000', b'"total_bytes":NaN')
-
-BAD: list[tuple[str, bytes | None, str]] = [
-    ("null value", None, "malformed"),
-    ("empty", b"", "malformed"),
-    ("garbage", b"\x00\xff\xfe\x80", "malformed"),
-    ("not an object", b"[1, 2]", "malformed"),
-    ("cut short", event(READING)[:-20], "malformed"),
-    ("too deep", b"[" * 100_000, "malformed"),
-    ("half a surrogate", changed(READING).replace(b"payments", b"\\ud800"), "malformed"),
-    ("other version of the envelope", changed(READING, specversion="0.3"), "malformed"),
-    ("no id", changed(READING, id=None), "malformed"),
-    ("huge", event(READING) + b" " * MAX_RECORD_BYTES, "too_large"),
-    ("unknown type", changed(READING, type="headgate.weather.v1"), "unknown_type"),
-    ("no type", changed(READING, type=None), "unknown_type"),
-    ("a decision", changed(READING, type="headgate.throttle-factor.v1"), "unknown_type"),
-    ("no data", changed(READING, data=None), "invalid"),
-    ("NaN", NAN, "invalid"),
-    ("infinite", NAN.replace(b"NaN", b"Infinity"), "invalid"),
-    ("number as text", changed_data(READING, broker="3"), "invalid"),
-    ("negative broker", changed_data(READING, broker=-1), "invalid"),
-    ("more than 64 bits", NAN.replace(b"NaN", b"9" * 30), "invalid"),
-    ("unknown outcome", changed_data(READING, outcome="perhaps"), "invalid"),
-    ("no cluster", changed_data(READING, cluster=None), "invalid"),
-    ("another cluster", changed_data(READING, cluster="orders"), "cluster_mismatch"),
-]
-bad = pytest.mark.parametrize(("value", "reason"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+BAD: dict[str, tuple[bytes | None, str]] = {
+    "null value": (None, "malformed"),
+    "garbage": (b"\x00\xff\xfe\x80", "malformed"),
+    "huge": (event(READING) + b" " * MAX_RECORD_BYTES, "too_large"),
+    "a decision": (changed(READING, type="headgate.throttle-factor.v1"), "unknown_type"),
+    "NaN": (event(READING).replace(b'"total_bytes":100000000000', b'"total_bytes":NaN'), "invalid"),
+    "another cluster": (changed_data(READING, cluster="orders"), "cluster_mismatch"),
+}
+"""Of each fault one; all others are in tests/policies/test_wire.py."""
 
 
-@bad
-def test_a_bad_record_becomes_a_dead_letter(value: bytes | None, reason: str) -> None:
-    (out,) = Query().run(Batch(1, [row(value, offset=42, appended_ms=to_millis(at(0)))]))
+@for_each(("value", "reason"), BAD.values(), ids=BAD)
+def test_a_bad_record_becomes_a_dead_letter_and_leaves_no_state_of_the_policy_and_no_timer(
+    value: bytes | None, reason: str
+) -> None:
+    query = Query()
+    (out,) = query.run(Batch(1, [row(value, offset=42, appended_ms=to_millis(at(0)))]))
     assert (out.topic, out.key) == ("headgate.dead-letters", "headgate.observed.log-dirs")
     letter = DeadLetter.model_validate(json.loads(out.value)["data"])
-    assert letter.reason == reason
+    assert (letter.reason, letter.topic, letter.partition, letter.offset) == (
+        reason,
+        "headgate.observed.log-dirs",
+        0,
+        42,
+    )
     assert letter.detail
-    assert (letter.topic, letter.partition, letter.offset) == ("headgate.observed.log-dirs", 0, 42)
     assert base64.b64decode(letter.value_base64) == (value or b"")[:KEPT_BYTES]
-
-
-@bad
-def test_bad_records_alone_leave_no_state_of_the_policy_and_no_timer(value: bytes | None, reason: str) -> None:
-    query = Query()
-    query.run(Batch(1, [row(value)]))
     assert not query.key_state.has_stepped
     assert [kind.reason for kind in query.key_state.letters.kinds] == [reason]
     assert query.timers == []
@@ -274,14 +259,6 @@ def test_a_process_goes_on_from_what_is_kept_and_not_from_what_it_wrote_itself()
 # Timers
 
 
-def test_a_timer_is_set_for_when_the_policy_wants_to_be_woken() -> None:
-    query = Query()
-    query.run(Batch(0, rows(READING)))
-    assert query.key_state.wake_ms is not None
-    assert query.timers == [query.key_state.wake_ms]
-    assert seconds_of(query.timers[0]) == 60
-
-
 def test_the_heartbeat_comes_from_the_timer_alone() -> None:
     query = Query()
     query.run(Batch(0, rows(READING)))
@@ -289,13 +266,6 @@ def test_the_heartbeat_comes_from_the_timer_alone() -> None:
     (beat,) = data(query.run(Batch(60)), "decided.throttle")
     assert (beat["sequence"], beat["factor"], beat["verdict"]) == (to_millis(at(0)) + 1, 0.75, "no_change")
     assert [seconds_of(timer) for timer in query.timers] == [120]
-
-
-def test_no_second_timer_is_set_while_an_earlier_one_is_pending() -> None:
-    query = Query()
-    for second in range(0, 50, 10):
-        query.run(Batch(second, rows(log_dirs(second, 3, 4 * GB))))
-    assert [seconds_of(timer) for timer in query.timers] == [60]
 
 
 def test_an_earlier_need_sets_an_earlier_timer() -> None:
@@ -333,27 +303,24 @@ def test_a_timer_that_is_due_with_records_of_its_key_does_not_step_them_twice(mo
     assert [seconds_of(timer) for timer in query.timers] == [120], "that of the next whole minute's standing"
 
 
-def test_a_late_batch_never_sets_a_timer_in_its_past() -> None:
-    query = Query()
-    query.run(Batch(0, rows(READING)))
-    query.run(Batch(1000))
-    assert all(timer > to_millis(at(1000)) for timer in query.timers)
-
-
-def test_a_policy_that_wants_to_be_woken_at_once_is_woken_after_this_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Eager:
-        """Always wants another step."""
-
-        name = "throttle"
-
-        def step(self, state: object, observations: Sequence[Observation], now: datetime) -> Step[None]:
-            return Step(None, due_ms=[to_millis(now) + 1])
-
-    eager = replace(POLICIES["throttle"], state=type(None), build=lambda cluster, settings: Eager())
-    monkeypatch.setitem(POLICIES, "throttle", eager)
-    query = Query()
-    query.run(Batch(0, rows(READING)))
-    assert query.timers == [to_millis(at(0)) + 1]
+@for_each(
+    ("wake_ms", "timer_ms", "expected"),
+    [
+        (None, None, None),
+        (None, 50, 50),
+        (200, None, 200),
+        (200, 150, 150),
+        (200, 200, 200),
+        (200, 250, 200),
+        (200, 100, 200),
+        (50, None, 101),
+        (101, None, 101),
+    ],
+)
+def test_a_timer_is_set_if_none_is_pending_that_is_early_enough_and_never_in_the_past(
+    wake_ms: int | None, timer_ms: int | None, expected: int | None
+) -> None:
+    assert next_timer_ms(wake_ms, timer_ms, began_ms=100) == expected
 
 
 def test_every_timer_that_is_set_is_said_and_no_other() -> None:
@@ -435,3 +402,37 @@ def test_records_read_again_after_a_commit_decide_nothing_new() -> None:
 def test_every_id_is_given_once() -> None:
     ids = [json.loads(r.value)["id"] for out in UNBROKEN for r in out if r.topic != "headgate.audit"]
     assert len(ids) == len(set(ids))
+
+
+# --- The mark of the last step: a batch may last long as long as its steps go on.
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(operator, "_marked_at", 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_step_is_marked_once_a_second(tmp_path: Path, clock: list[float]) -> None:
+    mark = StepMark(tmp_path / "steps")
+    assert mark.seconds_ago() == float("inf")
+    for now, expected in [(1000.0, 0.0), (1000.5, 0.5), (1001.5, 0.0)]:
+        clock[0] = now
+        mark.mark()
+        assert mark.seconds_ago() == expected
+
+
+def test_a_mark_from_before_the_machines_start_and_a_torn_one_do_not_count(tmp_path: Path, clock: list[float]) -> None:
+    mark = StepMark(tmp_path / "steps")
+    mark.mark()
+    clock[0] = 5.0
+    assert mark.seconds_ago() == float("inf")
+    mark.file.write_text("")
+    assert mark.seconds_ago() == float("inf")
+
+
+def test_a_mark_that_cannot_be_written_stops_no_step(tmp_path: Path, clock: list[float]) -> None:
+    assert clock
+    StepMark(tmp_path / "gone" / "steps").mark()

@@ -24,19 +24,16 @@ Make = Callable[..., Settings]
 
 
 class Sessions:
-    """Spark, of which only is noted when it is started ahead, and how often something is done with it until then."""
+    """Spark, of which only is noted how often it is started ahead."""
 
     def __init__(self) -> None:
-        self.ahead = self.used = 0
+        self.ahead = 0
 
     def open(self) -> Any:
         raise AssertionError("no query is started here")
 
-    def start_ahead(self) -> None:
+    def stand_by(self) -> None:
         self.ahead += 1
-
-    def while_untaken(self, _use: Any) -> None:
-        self.used += 1
 
 
 class Publisher:
@@ -131,4 +128,4 @@ def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(
             stop.set()
         if is_lost:
             lease.lose()
-    assert (sessions.ahead, sessions.used) == (ahead, 1 + ahead), "and warmed up, as the first one was"
+    assert sessions.ahead == 1 + ahead

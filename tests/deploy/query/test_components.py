@@ -36,7 +36,8 @@ class Spark:
         monkeypatch.setattr(components, "start_session", self._start)
         monkeypatch.setattr(components, "stop_session", lambda session: self.stopped.append(str(session)))
         monkeypatch.setattr(components, "is_alive", lambda session: str(session) not in self.dead)
-        self.sessions = SparkSessions(Settings.model_validate({"data_dir": str(tmp_path)}))
+        kafka = {"bootstrap_servers": "127.0.0.1:1"}
+        self.sessions = SparkSessions(Settings.model_validate({"data_dir": str(tmp_path), "kafka": kafka}))
 
     def _start(self, *_: Any) -> SparkSession:
         self.started.append(f"session {len(self.started) + 1}")
@@ -60,10 +61,10 @@ def test_the_first_session_is_started_ahead_and_others_when_they_are_needed(spar
 
 def test_who_stands_by_has_a_session_ahead_again_and_none_that_has_died_meanwhile(spark: Spark) -> None:
     first = str(spark.sessions.open())
-    spark.sessions.start_ahead()
-    spark.sessions.start_ahead()
+    spark.sessions.stand_by()
+    spark.sessions.stand_by()
     second = str(spark.sessions.open())
-    spark.sessions.start_ahead()
+    spark.sessions.stand_by()
     spark.dead = {"session 3"}
     third = str(spark.sessions.open())
     assert [first, second, third] == ["session 1", "session 2", "session 4"]
@@ -76,42 +77,45 @@ def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
 
 
 def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
     used, ended = threading.Event(), threading.Event()
 
-    def use(session: SparkSession, taken: threading.Event) -> None:
+    def use(session: SparkSession, _wiring: Any, _host: Any, _settings: Any, taken: threading.Event) -> bool:
         assert str(session) == "session 1"
         used.set()
         assert taken.wait(SECONDS)
         ended.set()
+        return False
 
-    spark.sessions.while_untaken(use)
+    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
+    monkeypatch.setattr(components, "rehearse", use)
+    spark.sessions.stand_by()
     assert used.wait(SECONDS)
     assert str(spark.sessions.open()) == "session 1", "nobody waits for what is done meanwhile"
     assert ended.wait(SECONDS)
 
 
-def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark) -> None:
-    used: list[SparkSession] = []
-    spark.sessions.while_untaken(lambda session, taken: used.append(session))
+def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[object] = []
+    monkeypatch.setattr(components, "rehearse", lambda *given: used.append(given))
+    spark.sessions.stand_by()
     spark.sessions.open()
-    spark.sessions.while_untaken(lambda session, taken: used.append(session))
     spark.sessions.close()
     assert used == []
 
 
 def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
     tried = threading.Event()
 
-    def use(_session: SparkSession, _taken: threading.Event) -> None:
+    def fail(*_: Any) -> bool:
         tried.set()
         raise Py4JError("the topic is not there")
 
-    spark.sessions.while_untaken(use)
+    monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
+    monkeypatch.setattr(components, "rehearse", fail)
+    spark.sessions.stand_by()
     assert tried.wait(SECONDS)
     assert str(spark.sessions.open()) == "session 1"
-    spark.sessions.start_ahead()
+    spark.sessions.stand_by()
     assert str(spark.sessions.open()) == "session 2"
 
 
