@@ -88,50 +88,42 @@ class _SessionHistory:
         return _ASSUMED_TIMEOUT_SECONDS if self.timeout_ms is None else self.timeout_ms / 1000
 
 
+_Found = tuple[SessionState, int | None]
+"""The state of a session, and its timeout in milliseconds; None before its first known connection."""
+
+
 class SessionStates:
     """The states of sessions, from one snapshot to the next."""
 
     def __init__(self) -> None:
         self._live: dict[int, _SessionHistory] = {}
-        self._ended: dict[int, tuple[SessionState, int | None]] = {}
+        self._ended: dict[int, _Found] = {}
+        """The sessions that ended in the last snapshot."""
         self._before: EnsembleSnapshot | None = None
 
     def update(self, snapshot: EnsembleSnapshot) -> None:
         """Process a snapshot. Snapshots come in order of time."""
+        self._ended = {}
         for session in [session for session in self._live if session not in snapshot.table.expiries_ms]:
             end = _judge_end(session, self._live[session], snapshot)
             if end is not None:
-                self._ended[session] = (end, self._live.pop(session).timeout_ms)
+                self._ended[session] = end, self._live.pop(session).timeout_ms
         began_at = None if self._before is None else self._before.began_at
         for session, expiry_ms in snapshot.table.expiries_ms.items():
             if session not in self._live:
-                self._ended.pop(session, None)
                 self._live[session] = _SessionHistory(None, expiry_ms, None, snapshot.ended_at, began_at)
             history = self._live[session]
             if _follow(history, expiry_ms, snapshot.connections.get(session), snapshot):
                 history.seen_alive_at, history.alive_after = snapshot.ended_at, began_at
         self._before = snapshot
 
-    def state(self, session: int) -> SessionState:
-        """Return its state in the last snapshot; an unknown session has expired."""
+    def find(self, session: int) -> _Found | None:
+        """Return a session by the last snapshot; None for one that ended before, or was never seen."""
         history = self._live.get(session)
-        if history is not None and self._before is not None:
-            return SessionState.CONNECTED if _is_connected(history, self._before) else SessionState.DISCONNECTED
-        return self._ended.get(session, (SessionState.EXPIRED, None))[0]
-
-    def timeout_ms(self, session: int) -> int | None:
-        """Return its timeout; None before its first known connection."""
-        history = self._live.get(session)
-        return self._ended.get(session, (None, None))[1] if history is None else history.timeout_ms
-
-    def recall(self, session: int, state: SessionState, timeout_ms: int | None) -> None:
-        """Add the last state of a session from before this start. It is ignored while the session lives."""
-        ended = SessionState.CLOSED if state is SessionState.CLOSED else SessionState.EXPIRED
-        self._ended.setdefault(session, (ended, timeout_ms))
-
-    def keep_ended(self, sessions: set[int]) -> None:
-        """Drop the ends of all sessions but these."""
-        self._ended = {session: end for session, end in self._ended.items() if session in sessions}
+        if history is None or self._before is None:
+            return self._ended.get(session)
+        is_connected = _is_connected(history, self._before)
+        return SessionState.CONNECTED if is_connected else SessionState.DISCONNECTED, history.timeout_ms
 
 
 def _follow(
@@ -284,6 +276,8 @@ _SESSION = re.compile(r"0x[0-9a-f]{1,16}")
 class _Member:
     role: str
     session: int
+    state: SessionState = SessionState.EXPIRED
+    timeout_ms: int | None = None
     ended_at: float | None = None
 
 
@@ -310,27 +304,31 @@ class MemberTracker:
         """Add a member from before this start, unless its reading is not that of a member's session."""
         is_known = last.member in self._members or last.cluster != self._cluster
         if not is_known and last.member and last.state and _SESSION.fullmatch(last.session or ""):
-            session = int(last.session or "", 16)
-            self._members[last.member] = _Member(last.role, session)
-            self._states.recall(session, last.state, last.timeout_ms)
+            ended = SessionState.CLOSED if last.state is SessionState.CLOSED else SessionState.EXPIRED
+            self._members[last.member] = _Member(last.role, int(last.session or "", 16), ended, last.timeout_ms)
 
     def update(self, snapshot: EnsembleSnapshot) -> tuple[ZkSession, ...]:
         """Process a snapshot, and return the readings of all members' sessions."""
         self._states.update(snapshot)
         self._members.update(self._find_registrations(snapshot.table))
-        self._forget(snapshot)
-        self._states.keep_ended({member.session for member in self._members.values()})
+        for name, member in list(self._members.items()):
+            member.state, member.timeout_ms = self._states.find(member.session) or (member.state, member.timeout_ms)
+            if member.session in snapshot.table.expiries_ms:
+                member.ended_at = None
+            elif member.ended_at is None:
+                member.ended_at = snapshot.began_at
+            elif snapshot.began_at - member.ended_at > self._forget_after_seconds:
+                del self._members[name]
         return tuple(self._make_reading(name, member) for name, member in self._members.items())
 
     def _make_reading(self, name: str, member: _Member) -> ZkSession:
-        timeout_ms = self._states.timeout_ms(member.session)
         return ZkSession(
             cluster=self._cluster,
             member=name,
             role=member.role,
             session=session_name(member.session),
-            state=self._states.state(member.session),
-            timeout_ms=None if timeout_ms is None else min(timeout_ms, MAX_TIMEOUT_MS),
+            state=member.state,
+            timeout_ms=None if member.timeout_ms is None else min(member.timeout_ms, MAX_TIMEOUT_MS),
         )
 
     def _find_registrations(self, table: SessionTable) -> dict[str, _Member]:
@@ -342,12 +340,3 @@ class MemberTracker:
                 if name not in found or rank < found[name][0]:
                     found[name] = rank, _Member(role, session)
         return {name: member for name, (_, member) in found.items()}
-
-    def _forget(self, snapshot: EnsembleSnapshot) -> None:
-        for name, member in list(self._members.items()):
-            if member.session in snapshot.table.expiries_ms:
-                member.ended_at = None
-            elif member.ended_at is None:
-                member.ended_at = snapshot.began_at
-            elif snapshot.began_at - member.ended_at > self._forget_after_seconds:
-                del self._members[name]
