@@ -6,14 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, TypeVar
 
+import httpx
 from pydantic import ValidationError
 
+from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.collection import DETAIL_LENGTH, Collector, PollMetrics, ReadErrors, first_problem
 from connectors.http.client import MAX_CONNECTIONS
-from connectors.http.rest import REST_READ_ERRORS, AdminError
-from connectors.isolation.groups import AdminRacks, RackStore, ZooKeeperRacks
+from connectors.http.rest import REST_READ_ERRORS, AdminError, describe_rest_error, was_not_done
+from connectors.isolation.groups import (
+    ConflictError,
+    RacksSnapshot,
+    RackStore,
+    ZooKeeperRacks,
+    find_group,
+    parse_host,
+)
 from connectors.isolation.registration import WatchedBookies, WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.metadata import read_broker_groups
@@ -108,22 +119,15 @@ class BookieCollector(Collector):
         """Poll until `stop` is set, whatever goes wrong in a poll."""
         self._stop = stop
         affinity = (self._cluster, self._source.affinity_seconds, stop, self.poll_affinity_once)
-        helpers = [
-            threading.Thread(target=self._follow_hints, name=f"hints {self._cluster}", daemon=True),
-            threading.Thread(
-                target=self._metrics.run_polls, args=affinity, name=f"affinity {self._cluster}", daemon=True
-            ),
-        ]
-        for helper in helpers:
-            helper.start()
-        try:
-            super().run(stop)
-        finally:
-            stop.set()
-            self._hinted.set()
-            for helper in helpers:
-                helper.join()
-            self.close()
+        with ThreadPoolExecutor(2, thread_name_prefix=f"bookies {self._cluster}") as helpers:
+            helpers.submit(self._follow_hints)
+            helpers.submit(self._metrics.run_polls, *affinity)
+            try:
+                super().run(stop)
+            finally:
+                stop.set()
+                self._hinted.set()
+        self.close()
 
     def close(self) -> None:
         """Close the connections of the source."""
@@ -241,10 +245,12 @@ class ZooKeeperBookies(BookieSource):
 
 
 class PulsarBookies(BookieSource):
-    """Reads a cluster over HTTP.
+    """Reads a cluster over HTTP, and is the store of its groups.
 
     HTTP shows neither session nor transaction of a registration, so a bookie that registers again between two readings
-    is not noticed. A missing znode `/bookies` looks like one without groups.
+    is not noticed. A missing znode `/bookies` looks like one without groups. A write is unconditional and removes the
+    bookie from any other group: an assignment that another client makes between our read and our write is undone. The
+    groups are read directly before and after, which makes this improbable, not impossible.
 
     Args:
         admin: the admin REST API; shared with others, so not closed here.
@@ -253,18 +259,56 @@ class PulsarBookies(BookieSource):
     errors = REST_READ_ERRORS
     name = "headgate/collector/pulsar"
 
-    def __init__(self, cluster: str, settings: WatchedPulsarBookies, admin: AdminApi) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        settings: WatchedPulsarBookies,
+        admin: AdminApi,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         super().__init__(cluster, settings)
         self._admin = admin
-        self._bookies = BookieHttp(settings.bookie_url, admin.settings)
+        self._bookies = BookieHttp(settings.bookie_url, admin.settings, transport)
+        self._clock = clock
 
     def close(self) -> None:
         """Close the connections to the bookies' endpoint; the next poll opens new ones."""
         self._bookies.close()
 
     def open_store(self) -> RackStore:
-        """Return the groups behind the admin REST API."""
-        return AdminRacks(self._admin, self._bookies)
+        """Return this source."""
+        return self
+
+    def read_groups(self, bookie: str) -> RacksSnapshot:
+        """Read the groups, and whether a bookie is registered.
+
+        Raises:
+            ActionError: no usable answer.
+        """
+        try:
+            # The groups come last: they must be the fresher ones.
+            writable = frozenset(self._bookies.writable())
+            groups = self._admin.racks()
+        except REST_READ_ERRORS.expected as error:
+            raise ActionError(describe_rest_error(error)) from None
+        registration = BookieRegistration(bookie=bookie) if bookie in writable else None
+        return RacksSnapshot(groups, registration, writable, self._clock(), partial(self._write, bookie))
+
+    def _write(self, bookie: str, group: str, rack: str) -> datetime:
+        try:
+            self._admin.set_rack(bookie, group, rack, parse_host(bookie))
+        except REST_READ_ERRORS.expected as error:
+            kind = ActionError if was_not_done(error) else UnknownOutcomeError
+            raise kind(describe_rest_error(error)) from None
+        at = self._clock()
+        try:
+            groups = self._admin.racks()
+        except REST_READ_ERRORS.expected as error:
+            raise UnknownOutcomeError(describe_rest_error(error)) from None
+        if find_group(groups, bookie) != group:
+            raise ConflictError("others changed its group each time")
+        return at
 
     def read_bookies(self, left_seconds: LeftSeconds) -> Bookies:  # noqa: ARG002 - each request has its own limit
         """Read the registered bookies from a bookie's endpoint, and all known ones from the admin REST API."""

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,9 +27,6 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
-from connectors.http.rest import REST_READ_ERRORS, describe_rest_error, was_not_done
-from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.referrers import BookieHttp
 from connectors.zookeeper.json_znodes import READ_ONLY, parse_registration
 from connectors.zookeeper.session import ZOOKEEPER_FAILURES, ZooKeeperSession, describe_zookeeper_error
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -136,65 +133,6 @@ def parse_host(bookie: str) -> str | None:
 def _refuse_repeated_names(pairs: Sequence[tuple[str, object]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("something is named twice")
-
-
-# Bookie groups through Pulsar's admin REST API, for clusters without access to their ZooKeeper.
-#
-# ZooKeeper is stronger and should be preferred. The REST API adds a bookie to a group unconditionally and removes it
-# from any other. So an assignment that another client makes between our read and our write is undone, and that cannot
-# be detected afterwards. The groups are read directly before and after, which makes this improbable, not impossible.
-
-
-class AdminRacks:
-    """The racks-info of one cluster.
-
-    Args:
-        admin: the admin REST API; shared with others, so not closed here.
-        bookies: a bookie's HTTP endpoint, which lists the registered bookies. Closed with this.
-    """
-
-    def __init__(
-        self, admin: AdminApi, bookies: BookieHttp, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        self._admin = admin
-        self._bookies = bookies
-        self._clock = clock
-
-    def read_groups(self, bookie: str) -> RacksSnapshot:
-        """Read the groups, and whether a bookie is registered.
-
-        An absent znode `/bookies` looks like one without groups.
-
-        Raises:
-            ActionError: no usable answer.
-        """
-        try:
-            # The groups come last: they must be the fresher ones. HTTP shows no session and time of a registration.
-            writable = frozenset(self._bookies.writable())
-            registration = BookieRegistration(bookie=bookie) if bookie in writable else None
-            groups = self._admin.racks()
-        except REST_READ_ERRORS.expected as error:
-            raise ActionError(describe_rest_error(error)) from None
-        return RacksSnapshot(groups, registration, writable, self._clock(), partial(self._write, bookie))
-
-    def close(self) -> None:
-        """Close the connection to the bookies; the next `read_groups` opens a new one."""
-        self._bookies.close()
-
-    def _write(self, bookie: str, group: str, rack: str) -> datetime:
-        try:
-            self._admin.set_rack(bookie, group, rack, parse_host(bookie))
-        except REST_READ_ERRORS.expected as error:
-            kind = ActionError if was_not_done(error) else UnknownOutcomeError
-            raise kind(describe_rest_error(error)) from None
-        at = self._clock()
-        try:
-            groups = self._admin.racks()
-        except REST_READ_ERRORS.expected as error:
-            raise UnknownOutcomeError(describe_rest_error(error)) from None
-        if find_group(groups, bookie) != group:
-            raise ConflictError("others changed its group each time")
-        return at
 
 
 MAX_RACKS_BYTES = 1024 * 1024 - 1024

@@ -15,11 +15,9 @@ from prometheus_client import CollectorRegistry
 from connectors.collection import PollMetrics
 from connectors.http.rest import AdminError, describe_rest_error, outcome_of
 from connectors.isolation.collector import BookieCollector, PulsarBookies
-from connectors.isolation.groups import AdminRacks
 from connectors.isolation.io import check_rules
 from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
 from policies.bookie_readings import BookieAffinity, BookieRacks, Bookies, NamespaceAffinity, RackInfo
 from policies.isolation import IsolationSettings
@@ -237,12 +235,12 @@ def test_the_collector_runs_until_it_is_stopped(admin: AdminApi) -> None:
 def test_by_a_real_pulsars_rest_a_bookie_is_put_into_quarantine_too(cluster: Stack) -> None:
     """The last here: it begins with no groups, and leaves its own."""
     theirs, free, _ = cluster.bookie_ids
-    settings = PulsarAdmin.model_validate({"admin_url": cluster.admin_url, "timeout": "30s"})
     with admin_of(cluster.admin_url) as api, cluster.zookeeper.client() as client:
         client.ensure_path("/bookies")
         client.set("/bookies", b"{}")
         eventually("there are no groups", lambda: api.racks() == {})
-        with Acting(Meddled(AdminRacks(api, BookieHttp(cluster.bookie_url, settings)))) as actor:
+        watched = WatchedPulsarBookies(bookie_url=cluster.bookie_url)
+        with Acting(Meddled(PulsarBookies("c1", watched, api).open_store())) as actor:
             actor.decide(free)
             actor.awaits("no_groups", free)
             api.set_rack(theirs, "default", "/r1")

@@ -15,18 +15,19 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from connectors.actuation.order_worker import ActionError, UnknownOutcomeError
 from connectors.isolation import groups
+from connectors.isolation.collector import PulsarBookies
 from connectors.isolation.groups import (
     MAX_RACKS_BYTES,
-    AdminRacks,
     ConflictError,
+    RackStore,
     ZooKeeperRacks,
     add_member,
     find_group,
     parse_host,
     parse_racks,
 )
+from connectors.isolation.registration import WatchedPulsarBookies
 from connectors.pulsar.admin import AdminApi
-from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.zookeeper.session import NotConnectedError
 from connectors.zookeeper.settings import ZooKeeperConnection
@@ -384,10 +385,9 @@ def broker() -> Broker:
     return Broker()
 
 
-def store(broker: Broker) -> AdminRacks:
-    transport = httpx.MockTransport(broker)
-    bookies = BookieHttp("http://bk1:8000", SETTINGS, transport)
-    return AdminRacks(AdminApi(SETTINGS, transport), bookies, clock=lambda: NOW)
+def store(broker: Broker) -> RackStore:
+    transport, watched = httpx.MockTransport(broker), WatchedPulsarBookies(bookie_url="http://bk1:8000")
+    return PulsarBookies("c1", watched, AdminApi(SETTINGS, transport), transport, lambda: NOW).open_store()
 
 
 def test_groups_are_read_before_and_after(broker: Broker) -> None:
