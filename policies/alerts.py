@@ -182,15 +182,10 @@ class Sender:
 def review(
     book: AlertBook, conditions: Iterable[Condition], now: datetime, sender: Sender, *, most: int | None = None
 ) -> tuple[AlertBook, tuple[Alert, ...], datetime | None]:
-    """Compare the conditions that hold now with the open alerts.
+    """Compare all conditions that hold now with the open alerts.
 
-    Args:
-        conditions: all conditions that hold now.
-        sender: the fields that all alerts of the cluster share.
-        most: the most alerts that one step publishes; the others follow in later steps, a second apart.
-
-    Returns:
-        The new book, the alerts to publish (in a fixed order), and when the next grace or repeat is due.
+    Returns the new book, the alerts to publish (in a fixed order, at most `most`; the others follow in later steps, a
+    second apart), and when the next grace or repeat is due.
     """
     now_ms, is_waiting = to_millis(now), False
     held = {c.key: c for c in conditions}

@@ -172,12 +172,7 @@ def _next_entry(
 
 
 def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:
-    """Return the first instant after this step at which time alone may change something; None if there is none.
-
-    Args:
-        due_ms: such instants, in milliseconds since the epoch; some may have passed.
-        review_at: when an alert is due.
-    """
+    """Return the first instant after this step at which time alone may change something; None if there is none."""
     later = [ms for ms in due_ms if ms > now_ms]
     if review_at is not None and (review_ms := to_millis(review_at)) > now_ms:
         later.append(review_ms)

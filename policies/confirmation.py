@@ -60,13 +60,9 @@ Doubts = tuple[Doubt, ...]
 def confirm(
     believed: Mapping[str, str], doubts: Doubts, shown: Mapping[str, str], at_ms: int, confirm_ms: int
 ) -> tuple[Mapping[str, str], Doubts]:
-    """Return the believed members and the doubts after one more reading.
+    """Return the believed members and the doubts after one more reading, which shows the members `shown`.
 
-    Args:
-        believed: the members believed before, with their values.
-        doubts: the doubts before.
-        shown: the members of the reading; it must be newer than those before.
-        confirm_ms: the time between two readings in a row that confirm what both show.
+    Two readings in a row that are `confirm_ms` apart confirm what both show.
     """
     if not doubts and believed == shown:
         return believed, ()
@@ -90,10 +86,7 @@ def follow(
 ) -> Doubt | None:
     """Return the doubt about one member after one more reading; None if there is none, or it is over.
 
-    Args:
-        doubt: the doubt before.
-        believed: its value; it counts only if there is no doubt yet.
-        shown: its value by the reading.
+    `believed` is its value, which counts only if there is no doubt yet; `shown` is its value by the reading.
     """
     if doubt is None:
         if shown == believed:

@@ -311,11 +311,7 @@ class Fence(Generic[Key]):
         self._passed: dict[Key, Passed] = {}
 
     def passes(self, key: Key, decision: Successive, appended_at: datetime) -> bool:
-        """Return whether a decision is in force from now on; call it in the order of the records.
-
-        Args:
-            appended_at: when its record was appended.
-        """
+        """Return whether a decision is in force from now on; call it in the order of the records."""
         if not succeeds(decision, self._passed.get(key), appended_at):
             return False
         self._passed[key] = Passed(decision.sequence, decision.decided_at, appended_at)
@@ -337,23 +333,18 @@ def ends_at(decided_at: datetime, validity: timedelta) -> datetime:
 
 
 def next_sequence(last: int, now_ms: int, *, is_first: bool) -> int:
-    """The number after `last` in a counter (0: none was given).
+    """The number after `last` in a counter (0: none was given), which one subject has for itself or several share.
 
-    Args:
-        last: the last number of the counter, which one subject has for itself or several share.
-        now_ms: the time of the batch, in milliseconds since the epoch.
-        is_first: whether it is its subject's first.
+    `is_first`: it is its subject's first number.
     """
     return max(last + 1, now_ms) if is_first else last + 1
 
 
 @dataclass(frozen=True)
 class RepeatSchedule:
-    """When a decision that does not change is repeated, and how long it is valid.
+    """When a decision that does not change is repeated, and how long it is valid, in intervals.
 
-    Args:
-        interval: from one repeat to the next, by the settings. It is shortened if the validity would exceed a day.
-        valid_for: the validity, in intervals: all repeats but one within it may be late.
+    All repeats but one within the validity may be late. The interval is shortened if the validity would exceed a day.
     """
 
     interval: timedelta
@@ -364,11 +355,7 @@ class RepeatSchedule:
         return max(1, millis_of(min(self.interval, LONGEST_VALIDITY / self.valid_for)))
 
     def due_ms(self, published_ms: int, repeat_at_ms: int | None = None) -> int:
-        """Return when a decision is due to be repeated.
-
-        Args:
-            repeat_at_ms: the due time by the settings of that time, if it was stored. Later settings never postpone it.
-        """
+        """Return when a decision is due to be repeated; later settings never postpone a time that was stored."""
         due_ms = published_ms + self._interval_ms
         return due_ms if repeat_at_ms is None else min(due_ms, repeat_at_ms)
 
@@ -379,11 +366,7 @@ class RepeatSchedule:
 
 @dataclass(slots=True)
 class Publication:
-    """Numbers the decisions that one step publishes about a cluster.
-
-    Args:
-        sequence: the last number of the counter, which one subject has for itself or several share; 0 before the first.
-    """
+    """Numbers the decisions that one step publishes about a cluster, from the last number of the counter on."""
 
     now_ms: int
     sequence: int

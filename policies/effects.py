@@ -207,11 +207,7 @@ def judge_in_force(
 ) -> InForce | None:
     """Join the wanted values, the set values and the pause of a policy; None if there are none of them.
 
-    Args:
-        effects: see `EffectBook.effects`.
-        heartbeat: the policy's last one about the cluster, if there is one.
-        now: the present. An order that has expired asks for nothing any more.
-        needs: see `InForce`.
+    An order that has expired by `now` asks for nothing any more.
     """
     decisions = [each for each in decisions if each.is_kept_up or not has_expired(each, now)]
     wanted = {decision.subject: decision.wanted() for decision in decisions}

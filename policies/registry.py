@@ -55,12 +55,7 @@ ENTRY_POINTS = "headgate.policies"
 
 
 def registered(own: Iterable[PolicyKind], others: Iterable[EntryPoint]) -> dict[str, PolicyKind]:
-    """All policies by name, Headgate's own first.
-
-    Raises:
-        UserError: an entry point cannot be loaded or names no policy, or a policy cannot be registered; the message
-            names the policy and the remedy.
-    """
+    """All policies by name, Headgate's own first; raises UserError, which names the policy and the remedy."""
     kinds: dict[str, PolicyKind] = {}
     for kind in own:
         _add(kind, kinds, may_take_commands=True)

@@ -136,8 +136,7 @@ class PolicySettings(BaseModel):
     def with_defaults(self, defaults: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return these settings with further defaults for some clusters, by name; any value in the file wins over them.
 
-        Raises:
-            ValidationError: a default does not fit the other settings.
+        Raises ValidationError if a default does not fit the other settings.
         """
         named: dict[str, dict[str, Any]] = {}
         for cluster, block in defaults.items():
@@ -186,10 +185,7 @@ def _prefix_errors(place: tuple[str, ...], error: ValidationError) -> list[InitE
 def merge_errors(title: str, found: Iterable[tuple[str, str]], error: ValidationError | None = None) -> ValidationError:
     """Make one error of pydantic's mistakes and further ones, without the input, which may hold a secret.
 
-    Args:
-        title: the model's name.
-        found: the path of each further mistake, as ``health.member_url``, and a sentence.
-        error: pydantic's, if there is one.
+    A further mistake is its path, such as ``health.member_url``, and a sentence.
     """
     of_fields = [] if error is None else error.errors(include_url=False)
     details = [_remake(each["type"], each["loc"], each["msg"]) for each in of_fields]

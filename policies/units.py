@@ -38,11 +38,7 @@ MAX_INT64 = 2**63 - 1
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read ``30s``, ``5m``, ``1h30m``, ``250ms`` or ``2d``.
-
-    Raises:
-        ValueError: the text is not a duration; the message shows how one is written.
-    """
+    """Read ``30s``, ``5m``, ``1h30m``, ``250ms`` or ``2d``; raises ValueError, which shows how one is written."""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"'{text:.100}' is not a duration: write it as 30s, 5m, 1h30m or 250ms")
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
@@ -249,10 +245,7 @@ def printable_line(text: str) -> str:
 class ClosedEnum(StrEnum):
     """A closed set of words on the wire or in the settings; metric labels and reference pages are made of it.
 
-    A member is written ``LOWER = "lower", "The factor goes down, at once."``
-
-    Raises:
-        TypeError: a member has no meaning.
+    A member is written ``LOWER = "lower", "The factor goes down, at once."``; one without a meaning is a TypeError.
     """
 
     _value_: str

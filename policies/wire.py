@@ -60,10 +60,8 @@ class DeadLetterReason(ClosedEnum):
 class BadRecordError(Exception):
     """A record that is not an event of the contract.
 
-    Args:
-        reason: the kind of fault.
-        detail: the place in the record, and the value that was expected there.
-        cluster: the unknown cluster that the record names, if that is the fault.
+    The detail is the place in the record, and the value that was expected there. The cluster is the unknown one that
+    the record names, if that is the fault.
     """
 
     def __init__(self, reason: DeadLetterReason, detail: str, cluster: str | None = None) -> None:
@@ -92,21 +90,13 @@ _AnyEvent = Event[Any]
 
 
 class EventReader(Generic[Data]):
-    """Decodes records into events of the given kinds.
-
-    Args:
-        kinds: models with an ``event_type``; an event of another type is a bad record.
-    """
+    """Decodes records into events of the given kinds: models with an ``event_type``."""
 
     def __init__(self, kinds: Iterable[type[Data]]) -> None:
         self._adapter: TypeAdapter[Event[Data]] = _adapter(tuple(kinds))
 
     def read(self, record: bytes | str) -> Event[Data]:
-        """Decode one record.
-
-        Raises:
-            BadRecordError: the record is no event, is of no known type, or its data does not fit its type.
-        """
+        """Decode one record; raises BadRecordError if it is no event, or its type or data is not of these kinds."""
         if len(record) > MAX_RECORD_BYTES:
             raise too_large(len(record))
         try:
@@ -179,14 +169,11 @@ def actuator_event(event: ActuatorEvent, *, id: str, at: AwareDatetime) -> bytes
 def audit_event(
     decision: Decision, evidence: Iterable[Observation] = (), encoded: dict[str, tuple[int, Any]] | None = None
 ) -> bytes:
-    """Encode a decision with the numbers that led to it, as a record of the audit topic; keyed by cluster.
+    """Encode a decision or note with the numbers that led to it, as a record of the audit topic; keyed by cluster.
 
-    Args:
-        decision: a decision, or a note.
-        evidence: its evidence, as far as its step saw it. It is stored with the decision up to `EVIDENCE_BYTES`,
-            because the observed topics keep records for a day, the audit for a month.
-        encoded: the readings encoded so far in this step, by id, each with its size in JSON; thousands of decisions may
-            rest on one large reading.
+    Its evidence, as far as its step saw it, is stored with it up to `EVIDENCE_BYTES`, because the observed topics keep
+    records for a day, the audit for a month. `encoded` has the readings encoded so far in this step, by id, each with
+    its size in JSON: thousands of decisions may rest on one large reading.
     """
     known, room_bytes, observations = {} if encoded is None else encoded, EVIDENCE_BYTES, list[dict[str, Any]]()
     for each in evidence:

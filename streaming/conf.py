@@ -70,12 +70,7 @@ NO_PERF_DATA = "-XX:-UsePerfData"  # no file in /tmp, which a killed JVM would l
 def launch_properties(
     settings: StreamSettings, jars: Sequence[Path], log_file: Path, scratch: Path | None = None
 ) -> dict[str, str]:
-    """Return the properties that the driver's JVM needs at its start.
-
-    Args:
-        log_file: Spark's own log.
-        scratch: for temporary files of the JVM; None: its default.
-    """
+    """Return the properties that the driver's JVM needs at its start; `scratch` is for its temporary files."""
     log4j = Path(__file__).with_name("log4j2-spark.properties")
     flags = (
         *_JVM_FLAGS,
@@ -114,12 +109,7 @@ def _quote(flag: str) -> str:
 def session_properties(
     settings: StreamSettings, master: str, given: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
-    """Return the properties of the session, beyond those of its JVM.
-
-    Args:
-        given: properties from the launcher and the settings file.
-        scratch: for Spark's temporary files.
-    """
+    """Return the properties of the session, beyond those `given` by the launcher and the settings file."""
     place = settings.checkpoint
     manager = FILE_MANAGERS["file"] if place is None else place.file_manager
     here = _LOOPBACK if is_on_this_machine(master) else {}

@@ -100,12 +100,7 @@ class DeadLetterCounts(Struct, array_like=True, frozen=True):
 
 
 class DeadLetterLimiter:
-    """Writes the dead letters of one key and batch, and counts those above the limit.
-
-    Args:
-        cluster: the key's cluster; empty for records that name no known cluster.
-        counts: as the last batch left them.
-    """
+    """Writes the dead letters of one key and batch, and counts on those above the limit."""
 
     def __init__(self, policy: str, cluster: str, counts: DeadLetterCounts, now_ms: int) -> None:
         self._policy, self._cluster, self._now_ms = policy, cluster, now_ms

@@ -96,11 +96,7 @@ class ReadPosition(Struct, array_like=True, frozen=True):
 
 
 class Order:
-    """Determines the effective times of one key's observations, batch by batch.
-
-    Args:
-        positions: as the last batch left them.
-    """
+    """Determines the effective times of one key's observations, from the positions on that the last batch left."""
 
     def __init__(self, positions: Iterable[ReadPosition], now_ms: int) -> None:
         self._now_ms = now_ms
@@ -209,11 +205,7 @@ def encode(state: KeyState) -> bytes:
 
 
 def decode(value: bytes) -> KeyState:
-    """Decode a stored state.
-
-    Raises:
-        UnreadableStateError: a newer version wrote it.
-    """
+    """Decode a stored state; raises UnreadableStateError if a newer version wrote it."""
     state = msgspec.msgpack.decode(decompress(value), type=KeyState)
     if state.format != FORMAT:
         raise UnreadableStateError(f"state format {state.format} is newer than {FORMAT}: use the newer headgate")
@@ -241,8 +233,7 @@ def decompress(value: bytes) -> bytes:
 def decode_policy_state(kind: PolicyKind, state: KeyState) -> Any:
     """Decode the policy's own state, upgraded step by step from the version that wrote it.
 
-    Raises:
-        UnreadableStateError: a newer version wrote it.
+    Raises UnreadableStateError if a newer version wrote it.
     """
     if bytes(state.state) == bytes(NO_STATE):
         return None

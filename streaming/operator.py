@@ -173,15 +173,9 @@ def _build(*arguments: Any) -> PolicyOperator:
 
 
 def next_timer_ms(wake_ms: int | None, timer_ms: int | None, began_ms: int) -> int | None:
-    """Return the due time of the timer that a key needs after a step.
+    """Return the due time of the timer that a key needs after a step of a batch that began at `began_ms`.
 
-    Args:
-        wake_ms: when to step the key again; None: only when records come.
-        timer_ms: the last timer that was set; it may have fired.
-        began_ms: when the batch began.
-
-    Returns:
-        `timer_ms` if that timer is pending and early enough, else a timer to set; None if none is needed.
+    That is `timer_ms`, the last timer that was set, if it is pending and early enough; None if none is needed.
     """
     if wake_ms is None:
         return timer_ms

@@ -81,19 +81,11 @@ def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings:
 def rehearse(
     spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings, over: threading.Event
 ) -> bool:
-    """Run one throw-away micro-batch, so that a stand-by's first real batch is fast.
+    """Run one throw-away micro-batch, so that a stand-by's first real batch is fast; return whether it finished.
 
     Most of a query's first batch happens once per process: classes are loaded, code is compiled, Python workers import
     their modules. A stand-by does that while it waits, with the same query on a temporary checkpoint. It reads one
-    record of each partition, as any consumer may, and discards the decisions.
-
-    Args:
-        spark: the session; its executors can read this machine's folders.
-        wiring: of the query, whose checkpoint is not touched.
-        over: set when there is no more time for it.
-
-    Returns:
-        Whether the batch finished.
+    record of each partition, as any consumer may, and discards the decisions. It is given up once `over` is set.
     """
     scratch: Path = spark.sparkContext._gateway.scratch.path  # type: ignore[union-attr]
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=scratch, ignore_cleanup_errors=True) as folder:
@@ -237,11 +229,7 @@ class BatchProgress:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Passes the progress of each batch of the query to a function.
-
-    Args:
-        on_batch: called on a thread of Spark's after each micro-batch.
-    """
+    """Passes the progress of each batch of the query to a function, on a thread of Spark's."""
 
     def __init__(self, on_batch: Callable[[BatchProgress], None]) -> None:
         self._on_batch = on_batch

@@ -56,12 +56,7 @@ class Rejected(NamedTuple):
 
 @dataclass
 class Replay:
-    """Steps every policy that a recorded event concerns.
-
-    Args:
-        rejected: the records that could not be read.
-        taken: how many records could be read.
-    """
+    """Steps every policy that a recorded event concerns; has the refused records, and how many could be read."""
 
     host: PolicyHost
     rejected: list[Rejected] = field(default_factory=list)

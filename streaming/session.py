@@ -42,11 +42,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def require_resources() -> None:
-    """Raise the limit of open files as far as this process may, and refuse limits with which no query can start.
-
-    Raises:
-        UserError: a limit is too low, or the user has no name; the message has the remedy.
-    """
+    """Raise the limit of open files as far as possible; raises UserError, with the remedy, if a limit is too low."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -112,9 +108,6 @@ class Scratch:
 
     A killed process removes nothing. So the next start on the same data removes the folders of dead processes. A lock,
     which ends with its process, distinguishes them from live ones. Only our own user can read the folder.
-
-    Args:
-        parent: contains the folders of all runs; made if it does not exist.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -147,12 +140,8 @@ def _remove_abandoned(parent: Path) -> None:
 def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path) -> SparkSession:
     """Start the session, and its JVM unless spark-submit has started it.
 
-    Args:
-        log_file: Spark's own log; its folder exists. The folder `spark-tmp` beside it holds what Spark and its Python
-            workers would leave in /tmp when they are killed.
-
-    Raises:
-        UserError: the environment lacks something that only the user can provide.
+    The folder of `log_file`, Spark's own log, exists. The folder `spark-tmp` beside it holds what Spark and its Python
+    workers would leave in /tmp when they are killed. Raises UserError for what only the user can provide.
     """
     require_startable(settings)
     if is_on_this_machine(settings.master):
@@ -301,11 +290,7 @@ def _inherited_environment(folder: Path) -> Iterator[None]:
 
 
 def require_startable(settings: StreamSettings) -> None:
-    """Refuse settings for which Spark would give the reason in its log only.
-
-    Raises:
-        UserError: it cannot start with these settings.
-    """
+    """Refuse settings for which Spark would give the reason in its log only, with UserError."""
     if not is_submitted():
         require_resources()
     if settings.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & set(os.environ):
@@ -313,11 +298,7 @@ def require_startable(settings: StreamSettings) -> None:
 
 
 def _master(settings: StreamSettings, given: Mapping[str, str]) -> str:
-    """The Spark master.
-
-    Raises:
-        UserError: spark-submit and the settings name different ones.
-    """
+    """The Spark master; raises UserError if spark-submit and the settings name different ones."""
     if not is_submitted():
         return settings.master
     submitted = given.get("spark.master", settings.master)

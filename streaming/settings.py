@@ -34,21 +34,13 @@ FILE_MANAGERS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """A checkpoint's folder.
-
-    Args:
-        uri: with its scheme: without one Spark would use the cluster's own file system.
-    """
+    """A checkpoint's folder. Its URI has a scheme: without one Spark would use the cluster's own file system."""
 
     uri: str
 
     @classmethod
     def parse(cls, text: str | Path) -> "CheckpointPlace":
-        """Read a path or a URI.
-
-        Raises:
-            ValueError: the text has a scheme, but is no URI of a folder.
-        """
+        """Read a path or a URI; raises ValueError if the text has a scheme, but is no URI of a folder."""
         match = _SCHEME.match(str(text))
         if match is None:
             return cls(Path(text).absolute().as_uri())

@@ -55,10 +55,6 @@ def take_records(
 
     Returns the readings by partition and offset, and the refused records with their errors: first those for which
     there was no room.
-
-    Args:
-        key: (policy, cluster); the cluster is empty for records that name no known cluster.
-        records: in any order.
     """
     kind = POLICIES[key[0]]
     takes: tuple[type[Reading], ...] = (*kind.takes, PauseCommand, OpenAlerts)
@@ -163,10 +159,7 @@ def reconcile(
 ) -> KeyTransition:
     """Take one key's records of a batch, and step its policy if there are observations or a timer is due.
 
-    Args:
-        key: (policy, cluster); the cluster is empty for records that name no known cluster.
-        before: the state stored by the last transition; None: there is none.
-        records: in any order.
+    The key is (policy, cluster); the cluster is empty for records that name no known cluster.
     """
     kind, previous, records = POLICIES[key[0]], before or NEVER_STEPPED, tuple(records)
     if any(record.appended_ms >= previous.now_ms - CLOCK_JUMP_MS for record in records):
@@ -232,13 +225,8 @@ def step_apart(
 ) -> tuple[StepResult, Mapping[int, BadRecordError]]:
     """Step a policy; if it raises, without the readings for which it does.
 
-    Returns the result, and the refused observations by their place among all.
-
-    Args:
-        key: (policy, cluster).
-        before: the key's state; None: it was never stepped.
-        pause: set while an operator has paused the policy.
-        refused: why other readings of the batch were refused, by alert.
+    Returns the result, and the refused observations by their place among all. `refused` says, by alert, why other
+    readings of the batch were refused.
     """
     first = host.step(*key, before, observations, now, pause, refused)
     if first.failure is None:

@@ -45,11 +45,7 @@ _CONNECTORS = MappingProxyType({"s3a": "hadoop-aws", "abfs": "hadoop-azure", "ab
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The files of a checkpoint; reading them changes nothing.
-
-    Args:
-        session: reads a remote checkpoint; its methods raise UserError if it cannot.
-    """
+    """The files of a checkpoint, read by a session if it is remote, which may raise UserError; nothing is changed."""
 
     place: CheckpointPlace
     session: "SparkSession | None" = None
@@ -192,11 +188,7 @@ class Checkpoint:
 
 
 def explain_unreachable(place: CheckpointPlace, error: str, hadoop: str) -> str:
-    """Say why a checkpoint cannot be reached, and what to do.
-
-    Args:
-        hadoop: the version that Spark brings, which a connector must have.
-    """
+    """Say why a checkpoint cannot be reached, and what to do; `hadoop` is the version that Spark brings."""
     if not any(sign in error for sign in _NO_CODE):
         return f"stream.checkpoint_dir: {place.uri} cannot be reached: {error}"
     name = _CONNECTORS.get(place.scheme)
@@ -210,9 +202,7 @@ def explain_unreachable(place: CheckpointPlace, error: str, hadoop: str) -> str:
 def require_fitting(checkpoint: Checkpoint, settings: "Settings") -> None:
     """Refuse settings that differ from those of the checkpoint.
 
-    Raises:
-        UserError: with these settings Spark would silently keep the old value, or read other topics with the old
-            numbers of batches.
+    Spark would silently keep the old value, or read other topics with the old numbers of batches.
     """
     made_with, shuffle_partitions = checkpoint.shuffle_partitions, settings.stream.shuffle_partitions
     if made_with not in (None, shuffle_partitions):
@@ -233,8 +223,7 @@ def require_fitting(checkpoint: Checkpoint, settings: "Settings") -> None:
 def require_same_kafka(folder: Path, cluster_id: str | None, *, is_new: bool) -> None:
     """Refuse a checkpoint with the offsets of another Kafka; store the Kafka's id in a new one.
 
-    Raises:
-        UserError: the query would skip the first records of this Kafka, because their offsets seem to have been read.
+    The query would skip the first records of this Kafka, because their offsets seem to have been read.
     """
     note = folder / _KAFKA
     made_on = note.read_text().strip() if note.is_file() else ""
@@ -265,11 +254,7 @@ def begin_anew(place: CheckpointPlace) -> str:
 
 
 def reset_plan(folder: Path) -> list[str]:
-    """Return the consequences of `reset`.
-
-    Raises:
-        UserError: there is no checkpoint.
-    """
+    """Return the consequences of `reset`; raises UserError if there is no checkpoint."""
     if not (folder / "offsets").is_dir():
         raise UserError(f"{folder}: there is no checkpoint; the settings name it in stream.checkpoint_dir")
     return [
@@ -281,11 +266,7 @@ def reset_plan(folder: Path) -> list[str]:
 
 
 def reset(folder: Path) -> Path:
-    """Move the checkpoint aside, while the caller holds the lock `sole_query`; return its new folder.
-
-    Raises:
-        UserError: it cannot be moved.
-    """
+    """Move the checkpoint aside, while the caller holds the lock `sole_query`; return its new folder."""
     aside = _move_aside(folder)
     try:
         folder.rename(aside)
@@ -321,13 +302,9 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def sole_query(settings: "Settings") -> Iterator[None]:
-    """Hold the lock on a checkpoint, because two queries would overwrite each other's state.
+    """Hold the lock on a checkpoint, because two queries would overwrite each other's state; InUseError: it is held.
 
     If the checkpoint is remote, the lock is on this data folder.
-
-    Raises:
-        InUseError: another process holds the lock.
-        UserError: the lock cannot be made.
     """
     place, data = settings.checkpoint(), settings.create_data_dir()
     folder = place.folder

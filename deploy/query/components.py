@@ -55,13 +55,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class LoopWatch:
-    """Looks for other loops, and compares the topics with their plan.
-
-    Args:
-        deciders: returns the processes that decide or stand by.
-        topics: compares the topics with their plan.
-        publish: publishes a record (topic, key, value).
-    """
+    """Looks for other loops, and compares the topics with their plan."""
 
     prefix: str
     deciders: Callable[[], Sequence[Decider]]
@@ -105,11 +99,7 @@ _UNTAKEN_SECONDS = 5.0
 
 
 class SparkSessions:
-    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked.
-
-    Raises:
-        UserError: Java or the jars are missing and cannot be fetched, or the data folder cannot be used.
-    """
+    """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked."""
 
     def __init__(self, settings: Settings) -> None:
         find_java()
@@ -168,8 +158,7 @@ class SparkSessions:
 def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
     """Yield Spark sessions while the block runs; the first one is being started.
 
-    Raises:
-        UserError: no session can start here. It says so before a server is started, or an answer of Kafka awaited.
+    Raises UserError if none can start here, before a server is started, or an answer of Kafka awaited.
     """
     require_startable(settings.stream)
     sessions = SparkSessions(settings)
@@ -185,11 +174,7 @@ _SLOW_TICK_SECONDS = 20.0
 
 
 def require_own_checkpoint(settings: Settings, report: TopicReport) -> Checkpoint | None:
-    """Require that the checkpoint was made with these settings; return it. None: it is not on this machine.
-
-    Raises:
-        UserError: it was made with other settings; the message says what to do.
-    """
+    """Require that the checkpoint was made with these settings; return it. None: it is not on this machine."""
     checkpoint = Checkpoint(settings.checkpoint())
     if (folder := checkpoint.place.folder) is None:
         return None  # a remote checkpoint is read through Spark, once there is a session
@@ -199,11 +184,7 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> Checkpoin
 
 
 def take_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Prepare the checkpoint for use by this process, which holds the lock `sole_query`.
-
-    Raises:
-        UserError: as `require_own_checkpoint` does, or the checkpoint is damaged.
-    """
+    """Require that the checkpoint fits and is whole, for this process, which holds the lock `sole_query`."""
     checkpoint = require_own_checkpoint(settings, report)
     if checkpoint is not None:
         checkpoint.require_whole()
@@ -289,11 +270,7 @@ def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publis
 
 
 def require_usable(report: TopicReport) -> None:
-    """Require that observed topics have append times, and that share topics have enough partitions.
-
-    Raises:
-        UserError: some do not; one line for each, with the command that fixes it.
-    """
+    """Raise UserError, with the commands that fix it, unless observed and share topics are set up as they must be."""
     if report.fatal:
         raise UserError("\n".join(map(str, report.fatal)))
 

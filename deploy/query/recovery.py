@@ -39,13 +39,9 @@ def recover(
     publish: Callable[[str, str, bytes], None],
     knows: Callable[[str], bool],
 ) -> None:
-    """Publish the pauses in force and the firing alerts, as commands.
+    """Publish the pauses in force, and the firing alerts of watched clusters, as commands.
 
-    Args:
-        knows: whether a cluster is watched; the alerts of others are resolved by `retire_clusters`.
-
-    Raises:
-        TimeoutError: the topics cannot be read; without them decisions could act again.
+    Raises TimeoutError if the topics cannot be read; without them decisions could act again.
     """
     standing, alerts, commands = map(topics.topic, (Standing.topic, Alert.topic, COMMANDS))
     with Tail(connection, dict.fromkeys((standing, alerts, commands)), f"{topics.prefix}-recovery") as tail:
@@ -68,12 +64,7 @@ def recover(
 def find_open_alerts(
     alerts: Sequence[Record], commands: Sequence[Record], knows: Callable[[str], bool]
 ) -> Iterator[OpenAlerts]:
-    """Yield the firing alerts of each policy and cluster; an empty list if only an earlier command names some.
-
-    Args:
-        alerts: records of the topic of alerts.
-        commands: records of the topic of commands.
-    """
+    """Yield the firing alerts of each policy and cluster; an empty list if only an earlier command names some."""
     in_force = DecisionsInForce(knows, kinds=(Alert,))
     in_force.fold_records(alerts)
     firing: dict[tuple[str, str], list[Alert]] = {subject: [] for subject in _read_subjects(commands, OpenAlerts)}
@@ -84,12 +75,7 @@ def find_open_alerts(
 
 
 def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: datetime) -> Iterator[PauseCommand]:
-    """Yield the pause of each heartbeat that names one, unless a command for its policy and cluster is kept.
-
-    Args:
-        heartbeats: records of the topic of heartbeats.
-        commands: records of the topic of commands.
-    """
+    """Yield the pause of each heartbeat that names one, unless a command for its policy and cluster is kept."""
     in_force, commanded = DecisionsInForce(kinds=(Standing,)), set(_read_subjects(commands, PauseCommand))
     in_force.fold_records(heartbeats)
     for said in in_force.heartbeats():

@@ -188,11 +188,7 @@ class QuerySupervisor:
     _session: SparkSession | None = field(default=None, init=False)
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set.
-
-        Raises:
-            UserError: it failed more than `restart_limit` times in a row, or the checkpoint is damaged.
-        """
+        """Run until `stop` is set; raises UserError after too many failures in a row, or for a damaged checkpoint."""
         restarts = failures = 0
         try:
             while not stop.is_set():
@@ -297,11 +293,7 @@ def _stopping_hung_query(session: SparkSession, health: QueryHealth) -> Abstract
 
 @contextmanager
 def running_in_background(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Run `work` until the block ends, which sets the event it is given, or until it returns by itself.
-
-    Args:
-        work: must return soon after its event is set.
-    """
+    """Run `work` until the block ends, which sets its event (then it must return soon), or until it returns itself."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()
