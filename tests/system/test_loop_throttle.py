@@ -6,31 +6,24 @@ import secrets
 import shutil
 import subprocess
 import sys
-import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
-from bench.processes import tree
 from deploy.embedded.kafka import EmbeddedKafka
 from tests.system.brokers import kill_broker
 from tests.system.disks import small_disk, why_not_mountable
-from tests.system.loop import Headgate, Topic, await_ready, http_get, series, write_settings
-from tests.system.processes import open_sockets
+from tests.system.loop import Headgate, Topic, await_ready, write_settings
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import free_port
 
 MEBIBYTE = 1024 * 1024
 DISK, SOFT, HARD = 160 * MEBIBYTE, 100 * MEBIBYTE, 40 * MEBIBYTE
-SEGMENT = MEBIBYTE
 
 
 @dataclass
@@ -44,10 +37,6 @@ class Watched:
         """What its disk has free, asked of the system itself."""
         stat = os.statvfs(self.disks[broker])
         return stat.f_bavail * stat.f_frsize
-
-    def fullest(self) -> int:
-        """The broker with the least free space."""
-        return min(self.disks, key=self.usable_bytes)
 
     def set_up_again(self) -> None:
         """Replace the cluster by a new, empty one behind the same addresses."""
@@ -94,7 +83,6 @@ def watched(kafka_jars: tuple[Path, ...], tmp_path_factory: pytest.TempPathFacto
             brokers=2,
             log_dirs={b: [disk / "logs"] for b, disk in disks.items()},
             heap_mebibytes=128,
-            server_properties={"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 100},
         )
         yield Watched(stack.enter_context(kafka), disks)
 
@@ -126,57 +114,6 @@ def loop(watched: Watched, loop_kafka: str, tmp_path_factory: pytest.TempPathFac
         yield Loop(watched, headgate, file, loop_kafka, prefix, port)
         assert headgate.stop() == 0
         assert "Traceback" not in headgate.output(), headgate.output()
-
-
-class Filler:
-    """Producers with replication that write until told to stop: nothing throttles them here."""
-
-    def __init__(self, watched: Watched, partitions: int = 4) -> None:
-        self._servers = watched.kafka.bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": self._servers})
-        config = {"segment.bytes": str(SEGMENT), "retention.ms": "-1"}
-        for created in self._admin.create_topics([NewTopic("orders", partitions, 2, config=config)]).values():
-            created.result(timeout=DEADLINE_SECONDS)
-
-    def fill_until(self, enough: Callable[[], bool], mebibytes_per_second: int = 8) -> None:
-        """Write at a bounded rate until it is enough."""
-        producer = Producer({"bootstrap.servers": self._servers, "acks": "all", "linger.ms": 5})
-        payload, pause = b"x" * 65536, threading.Event()
-        for _ in range(60 * mebibytes_per_second * 16 // 8):
-            if enough():
-                break
-            for _ in range(8):
-                producer.produce("orders", payload)
-                producer.poll(0)
-            pause.wait(0.5 / mebibytes_per_second)
-        producer.flush(DEADLINE_SECONDS)
-
-    def free(self) -> None:
-        """Let retention delete what was written."""
-        entries = [ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)]
-        resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
-        for changed in self._admin.incremental_alter_configs([resource]).values():
-            changed.result(timeout=DEADLINE_SECONDS)
-
-
-@pytest.mark.long  # varies `test_demo` and `test_closed_loop`
-def test_the_factor_falls_with_the_disks_stops_at_the_hard_limit_and_rises_when_retention_frees_them(
-    loop: Loop,
-) -> None:
-    watched = loop.watched
-    with loop.decided() as decided:
-        eventually("factor 1.0", lambda: _factor(decided) == 1.0)
-        began = _batches_and_sockets(loop.headgate, loop.port)
-        filler = Filler(watched)
-        filler.fill_until(lambda: min(map(watched.usable_bytes, watched.disks)) < HARD - 2 * MEBIBYTE)
-        eventually("factor 0.0", lambda: _factor(decided) == 0.0)
-        _assert_fell_by_the_soft_rule(decided, watched)
-        _assert_stays_through_a_saw_tooth(decided, watched)
-        _assert_metrics(loop.port, watched)
-        filler.free()
-        eventually("factor 1.0 again", lambda: _factor(decided) == 1.0)
-        _assert_limiting_is_right(decided, watched)
-    _assert_no_batch_keeps_a_socket(loop.headgate, loop.port, began)
 
 
 def test_silence_of_a_killed_broker_never_opens_the_gate(loop: Loop) -> None:
@@ -234,20 +171,6 @@ def _replaced(alerts: Topic, began: int) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _batches_and_sockets(headgate: Headgate, port: int) -> tuple[float, int]:
-    _, page = http_get(port, "/metrics") or (0, "")
-    ((_, batches),) = series(page, "headgate_query_batch_duration_seconds_count")
-    return batches, sum(len(open_sockets(pid)) for pid in tree(headgate.process.pid))
-
-
-def _assert_no_batch_keeps_a_socket(headgate: Headgate, port: int, began: tuple[float, int]) -> None:
-    """As Spark's did up to 4.2.0; clients come and go, so a few more are none."""
-    many = 40
-    eventually("many batches", lambda: _batches_and_sockets(headgate, port)[0] - began[0] >= many)
-    batches, sockets = _batches_and_sockets(headgate, port)
-    assert sockets - began[1] < (batches - began[0]) / 2
-
-
 def _factor(decided: Topic) -> float | None:
     data = decided.data()
     return data[-1]["factor"] if data else None
@@ -264,46 +187,3 @@ def _last_at(decided: Topic, broker: int, usable_bytes: int) -> dict[str, Any] |
 def _last_stale(decided: Topic, *, brokers: int) -> dict[str, Any] | None:
     last = decided.data()[-1]
     return last if last["reason"] == "stale_volume" and last["brokers"]["stale"] == brokers else None
-
-
-def _assert_fell_by_the_soft_rule(decided: Topic, watched: Watched) -> None:
-    changes = [d for d in decided.data() if d["verdict"] == "lower"]
-    factors = [d["factor"] for d in changes]
-    assert factors == sorted(factors, reverse=True)
-    assert factors[-1] == 0.0
-    between = [d for d in changes if d["reason"] == "soft_limit"]
-    assert between, "never slowed before it stopped"
-    for d in between:
-        assert d["factor"] == pytest.approx((d["limiting"]["usable_bytes"] - HARD) / (SOFT - HARD))
-
-
-def _assert_stays_through_a_saw_tooth(decided: Topic, watched: Watched) -> None:
-    """One percent around the hard limit, by a file on the disk itself: a stopped cluster stays stopped."""
-    broker = watched.fullest()
-    ballast, before = watched.disks[broker] / "saw-tooth", len(decided.data())
-    for usable in [HARD * 101 // 100, HARD * 99 // 100] * 3:
-        size = (ballast.stat().st_size if ballast.exists() else 0) + watched.usable_bytes(broker) - usable
-        ballast.write_bytes(b"\0" * max(size, 0))
-        polls = len(decided.entries())
-        threading.Event().wait(0.7)  # two polls and a batch: nothing is awaited but that nothing happens
-        assert len(decided.entries()) >= polls
-    ballast.unlink()
-    assert {d["factor"] for d in decided.data()[before:]} <= {0.0}
-
-
-def _assert_limiting_is_right(decided: Topic, watched: Watched) -> None:
-    dirs = {broker: str(disk / "logs") for broker, disk in watched.disks.items()}
-    for d in (d for d in decided.data() if d["limiting"]):
-        assert d["limiting"]["log_dir"] == dirs[d["limiting"]["broker"]]
-        assert d["limiting"]["total_bytes"] == DISK
-        limit = HARD if d["limiting"]["limit"] == "hard" else SOFT
-        assert d["limiting"]["limit_bytes"] == limit
-        assert d["limiting"]["usable_bytes"] <= limit * 1.1
-
-
-def _assert_metrics(port: int, watched: Watched) -> None:
-    answer = http_get(port, "/metrics")
-    assert answer is not None
-    assert 'headgate_throttle_factor{cluster="payments"} 0.0' in answer[1]
-    assert "headgate_throttling_volume{broker=" in answer[1]
-    assert "headgate_query_batch_duration_seconds_count" in answer[1]

@@ -113,17 +113,8 @@ class Decider:
         self.prefix = prefix
         self._sequence = 0
 
-    def decide(
-        self,
-        factor: float,
-        *,
-        sequence: int | None = None,
-        decided_at: datetime | None = None,
-        valid_seconds: float = 6 * 3600.0,
-        mode: Mode = Mode.ACTIVE,
-        cluster: str = CLUSTER,
-    ) -> ThrottleFactor:
-        self._sequence = sequence or self._sequence + 1
+    def decide(self, factor: float, cluster: str = CLUSTER) -> ThrottleFactor:
+        self._sequence += 1
         now = datetime.now(UTC)
         decision = ThrottleFactor(
             decision_id=deterministic_id("throttle", cluster, self._sequence, uuid.uuid4()),
@@ -134,8 +125,8 @@ class Decider:
             verdict=FactorVerdict.LOWER,
             reason=ThrottleReason.SOFT_LIMIT,
             explanation="as the test wants it",
-            decided_at=decided_at or now,
-            mode=mode,
+            decided_at=now,
+            mode=Mode.ACTIVE,
             settings_hash="x",
             factor=factor,
             previous_factor=None,
@@ -144,7 +135,7 @@ class Decider:
             volumes=COUNTS,
             brokers=COUNTS,
             seconds_to_full=None,
-            valid_until=now + timedelta(seconds=valid_seconds),
+            valid_until=now + timedelta(hours=6),
         )
         produce(self.servers, f"{self.prefix}.decided.throttle", (cluster, decision_event(decision)))
         return decision
@@ -244,8 +235,8 @@ class Acted:
     def client(self) -> Entity:
         return Entity(client_id=self.cluster)
 
-    def decide(self, factor: float, **more: Any) -> ThrottleFactor:
-        return self.decider.decide(factor, cluster=self.cluster, **more)
+    def decide(self, factor: float) -> ThrottleFactor:
+        return self.decider.decide(factor, self.cluster)
 
     def has(self, rate: int | None) -> None:
         has(self.watched, self.client, rate)
@@ -261,9 +252,7 @@ class Acted:
         return {labels: value for labels, value in found.items() if f'cluster="{self.cluster}"' in labels}
 
 
-OF_ONE_ACTUATOR = FACTOR, TIGHTER, STALE, FENCED, SHADOW, BY_HAND, WRITER = (
-    "factor", "tighter", "stale", "fenced", "shadow", "by-hand", "writer",
-)  # fmt: skip
+OF_ONE_ACTUATOR = FACTOR, BY_HAND, WRITER = ("factor", "by-hand", "writer")
 
 
 @pytest.fixture(scope="module")
@@ -357,23 +346,6 @@ def test_what_was_there_before_is_put_back_exactly(
         assert "consumer_byte_rate=777.0" in seen
         assert "producer_byte_rate=3333333.0" in seen
     watched.tool("--alter", "--entity-type", "users", "--entity-default", "--delete-config", "consumer_byte_rate")
-
-
-def test_killed_between_two_decisions_it_still_restores_exactly(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    watched.set(ANY_CLIENT, 1_900_000)
-    with acting(settings, tmp_path) as headgate:
-        decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-        headgate.kill()
-    decider.decide(0.3)
-    with acting(settings, tmp_path) as headgate:
-        has(watched, ANY_CLIENT, 600_000)
-        headgate.kill()
-    decider.decide(1.0)
-    with acting(settings, tmp_path):
-        has(watched, ANY_CLIENT, 1_900_000)
 
 
 def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
