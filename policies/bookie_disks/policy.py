@@ -16,7 +16,7 @@ from policies.bookie_disks.alerts import NAMES, find_conditions, find_effect_con
 from policies.bookie_disks.decisions import BookieCounts, BookieThrottle, BookieThrottleReason, LimitingDir, PlacedHere
 from policies.bookie_disks.fold import fold
 from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key, judge_bookies, judge_group
-from policies.bookie_disks.readings import BookieDir, BookieDisks, PublishState
+from policies.bookie_disks.readings import BookieDisks, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import (
     BookieDisksCluster,
@@ -52,7 +52,7 @@ from policies.free_space.volumes import (
     name_volume,
     update_forgotten,
 )
-from policies.observations import Observation, Reading
+from policies.observations import Observation
 from policies.units import (
     agreeing,
     counted,
@@ -63,7 +63,7 @@ from policies.units import (
     to_millis,
 )
 
-BOUNDS = VolumeBounds(most_servers=MAX_BOOKIES, servers="bookies", volumes="ledger dirs")
+BOUNDS = VolumeBounds(BookieDisks, "bookie", "dirs", MAX_BOOKIES, "bookies", "ledger dirs")
 
 
 class BookieDisksPolicy:
@@ -85,7 +85,7 @@ class BookieDisksPolicy:
         before = state or BookieDisksState()
         registered = before.cluster.registrations
         members = frozenset((*registered.writable, *registered.read_only) if registered else ())
-        kept, refused = keep_within_bounds(BOUNDS, before.cluster.bookies, members, observations, _find_dirs)
+        kept, refused = keep_within_bounds(BOUNDS, before.cluster.bookies, members, observations)
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
@@ -126,10 +126,6 @@ class BookieDisksPolicy:
         if self._grouped is not known.placement:
             self._groups, self._grouped = list_groups(known.placement, self._settings), known.placement
         return self._groups
-
-
-def _find_dirs(reading: Reading) -> tuple[str, Sequence[BookieDir]] | None:
-    return (reading.bookie, reading.dirs) if isinstance(reading, BookieDisks) and reading.bookie else None
 
 
 def _due_ms(

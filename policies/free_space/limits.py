@@ -67,10 +67,6 @@ class Limit(BaseModel):
         ratio = usable_bytes / total_bytes if total_bytes else 0.0
         return ratio <= self.value * (1 + margin)
 
-    def lies_above(self, other: "Limit") -> bool | None:
-        """Return whether every volume reaches this limit before the other; None if that depends on the volume."""
-        return self.value > other.value if self.kind == other.kind else None
-
 
 def assess(usable_bytes: int, total_bytes: int, hard: Limit | None, soft: Limit | None) -> tuple[LimitHit, float]:
     """Apply rules 1 to 3 to a volume: return the limit that it has reached, and the factor in [0, 1] that it allows."""
@@ -155,7 +151,8 @@ class FreeSpaceSettings(PolicySettings):
 
     @model_validator(mode="after")
     def _soft_above_hard(self) -> Self:
-        if self.soft and self.hard and self.soft.lies_above(self.hard) is False:
+        # Which of two limits of different kinds is reached first depends on the volume.
+        if self.soft and self.hard and self.soft.kind == self.hard.kind and self.soft.value <= self.hard.value:
             raise ValueError(
                 f"soft.{self.soft.kind} ({self.soft.value}) must lie above hard.{self.hard.kind} "
                 f"({self.hard.value}): producers are slowed before they are stopped"

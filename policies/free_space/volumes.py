@@ -145,6 +145,10 @@ def fold_server(known: ServerT, seen: Observation, outcome: Outcome, volumes: It
 class VolumeBounds(NamedTuple):
     """The most servers and volumes that forged or broken readings can make a cluster's state hold, and their names."""
 
+    kind: type[Reading]
+    server: str
+    dirs: str
+    """The fields of a reading of that kind with its server, and with the server's volumes."""
     most_servers: int
     servers: str
     volumes: str
@@ -157,7 +161,6 @@ def keep_within_bounds(
     servers: Iterable[ServerState[Name]],
     members: Set[Name],
     observations: Sequence[Observation],
-    find_volumes: Callable[[Reading], tuple[Name, Collection[ReportedVolume]] | None],
 ) -> tuple[list[Observation], dict[str, str]]:
     """Return the observations to fold, in order, and by id the bound for which another one is refused.
 
@@ -165,10 +168,10 @@ def keep_within_bounds(
 
     Args:
         servers: those known before the readings. A volume that a reading lacks stays for a while.
-        find_volumes: returns the server and volumes of a reading; None if it has none.
     """
     ordered = sort_observations(tuple(observations))
-    readings = [(seen.id, *found) for seen in ordered if (found := find_volumes(seen.reading)) is not None]
+    fields = attrgetter(bounds.server, bounds.dirs)
+    readings = [(seen.id, *fields(seen.reading)) for seen in ordered if isinstance(seen.reading, bounds.kind)]
     if not readings:
         return ordered, {}
     known = {server.name: server.volumes for server in servers}
@@ -176,6 +179,8 @@ def keep_within_bounds(
     totals = {True: sum(counts.get(server, 0) for server in members), False: sum(counts.values())}
     refused: dict[str, str] = {}
     for id_, server, volumes in readings:
+        if server == "":  # no bookie could be named
+            continue
         is_member, before = server in members, counts.get(server, 0)
         kept = {volume.log_dir for volume in known.get(server, ())}
         after = max(before, len(kept | {volume.log_dir for volume in volumes}))
@@ -320,6 +325,16 @@ class ServerVerdict(Struct, Generic[ServerT], frozen=True, gc=False):
     soonest_full: VolumeVerdict | None
     next_ms: int | None
     """When time alone changes this verdict."""
+    judged_ms: int
+    stopped_by: Collection[tuple[Any, str]]
+
+    def holds(self, state: ServerT, now_ms: int, stopped_by: Collection[tuple[Any, str]]) -> bool:
+        """Return whether judging the server again with these inputs, and equal settings, would give the same verdict.
+
+        Structs compare by identity first; a state that was decoded again is equal, but not the same.
+        """
+        is_in_time = self.judged_ms <= now_ms and (self.next_ms is None or now_ms < self.next_ms)
+        return is_in_time and self.state == state and self.stopped_by == stopped_by
 
     @property
     def tightest(self) -> VolumeVerdict | None:
@@ -389,6 +404,8 @@ def judge_server(
         next_ms=min(
             (ms for ms in (*due_ms, *_list_expiries(volumes, counting, settings)) if ms > now_ms), default=None
         ),
+        judged_ms=now_ms,
+        stopped_by=stopped_by,
     )
 
 

@@ -45,17 +45,8 @@ from policies.units import millis_of
 class BrokerVerdict(ServerVerdict[BrokerState], frozen=True, gc=False):
     """One broker at one moment."""
 
-    stopped_by: frozenset[VolumeKey]
-    judged_ms: int
     is_notable: bool
     """Whether the condition of an alert may begin to hold: nothing else is asked about most brokers."""
-
-    def holds(self, state: BrokerState, now_ms: int, stopped_by: frozenset[VolumeKey]) -> bool:
-        """Return whether judging the broker again with these inputs would give the same verdict."""
-        if now_ms < self.judged_ms or (self.next_ms is not None and self.next_ms <= now_ms):
-            return False
-        # Structs compare by identity first; a state that was decoded again is equal, but not the same.
-        return self.state == state and self.stopped_by == stopped_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +71,6 @@ class BrokerVerdicts:
         """Return those of the given volumes that count."""
         numbers = {number for number, _ in keys} & self.brokers.keys()
         return {v.key: v for number in numbers for v in self.brokers[number].counting if v.key in keys}
-
-    def soonest_full(self) -> VolumeVerdict | None:
-        """Return the volume that is full first."""
-        first = (broker.soonest_full for broker in self.brokers.values())
-        return min((volume for volume in first if volume is not None), key=order_by_time, default=None)
-
-    def fullest(self) -> VolumeVerdict | None:
-        """Return the freshly read volume with the least share free."""
-        fresh = (volume for volume in self.volumes() if volume.freshness is Freshness.FRESH)
-        return min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
 
     def unread(self) -> Iterator[BrokerState]:
         """Iterate over the members that are unread for `validity`."""
@@ -169,7 +150,7 @@ def judge_broker(
     is_tight = any(v.hit is not LimitHit.NONE or (v.full_ms or inf) < soon_ms for v in verdict.counting)
     is_unread = verdict.is_unread or any(volume.is_overdue(now_ms) for volume in verdict.volumes)
     is_notable = is_tight or is_unread or bool(state.errors)
-    return BrokerVerdict(**asdict(verdict), stopped_by=stopped_by, judged_ms=now_ms, is_notable=is_notable)
+    return BrokerVerdict(**asdict(verdict), is_notable=is_notable)
 
 
 # The verdict on a cluster: which volume decides the raw factor, and where the gate moves.
@@ -208,7 +189,8 @@ def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerd
     if moved.hold is HoldReason.RECOVERY_MARGIN:
         blocking = brokers.pick_volumes(set(moved.gate.stopped_by)).values()
         decisive = min(blocking, key=order_by_tightness, default=None)
-    soonest = brokers.soonest_full()
+    first = (broker.soonest_full for broker in brokers.brokers.values())
+    soonest = min((volume for volume in first if volume is not None), key=order_by_time, default=None)
     seconds = None if soonest is None else seconds_left(soonest.state, brokers.now_ms)
     return ClusterVerdict(
         brokers=brokers,

@@ -12,7 +12,7 @@ from heapq import nsmallest
 from typing import Any
 from weakref import ref
 
-from policies.book import Step, Wanted
+from policies.book import Step
 from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.free_space.alerts import (
     describe_ahead,
@@ -37,7 +37,7 @@ from policies.free_space.volumes import (
     order_by_tightness,
     seconds_left,
 )
-from policies.observations import Observation, Reading
+from policies.observations import Observation
 from policies.throttle import NAME
 from policies.throttle.alerts import find_conditions, find_effect_conditions, follow_volumes, is_in_force
 from policies.throttle.decisions import (
@@ -52,7 +52,7 @@ from policies.throttle.decisions import (
 from policies.throttle.fold import ThrottleCommand, describe_result, fold
 from policies.throttle.judge import BrokerVerdict, ClusterVerdict, judge_brokers, judge_cluster
 from policies.throttle.quota_state import QuotaState
-from policies.throttle.readings import LogDirs, VolumeReading
+from policies.throttle.readings import LogDirs
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, describe_departure, describe_filling, list_usage
 from policies.units import (
@@ -65,7 +65,7 @@ from policies.units import (
     to_millis,
 )
 
-BOUNDS = VolumeBounds(most_servers=10_000, servers="brokers", volumes="log dirs")
+BOUNDS = VolumeBounds(LogDirs, "broker", "volumes", most_servers=10_000, servers="brokers", volumes="log dirs")
 """A membership names at most 10,000 brokers."""
 
 
@@ -88,7 +88,7 @@ class ThrottlePolicy:
         """Fold the observations, judge brokers and cluster, and state the factor and the conditions that hold now."""
         before = state or ThrottleState(to_millis(now))
         members = frozenset(before.cluster.membership.brokers if before.cluster.membership else ())
-        kept, refused = keep_within_bounds(BOUNDS, before.cluster.brokers, members, observations, _find_volumes)
+        kept, refused = keep_within_bounds(BOUNDS, before.cluster.brokers, members, observations)
         known, known_before = fold(before.cluster, kept), before.cluster
         if known_before.cluster_id not in (None, known.cluster_id):  # adopted: nothing is known of the one before
             before = ThrottleState(to_millis(now))
@@ -120,9 +120,12 @@ class ThrottlePolicy:
             growths_before=growths_before,
         )
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
+        make = partial(_make_decision, verdict, answers, before.gate.factor if before.gate else None)
+        seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
+        decided, asked = (verdict.move, verdict.reason.value, after.limiting, seconds_to_full), bool(answers)
         return Step(
             after,
-            {(self._cluster,): _want(verdict, answers, before.gate.factor if before.gate else None)},
+            {(self._cluster,): want_factor(*decided, brokers.now_ms, self._settings, make, is_asked_for=asked)},
             (*conditions, *of_quotas),
             _due_ms(verdict, after),
             refused,
@@ -135,10 +138,6 @@ class ThrottlePolicy:
     def _forget(self, _: object) -> None:
         # The verdicts refer to the decoded brokers: kept longer than the state, they would defeat its cache's limit.
         self._verdicts = {}
-
-
-def _find_volumes(reading: Reading) -> tuple[int, Sequence[VolumeReading]] | None:
-    return (reading.broker, reading.volumes) if isinstance(reading, LogDirs) else None
 
 
 def _due_ms(verdict: ClusterVerdict, after: ThrottleState) -> Iterator[int]:
@@ -157,7 +156,9 @@ _ABOUT_THE_FULLEST = (ThrottleReason.UNLIMITED, ThrottleReason.ABOVE_LIMITS)
 def explain(verdict: ClusterVerdict, cluster: str, answers: Iterable[str] = ()) -> str:
     """Write one plain sentence: what producers should do, why, and the answers to the commands of this step."""
     factor, settings = verdict.move.gate.factor, verdict.brokers.settings
-    about = verdict.decisive or verdict.brokers.fullest()
+    fresh = (volume for volume in verdict.brokers.volumes() if volume.freshness is Freshness.FRESH)
+    fullest = min(fresh, key=lambda v: (v.state.usable_bytes / max(v.state.total_bytes, 1), v.key), default=None)
+    about = verdict.decisive or fullest
     reason = _explain_reason(verdict, about)
     if verdict.move.hold is None and factor != verdict.raw_factor:
         reason += ", which is too small a change to follow"
@@ -238,15 +239,6 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
     if verdict.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"
-
-
-def _want(verdict: ClusterVerdict, answers: Mapping[str, str], previous: float | None) -> Wanted:
-    """Want the factor of a cluster; `answers` are those to the commands of this step, by their ids."""
-    limiting = verdict.decisive.key if verdict.decisive else None
-    seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
-    brokers, make = verdict.brokers, partial(_make_decision, verdict, answers, previous)
-    decided = (verdict.move, verdict.reason.value, limiting, seconds_to_full)
-    return want_factor(*decided, brokers.now_ms, brokers.settings, make, is_asked_for=bool(answers))
 
 
 def _make_decision(

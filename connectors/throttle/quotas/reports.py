@@ -109,11 +109,6 @@ class QuotaReports(LevelReports[QuotaMetrics]):
         shown = {"confirmed_brokers": confirmed, "broker_count": brokers} if plan.holds else {}
         self.report_done(entity, plan, attempt, content, detail=detail, **shown)
 
-    def report_forgotten(self, entity: Entity, rate: Rate, at: datetime) -> None:
-        """Report that an operator has declared a quota to be the original."""
-        plan = LevelPlan(LimitVerdict.KEEP, LimitReason.CONFIRMED, rate, rate)
-        self.emit(entity, plan, ReportResult.UNCHANGED, Attempt(at))
-
     def report_refusal(self, entity: Entity | None, plan: LevelPlan | None, attempt: Attempt, detail: str) -> None:
         """Report that one entity's quota, or all of the cluster's (None), could not be set."""
         reason = attempt.wanted.reason if attempt.wanted else LimitReason.RELEASED

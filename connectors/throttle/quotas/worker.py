@@ -38,7 +38,7 @@ from policies.free_space.levels import (
     WantedFactor,
     plan_level,
 )
-from policies.observations import Outcome
+from policies.observations import Outcome, ReportResult
 from policies.throttle.quota_rates import may_be_ours
 from policies.throttle.quota_settings import DEFAULT_FLOOR, Entity, QuotaSettings
 from policies.throttle.quota_state import (
@@ -180,7 +180,8 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             return rate  # the option names no cluster: here the entity is slowed down
         if refused := client.alter({}, {entity: None if rate is None else Original(rate, rate)}):
             raise AlterError(refused, {})
-        self._reports.report_forgotten(entity, rate, self._clock.now())
+        confirmed = LevelPlan(LimitVerdict.KEEP, LimitReason.CONFIRMED, rate, rate)
+        self._reports.emit(entity, confirmed, ReportResult.UNCHANGED, Attempt(self._clock.now()))
         return rate
 
     def _open(self) -> QuotaClient:

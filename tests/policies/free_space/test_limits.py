@@ -109,20 +109,6 @@ def test_a_limit_is_left_when_it_is_clear_by_the_margin(
     assert limit.reached(free, total, margin=margin) is reached
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "above"),
-    [
-        (below("2B"), below("1B"), True),
-        (below("1B"), below("1B"), False),
-        (below(0.2), below(0.3), False),
-        (below(0.2), below("1B"), None),
-        (below("1B"), below(0.2), None),
-    ],
-)
-def test_limits_of_one_kind_have_an_order(soft: Limit, hard: Limit, above: bool | None) -> None:
-    assert soft.lies_above(hard) is above
-
-
 def test_a_limit_is_audited_as_the_settings_have_it() -> None:
     assert as_settings(below("5GB")) == {"available_bytes_below": 5 * GB}
     assert as_settings(below(0.0)) == {"available_ratio_below": 0.0}
