@@ -34,8 +34,7 @@ from streaming.replay import Recorded, Replay, differences
 def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
     """Yield the events of files; events in Kafka records have their topic and append time.
 
-    Raises:
-        UserError: a file cannot be read.
+    Raises UserError if a file cannot be read.
     """
     observed = {f"{prefix}.{topic}" for topic in observed_topics()}
     for file in files:
@@ -285,8 +284,7 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
 def _print_rejected(replays: Collection[Replay]) -> None:
     """Print the events that a side rejects: not all settings name the same clusters.
 
-    Raises:
-        UserError: all events were rejected.
+    Raises UserError if all events were rejected.
     """
     rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
     if rejected and not any(replay.taken for replay in replays):

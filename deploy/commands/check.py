@@ -21,9 +21,8 @@ from connectors.registration import SettingsWarning, connectors_of
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
-from deploy.settings.file import ReadFile, read_file, settings_of
+from deploy.settings.file import read_file, settings_of
 from deploy.settings.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
-from deploy.settings.wording import Wording
 from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
 from policies.throttle.quota_settings import QuotaSettings
@@ -244,23 +243,25 @@ def _empty_block_hint(here: tuple[str, ...]) -> str:
 def check(file: Path | None, *, effective: bool) -> None:
     """Check a file and print the result; with `effective`, print the settings in force, and warnings on standard error.
 
-    Raises:
-        UserError: the file has mistakes; the message lists all of them, one a line.
+    Raises UserError if the file has mistakes; the message lists all of them, one a line.
     """
     read = read_file(file)
-    warnings = [_line(read.wording, each) for each in text_warnings(read.tree)]
+    locate = read.wording.locate
+    found, clusters = list(text_warnings(read.tree)), list[str]()
     console = SafeConsole(stderr=effective, highlight=False, soft_wrap=True)
     try:
-        settings = _load_checked(read)
-    except UserError:
-        _warn(console, [*warnings, *_environment_lines(None)])
-        raise
-    is_empty = not read.content and file is not None
-    found = list(settings_warnings(settings, is_empty=is_empty))
-    warnings += [_line(read.wording, each) for each in found if not each.is_mistake]
-    warnings += _environment_lines(settings)
-    _warn(console, warnings)
-    if mistakes := [_line(read.wording, each) for each in found if each.is_mistake]:
+        settings = settings_of(read)
+        if unusable := [f"{locate(place)}: {what}" for place, what in unusable_files(settings)]:
+            raise UserError("\n".join(unusable))
+        clusters = list(settings.clusters)
+        found += settings_warnings(settings, is_empty=not read.content and file is not None)
+    finally:
+        unknown = unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters))
+        warnings = [f"{locate(each.place)}: {each.sentence}" for each in found if not each.is_mistake]
+        warnings += [f"environment: {name}: {sentence}" for name, sentence in unknown]
+        for each in warnings:
+            console.print(f"warning: {each}", style="yellow", markup=False)
+    if mistakes := [f"{locate(each.place)}: {each.sentence}" for each in found if each.is_mistake]:
         raise UserError("\n".join(mistakes))
     if effective:
         SafeConsole(highlight=False, soft_wrap=True).print(effective_settings(settings), end="", markup=False)
@@ -268,29 +269,6 @@ def check(file: Path | None, *, effective: bool) -> None:
         watched = ", ".join(settings.clusters) or "no cluster"
         but = f", with {counted(len(warnings), 'warning')}" if warnings else ""
         console.print(f"{file or 'the environment'} is good{but}: {watched} watched.", markup=False)
-
-
-def _load_checked(read: ReadFile) -> Settings:
-    settings = settings_of(read)
-    if unusable := [f"{read.wording.locate(place)}: {what}" for place, what in unusable_files(settings)]:
-        raise UserError("\n".join(unusable))
-    return settings
-
-
-def _line(wording: Wording, warning: SettingsWarning) -> str:
-    return f"{wording.locate(warning.place)}: {warning.sentence}"
-
-
-def _environment_lines(settings: Settings | None) -> Iterator[str]:
-    """Yield variables without effect."""
-    clusters = [] if settings is None else list(settings.clusters)
-    for name, sentence in unknown_variables(os.environ, Settings.model_fields, places(Settings, clusters)):
-        yield f"environment: {name}: {sentence}"
-
-
-def _warn(console: SafeConsole, warnings: list[str]) -> None:
-    for each in warnings:
-        console.print(f"warning: {each}", style="yellow", markup=False)
 
 
 _FILES: Mapping[type, Callable[[Any], list[Callable[[], object]]]] = {

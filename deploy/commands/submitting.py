@@ -13,10 +13,7 @@ _PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"
 
 
 def submit_line(settings: Settings, file: Path | None) -> str:
-    """Return a command for a shell, one option a line.
-
-    Args:
-        file: the settings file, which the driver reads again.
+    """Return a command for a shell, one option a line; the driver reads the settings file again.
 
     Raises:
         UserError: there is no file, or the jars cannot be fetched.

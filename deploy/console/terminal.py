@@ -93,12 +93,7 @@ ALERT_STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 class Terminal:
-    """Prints the lines of `headgate up` and `headgate run`.
-
-    Args:
-        console: the console to print to; by default standard output.
-        clock: the present, by which steps have their times.
-    """
+    """Prints the lines of `headgate up` and `headgate run`, by default to standard output."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], datetime] = lambda: datetime.now(UTC)

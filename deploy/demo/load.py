@@ -19,12 +19,7 @@ class Load:
     """Producers with `acks=all` that together want to write at a given rate, each with one request in flight.
 
     Records that the brokers do not accept wait in a queue of one second. While it is full, no more are produced, so no
-    burst follows a release.
-
-    Args:
-        servers: bootstrap servers of the cluster, `host:port`, comma separated.
-        bytes_per_second: the rate of all producers together.
-        more: further settings of the producers.
+    burst follows a release. The rate is that of all producers together.
     """
 
     def __init__(

@@ -109,10 +109,7 @@ class Workplace:
 
 
 def run_demo(*, mounts: bool) -> int:
-    """Run the demo and return the exit status.
-
-    Args:
-        mounts: whether this process has a mount namespace of its own.
+    """Run the demo, with a disk if this process has private `mounts`, and return the exit status.
 
     Raises:
         UserError: Java, jars or space are missing, or a server does not start.
@@ -259,9 +256,7 @@ def following_reports(
 class Director:
     """The demo's own component: samples everything, draws it, and frees space when the story asks for it.
 
-    Args:
-        watched: the broker that the producers write to.
-        over: to be set at the end of the story; set before if the demo is ended.
+    It sets `over` at the end of the story; that is set before if the demo is ended.
     """
 
     watched: EmbeddedKafka
@@ -278,11 +273,7 @@ class Director:
         return self._story.phase is Phase.DONE
 
     def run(self, stop: Event) -> None:
-        """Run until `stop` is set.
-
-        Raises:
-            DemoFailedError: the story does not reach its end.
-        """
+        """Run until `stop` is set; raise DemoFailedError if the story does not reach its end."""
         if self.screen.await_ready(self.over):
             self._tell()
             self.over.set()

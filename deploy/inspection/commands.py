@@ -39,11 +39,7 @@ _FRAME_SECONDS = 1.0
 
 
 class InForceReader(AbstractContextManager["InForceReader"]):
-    """Reads the decided topics of a loop; use it as a context manager.
-
-    Args:
-        in_force: folds the records; by default all of them.
-    """
+    """Reads the decided topics of a loop; use it as a context manager."""
 
     def __init__(self, connection: KafkaConnection, prefix: str, in_force: DecisionsInForce | None = None) -> None:
         self._connection = connection
@@ -58,8 +54,7 @@ class InForceReader(AbstractContextManager["InForceReader"]):
     def now(self) -> DecisionsInForce:
         """Return the decisions in force now, after all present records have been read.
 
-        Raises:
-            UserError: Kafka does not answer; the message names the remedy.
+        Raises UserError if Kafka does not answer; the message names the remedy.
         """
         reach(self._connection)
         self._in_force.fold_records(read_past(self._tail))
@@ -123,8 +118,7 @@ class Shown:
 def show_status(settings: Settings, shown: Shown) -> None:
     """Print the decisions in force in each cluster, and the alerts that fire.
 
-    Raises:
-        UserError: the settings do not name the loop's Kafka, or it does not answer.
+    Raises UserError if the settings do not name the loop's Kafka, or it does not answer.
     """
     _show(settings, shown, status_view, _status_json)
 

@@ -119,8 +119,7 @@ class Audit:
     def explain(self) -> list[Explanation]:
         """Return the decisions about the subject that were in force: the last one of each kind, and of each alert.
 
-        Raises:
-            UserError: Kafka does not answer, or a topic is missing.
+        Raises UserError if Kafka does not answer, or a topic is missing.
         """
         subjects = {kind[0] for kind in self._latest}
         meant = self._subject if self._subject in subjects or len(subjects) > 1 else next(iter(subjects), None)

@@ -86,8 +86,7 @@ def promise(
 def require_namespace(name: str) -> None:
     """Refuse a `--namespace` that is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace).
 
-    Raises:
-        UserError: it is not.
+    Raises UserError if it is not.
     """
     if "/" not in name or not all(name.split("/")):
         raise UserError(f"--namespace: '{name}' is no namespace: write it as tenant/namespace")

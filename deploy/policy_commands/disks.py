@@ -29,8 +29,7 @@ from policies.units import UserError, counted, human_bytes, to_millis
 def show_disks(settings: Settings, cluster: str, *, as_json: bool) -> None:
     """Read the cluster once, and print its groups. No hold of the loop counts here.
 
-    Raises:
-        UserError: the cluster's disks are not watched, or no bookie can be read.
+    Raises UserError if the cluster's disks are not watched, or no bookie can be read.
     """
     readings = _read(settings, cluster)
     bad = [r for r in readings if r.outcome is not Outcome.OK]

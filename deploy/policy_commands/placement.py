@@ -161,12 +161,9 @@ def show_placement(
     *,
     as_json: bool,
 ) -> None:
-    """Read the cluster once, and print where its namespaces may place their data.
+    """Read the cluster once, and print where its namespaces (or one of them) may place their data.
 
-    Args:
-        namespace: None for all of them.
-        ensemble_size: in place of the namespace's own.
-        rules: in place of those in the settings.
+    Ensemble size and rules replace the namespace's own, and those in the settings.
 
     Raises:
         UserError: the cluster's bookies are not watched or cannot be read, or the namespace is not valid.
@@ -202,11 +199,7 @@ def show_placement(
 
 
 def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) -> BookieClusterState:
-    """Fold readings of a cluster into its state.
-
-    Raises:
-        UserError: a reading has failed.
-    """
+    """Fold readings of a cluster into its state; raise UserError if a reading has failed."""
     unread = (r for r in readings if r.outcome not in (Outcome.OK, Outcome.ABSENT))
     failed = [f"{r.event_type}: {r.outcome.value}, {r.detail}" for r in unread]
     if failed:
@@ -222,8 +215,7 @@ def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) ->
 def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
     """Read a cluster once, with the collectors that the loop has.
 
-    Raises:
-        UserError: the settings do not name the cluster, or do not watch its bookies.
+    Raises UserError if the settings do not name the cluster, or do not watch its bookies.
     """
     watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:

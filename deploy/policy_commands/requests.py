@@ -24,8 +24,7 @@ def forget_log_dir(
 ) -> ThrottleFactor:
     """Send the command to the loop, and return the factor that is decided with it.
 
-    Raises:
-        UserError: the settings do not name the cluster, an option is wrong, or the loop does not answer in time.
+    Raises UserError if the settings do not name the cluster, an option is wrong, or the loop does not answer in time.
     """
     settings.watched(cluster)
     command = _build(ForgetCommand, cluster=cluster, broker=broker, log_dir=log_dir, reason=reason)

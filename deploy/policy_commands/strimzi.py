@@ -68,12 +68,7 @@ def find_connection_mistakes(admin: Mapping[str, str]) -> Iterator[str]:
 
 
 def explain_connection(admin: Mapping[str, str], environment: str) -> Iterator[str]:
-    """Yield what the operator must do before the connection works.
-
-    Args:
-        admin: the admin client's properties without their prefix.
-        environment: the environment variable of the block `kafka`, to which a setting's name is appended.
-    """
+    """Yield what the operator must do before the connection works; `environment` is the variable of its block."""
     if _SERVERS not in admin:
         yield f"{_SERVERS} of the admin client is not set: name the brokers of the watched cluster."
     block = import_connection(admin)
@@ -165,13 +160,9 @@ def find_kafka_resource(text: str) -> Mapping[str, Any] | None:
 
 
 def read_kafka_resource(kafka: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Return the broker properties of a resource's `spec.kafka`.
+    """Return the broker properties of a resource's `spec.kafka`, the plugin's keys with their prefix.
 
-    Args:
-        prefix: of the plugin's keys.
-
-    Raises:
-        ValueError: its quotas are not the plugin's, or have an unknown field.
+    Raises ValueError if its quotas are not the plugin's, or have an unknown field.
     """
     config, quotas = kafka.get("config") or {}, kafka.get("quotas") or {}
     properties = {str(key): _write(value) for key, value in config.items()} if isinstance(config, dict) else {}

@@ -98,8 +98,7 @@ class Connections:
 def collecting(settings: Settings, registry: CollectorRegistry, publish: Publish, connections: Connections) -> Work:
     """Return the collectors of all watched clusters as work: this process runs those for the clusters of its share.
 
-    Raises:
-        UserError: the settings name nothing to watch.
+    Raises UserError if the settings name nothing to watch.
     """
     blocks, metrics, topic = settings.policy_settings(), PollMetrics(registry), settings.topics.topic
 
@@ -204,10 +203,7 @@ def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Ite
     """Yield a function that publishes readings while they are fresh, and one that publishes until Kafka takes it.
 
     The first one also keeps all that is no reading. A report that is given up would be missing until the next change:
-    the status would show another value than is set.
-
-    Args:
-        publisher: gives up after seconds.
+    the status would show another value than is set. The publisher itself gives up after seconds.
     """
     observed = frozenset(map(topic, observed_topics()))
     with publisher.patient() as patient:

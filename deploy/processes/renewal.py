@@ -155,8 +155,7 @@ def _compare(before: Settings, fresh: Settings) -> tuple[list[str], list[str]]:
 def start_anew() -> NoReturn:
     """Execute this command again in this process, with its id, environment and output.
 
-    Raises:
-        UserError: spark-submit has started it, and its JVM serves one start only.
+    Raises UserError if spark-submit has started it, and its JVM serves one start only.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         raise UserError("The settings or certificates have changed: start spark-submit again.")

@@ -42,11 +42,7 @@ class Work:
 
 
 class SharedComponents:
-    """A component of the loop that runs other components: those for the shares that this process holds.
-
-    Args:
-        metrics: shared by all groups of the process.
-    """
+    """A component of the loop that runs other components: those for the shares that this process holds."""
 
     def __init__(
         self, connection: KafkaConnection, work: Work, settings: PartitionSettings, metrics: PartitionMetrics
@@ -68,8 +64,7 @@ class SharedComponents:
     def run(self, stop: threading.Event) -> None:
         """Do this process's share of the work until `stop` is set, then stop in order while still a group member.
 
-        Raises:
-            UserError: Kafka refuses the membership, or a component raised it.
+        Raises UserError if Kafka refuses the membership, or a component raised it.
         """
         with Membership(self._connection, self._work.group, self._settings, self._on_change) as member:
             self._member = member

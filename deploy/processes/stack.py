@@ -59,11 +59,7 @@ _log = structlog.get_logger(__name__)
 def deciding(process: Process, report: TopicReport, sessions: SparkSessions, stop: threading.Event) -> Work:
     """Return the query of a prefix as work of a single unit, which one process holds at a time.
 
-    Args:
-        stop: set when this process is to end, and so will not stand by.
-
-    Raises:
-        UserError: the settings do not fit the checkpoint.
+    With `stop` set, this process will not stand by. Raises UserError if the settings do not fit the checkpoint.
     """
     settings, registry, publisher, _ = process
     require_own_checkpoint(settings, report)
@@ -109,9 +105,7 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
 def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Renewal], None]) -> None:
     """Run one of the parts below; start the process anew when its settings or certificates change.
 
-    Args:
-        load: reads the settings.
-        first: as `load` has just read them.
+    `load` reads the settings, and `first` are those that it has just read.
     """
 
     def validate(settings: Settings) -> None:
@@ -174,8 +168,7 @@ def _run_part(
 def restore_dropped(settings: Settings) -> None:
     """Restore the original values on the clusters of these settings on which this process acted.
 
-    Raises:
-        UserError: not everything could be restored.
+    Raises UserError if not everything could be restored.
     """
     blocks = settings.policy_settings()
     acted = {
@@ -221,11 +214,7 @@ def _require_topics(settings: Settings) -> TopicReport:
 
 
 def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
-    """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop.
-
-    Args:
-        load: reads the settings.
-    """
+    """Run collectors, query, actuators and exporter until SIGINT or SIGTERM, then drain and stop."""
     first = load()
 
     def run(renewal: Renewal) -> None:

@@ -177,9 +177,7 @@ class _OwnCluster(dict[str, Any]):
 def _missing_settings(given: Callable[[str], Any], later: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the settings of a cluster that need others which are missing, with a sentence each.
 
-    Args:
-        given: returns the value of a setting.
-        later: settings that are not given, and will be there.
+    `later` are settings that are not given, and will be there.
     """
     for kind in POLICIES.values():
         for name, setting in connectors_of(kind).cluster_settings.items():
@@ -332,8 +330,7 @@ class Settings(SettingsBlock):
     def watched(self, cluster: str, option: str = "--cluster") -> WatchedCluster:
         """Return the settings of a cluster that an option names.
 
-        Raises:
-            UserError: they do not name it; the message has the names that are similar or there.
+        Raises UserError if they do not name it; the message has the names that are similar or there.
         """
         if cluster not in self.clusters:
             others = suggest(cluster, self.clusters) if self.clusters else "; they name none: pass the file (-s)"
@@ -351,11 +348,7 @@ class Settings(SettingsBlock):
         return PolicyHost(self.policy_settings(), self.watched_clusters())
 
     def loop_kafka(self) -> KafkaConnection:
-        """Return the settings of the loop's own Kafka.
-
-        Raises:
-            UserError: they are missing.
-        """
+        """Return the settings of the loop's own Kafka; raise UserError if they are missing."""
         if self.kafka is None:
             raise UserError(
                 "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
@@ -367,8 +360,7 @@ class Settings(SettingsBlock):
     def create_data_dir(self) -> Path:
         """Return the data folder; create it if necessary.
 
-        Raises:
-            UserError: it cannot be created, or not be written to.
+        Raises UserError if it cannot be created, or not be written to.
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -389,11 +381,7 @@ class Settings(SettingsBlock):
         return self.stream.checkpoint or CheckpointPlace.parse(self.data_dir / "checkpoint")
 
     def checkpoint_dir(self) -> Path:
-        """Return the checkpoint's folder on this machine.
-
-        Raises:
-            UserError: the checkpoint is remote.
-        """
+        """Return the checkpoint's folder on this machine; raise UserError if the checkpoint is remote."""
         place = self.checkpoint()
         if place.folder is None:
             raise UserError(

@@ -9,8 +9,7 @@ from policies.units import UserError
 def user_folder(variable: str, in_home: str) -> Path:
     """Return `headgate` in the folder that a variable of XDG names, or in a folder of the user's home.
 
-    Raises:
-        UserError: the variable is not set, and the user has no home, as is usual in a container.
+    Raises UserError if the variable is not set, and the user has no home, as is usual in a container.
     """
     try:
         return Path(os.environ.get(variable) or Path.home() / in_home) / "headgate"

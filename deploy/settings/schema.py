@@ -207,11 +207,7 @@ def variable_for(parts: Sequence[int | str]) -> str:
 def unknown_variables(
     environment: Mapping[str, str], names: Iterable[str], settings: Iterable[Place]
 ) -> Iterator[tuple[str, str]]:
-    """Yield variables that look like settings and have no effect: the name, and a sentence.
-
-    Args:
-        names: the top-level settings.
-    """
+    """Yield variables that look like settings and have no effect, with a sentence; `names` are the top settings."""
     top = {name.upper() for name in names}
     unknown = [
         name

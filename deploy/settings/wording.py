@@ -35,13 +35,7 @@ _BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
 
 @dataclass
 class Wording:
-    """Words the mistakes of one file and of the environment that overrides it.
-
-    Args:
-        root: the model of all settings.
-        tree: the file's YAML tree; None without a file.
-        file: the file's name in messages; None without one.
-    """
+    """Words the mistakes of one file, by its name and YAML tree if there is one, and of the environment over it."""
 
     root: type[BaseModel]
     tree: Node | None

@@ -40,8 +40,7 @@ class _Constructor(SafeConstructor):
 def parse(text: str, file: str) -> tuple[dict[str, Any], Node | None]:
     """Return the content of a file, and its YAML tree, which has the line numbers.
 
-    Raises:
-        UserError: the text is no YAML, or no mapping of settings; a sentence with its place.
+    Raises UserError if the text is no YAML, or no mapping of settings; a sentence with its place.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
