@@ -19,6 +19,9 @@ from connectors.zookeeper.json_znodes import RackGroups, none_as_empty
 from policies.bookie_readings import RackInfo
 from policies.observations import Outcome
 
+CONCURRENCY = 16
+"""Number of brokers asked in parallel."""
+
 Parsed = TypeVar("Parsed")
 
 

@@ -17,17 +17,13 @@ import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics, ReadingHistory, no_history
 from connectors.http.rest import REST_READ_ERRORS, AdminError, describe_rest_error, outcome_of
-from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.admin import CONCURRENCY, AdminApi
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member, url_of_member
 from connectors.sessions.registration import WatchedHealth
 from policies.observations import Outcome, Reading
 from policies.sessions.readings import MemberHealth
 
 SOURCE = "headgate/collector/pulsar-health"
-"""The CloudEvents `source` of this collector's readings."""
-
-CONCURRENCY = 16
-"""Number of brokers asked in parallel."""
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
 

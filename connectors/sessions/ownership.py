@@ -14,7 +14,7 @@ import structlog
 
 from connectors.collection import ChangeFilter, Collector, PollMetrics
 from connectors.http.rest import REST_READ_ERRORS
-from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.admin import CONCURRENCY, AdminApi
 from connectors.pulsar.settings import is_member
 from connectors.sessions.registration import WatchedOwnership
 from connectors.zookeeper.json_znodes import digest, load_manager, owner_member
@@ -39,9 +39,6 @@ from policies.wire import MAX_RECORD_BYTES
 # With the extensible load manager (Pulsar 3 and 4), brokers register in ZooKeeper, but keep ownership in a topic.
 # Each broker answers `GET /admin/v2/brokers/{cluster}/{broker}/ownedNamespaces` for itself; any other redirects to
 # it. An answer belongs to the session of the broker's registration, which was read just before.
-
-CONCURRENCY = 16
-"""Number of brokers asked in parallel."""
 
 MAX_SILENCE_SECONDS = 60.0
 """Time after the last answer of any broker from which ownership as a whole is unknown.
@@ -201,7 +198,6 @@ def parse_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
 
 
 SOURCE = "headgate/collector/zookeeper-ownership"
-"""The CloudEvents `source` of this collector's readings."""
 
 READING_SECONDS = 30.0
 """Time limit for one reading of all trees: enough for 100,000 nodes."""

@@ -71,7 +71,6 @@ class _SessionHistory:
     timeout_ms: int | None
     expiry_ms: int
     connections: SessionConnections | None
-    """The last known ones."""
     seen_alive_at: float
     """End of the snapshot with its last sign of life: that sign is not later."""
     alive_after: float | None

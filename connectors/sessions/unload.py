@@ -24,7 +24,7 @@ from connectors.actuation.worker import (
 )
 from connectors.http.rest import AdminError, describe_rest_error, request_line, was_not_done
 from connectors.kafka.tail import Record
-from connectors.pulsar.admin import AdminApi
+from connectors.pulsar.admin import CONCURRENCY, AdminApi
 from connectors.pulsar.settings import address_problem, is_member, url_of_member
 from connectors.sessions.registration import UnloadSettings
 from policies.sessions.decisions import OwnershipDecision, OwnershipReason, OwnershipVerdict
@@ -44,9 +44,6 @@ from policies.wire import EventReader
 # - `unload` at a broker that has lost its session hangs, and leaves the bundle unusable there (`is_active: false`) for
 #   good. Without the request, the broker releases the bundle within a second of its next session.
 
-CONCURRENCY = 16
-"""Number of brokers asked in parallel."""
-
 _FAILURES = (AdminError, httpx.RequestError, UserError)
 
 
@@ -59,7 +56,6 @@ class Survey:
     """The brokers' answers to the question which bundles they serve."""
 
     listed: frozenset[str]
-    """The registered brokers."""
     owned: Mapping[str, Mapping[str, bool]]
     """The bundles of each broker, and whether it serves them; false while it is unloading one."""
     unanswered: Mapping[str, str]

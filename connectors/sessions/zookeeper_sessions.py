@@ -17,7 +17,6 @@ from policies.observations import Outcome, Reading
 from policies.sessions.readings import SessionState, ZkSession
 
 SOURCE = "headgate/collector/zookeeper-sessions"
-"""The CloudEvents `source` of this collector's readings."""
 
 TROUBLED_SECONDS = 2.0
 """Longest time between two readings of a disconnected or expired session, because decisions need fresh readings."""

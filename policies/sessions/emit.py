@@ -49,9 +49,7 @@ class DecisionPublisher:
         self.sessions: list[SessionDecision] = []
         self.bundles: list[OwnershipDecision] = []
         self.orders: dict[str, LastPublishedOrder] = {}
-        """The orders published now, by member."""
         self.rulings: dict[tuple[str, str], LastPublishedRuling] = {}
-        """The rulings published now, by path and member."""
 
     def emit(self, verdicts: Iterable[MemberVerdict]) -> "DecisionPublisher":
         """Make the decisions: bundles by path and member, then members in the order of their losses."""

@@ -58,13 +58,10 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """The folded state, with `fleet_wide` as of now."""
     role: RoleFacts
     registration: NodeRecord | None
-    """The last reading of its registration."""
     claims: tuple[ClaimFacts, ...]
     """Sorted by path."""
     is_fresh: bool
-    """Whether the last reading of its session is valid."""
     has_reported: bool
-    """Whether its last report of a failed attempt to reconnect is valid."""
     begun_ms: int
     """Since when its present process has been without a session; without meaning while it has one."""
     deadline_ms: int
@@ -76,7 +73,6 @@ class MemberFacts(Struct, frozen=True, gc=False):
     certainty: Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
     loss_evidence: tuple[str, ...]
-    """The readings behind that."""
     liveness: Liveness
     has_published: bool
     """Whether it has published load data since its session was established again."""
@@ -124,9 +120,7 @@ class Facts:
     unread: Unread | None
     """Why ZooKeeper cannot be read; None while it can be."""
     nodes: Mapping[str, NodeRecord]
-    """By path."""
     bundles: Sequence[NodeRecord]
-    """The nodes that stand for bundles."""
     sources: Mapping[str, SourceRecord]
     budget: Budget
     replaced: Mapping[str, bool]

@@ -280,7 +280,6 @@ class Absence(Struct, frozen=True, gc=False):
     """A member whose health endpoint answers healthy is not registered, or not listed."""
 
     gone_ms: int
-    """Since when its present process is absent."""
     due_ms: int
     """When it has been absent for longer than any member that came back by itself; may be past."""
     certainty: Certainty
@@ -298,7 +297,6 @@ class Liveness(Struct, frozen=True, gc=False):
     unlisted: Absence | None
     """It has a session again and is registered, but the cluster has not listed it since."""
     is_registered: bool
-    """Whether a valid reading shows its registration."""
     is_no_zombie: bool
     """It is registered, unwell by its own answer, dead, or closed."""
     is_unstable: bool

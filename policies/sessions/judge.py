@@ -36,7 +36,6 @@ class MemberOrder(Struct, frozen=True, gc=False):
     """The rest of a sentence that begins with the member's name."""
     evidence: tuple[str, ...] = ()
     left_ms: int | None = None
-    """The time until a wait ends."""
     recovery_ms: int | None = None
     """The time from the loss until every bundle was settled, for an order that reports a recovery."""
 

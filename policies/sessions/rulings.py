@@ -32,7 +32,6 @@ class BundleRuling(Struct, frozen=True, gc=False):
     """The version at which the node of the old session is deleted first; None: there is nothing to delete."""
     retry_ms: int | None = None
     left_ms: int | None = None
-    """The time until a wait for a deletion ends."""
 
 
 RuledClaim = tuple[ClaimFacts, BundleRuling]

@@ -36,20 +36,16 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
 
     status: SessionStatus
     since_ms: InstantMs
-    """Since when it has this status."""
     read_ms: InstantMs
     state: SessionState
-    """Its state in the last reading."""
     session: str | None = None
     past: tuple[str, ...] = ()
     """Its past sessions; readings of them are ignored."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     connected_ms: InstantMs | None = None
-    """When it was last read as connected."""
     disconnected_ms: InstantMs | None = None
     """Since when it is disconnected, while its session is not lost."""
     lost_ms: InstantMs | None = None
-    """When it last lost its session."""
     reestablished_ms: InstantMs | None = None
     """When it was established again after that; None until then."""
     losses: tuple[InstantMs, ...] = ()
@@ -120,7 +116,6 @@ class LastPublishedOrder(Struct, array_like=True, frozen=True, gc=False):
     published_ms: InstantMs
     fingerprint: str = ""
     lost_ms: InstantMs | None = None
-    """The time of the loss behind it."""
     is_shadow: bool = False
 
 
@@ -138,11 +133,9 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
     outcome: str = ""
     health: Health | None = None
     attempts: int = 0
-    """The failed attempts to reconnect that it has reported since the loss."""
     attempted: tuple[InstantMs, str] = (NEVER, "")
     """The time of its last report of one, and the id of that observation."""
     fleet_wide: bool = False
-    """Whether its last loss was fleet-wide."""
     recovering: bool = False
     """From its re-establishment until every bundle is settled."""
     awaited_ms: InstantMs | None = None
@@ -150,12 +143,9 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
     republished_ms: InstantMs = NEVER
     """When it last reported that it has published its load data."""
     events: tuple[SessionEvent, ...] = ()
-    """The events since its last decision."""
     last_published: LastPublishedOrder | None = None
     seen_ms: InstantMs = NEVER
-    """The time of the last observation of it."""
     attempted_before_ms: InstantMs = NEVER
-    """The time of its report before the last one."""
     died_ms: InstantMs = NEVER
     """When its process refused a second connection in a row, until its session shows a later sign of life, or a new one
     begins. Its process claims nothing any more."""
@@ -188,7 +178,6 @@ class NodeRecord(Struct, array_like=True, frozen=True, gc=False):
     changed_ms: InstantMs = NEVER
     """The time of the first reading with the present owner, or of the absence."""
     prior: str | None = None
-    """The last owner other than the present one."""
     unreadable_times: int = 0
     before_ms: InstantMs = NEVER
     existed_ms: InstantMs = NEVER
@@ -217,7 +206,6 @@ class Claim(Struct, array_like=True, frozen=True, gc=False):
     path: str
     member: str
     since_ms: InstantMs
-    """The time of the loss, or of the report."""
     last_published: LastPublishedRuling | None = None
 
     @property
