@@ -177,10 +177,7 @@ _LONGEST_NAME = 255
 class BookieDisksCollector(Collector):
     """Reads the disks of all registered bookies of a cluster, and publishes one reading for each, failures included.
 
-    Args:
-        admin: certificates and timeout.
-        publish: called with each reading from several threads; must not block.
-        transport: replaces the network in tests.
+    `publish` is called from several threads, and must not block.
     """
 
     def __init__(

@@ -138,13 +138,8 @@ _AFFINITY_HISTORY = timedelta(hours=1)
 def release_publishing(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
     """Put back the original publish limits of both kinds on every cluster with `publish` or `bookie_disks`.
 
-    The records are on the clusters themselves, so it reads nothing from the loop's own Kafka.
-
-    Args:
-        forget: the entity of a quota; no publish limit is one, so nothing is done then.
-
-    Yields:
-        A sentence for each cluster.
+    The records are on the clusters themselves, so it reads nothing from the loop's own Kafka. If it is to `forget` the
+    entity of a quota, nothing is done. Yields a sentence for each cluster.
 
     Raises:
         UserError: some could not be put back; the others were.

@@ -100,12 +100,7 @@ class PublishLimits(ABC):
         self._admin.send_unless_missing("DELETE", _path(_record_place(target), "property", self.record_name))
 
     def list_targets(self, groups: Mapping[str, str], everywhere: str, slowed: Iterable[str]) -> dict[str, str]:
-        """Return the group of each namespace of the groups to slow down.
-
-        Args:
-            groups: the group of each namespace with affinity.
-            everywhere: the group of all other namespaces.
-        """
+        """Return the group of each namespace of the groups to slow down; those without affinity are `everywhere`."""
         wanted = set(slowed)
         if not wanted:
             return {}

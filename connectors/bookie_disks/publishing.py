@@ -99,11 +99,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PublishWorker(LevelWorker[Mapping[str, WantedFactor]]):
-    """Carries out one cluster's decisions.
-
-    Args:
-        others: the other kinds of limits, which are put back if earlier settings used them.
-    """
+    """Carries out one cluster's decisions; other kinds of limits are put back if earlier settings used them."""
 
     def __init__(
         self,

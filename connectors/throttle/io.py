@@ -145,11 +145,7 @@ _WITHOUT_ID = {
 
 
 def _check_own_clients(kafka: WatchedKafka, loop: KafkaConnection, line: str | None) -> ProbeResult:
-    """Check that a stop does not slow down Headgate itself, whose records may be on the same Kafka.
-
-    Args:
-        line: excludes Headgate's user from a stop that would slow it down; None: no stop does.
-    """
+    """Check that a stop does not slow down Headgate, whose records may be on this Kafka; `line` excludes it."""
     ids = []
     for connection in (kafka, loop):
         try:
@@ -246,13 +242,8 @@ def _make_quota_workers(context: ActuatorContext, *, only_set: bool) -> dict[str
 def release_quotas(context: ActuatorContext, forget: str | None = None) -> Iterator[str]:
     """Restore the original quotas of every watched cluster, including those without `quotas` (any more).
 
-    It reads nothing from the loop's own Kafka: the originals are on the watched clusters.
-
-    Args:
-        forget: an entity whose present quota an operator declares to be the original.
-
-    Yields:
-        A sentence for each cluster that was restored.
+    It reads nothing from the loop's own Kafka: the originals are on the watched clusters. An operator declares the
+    present quota of the entity `forget` to be the original. Yields a sentence for each cluster.
 
     Raises:
         UserError: some could not be restored; the others were.

@@ -275,12 +275,7 @@ class Filler(BaseModel):
 
 
 def list_fillers(filled_by: FilledBy, prefix: str) -> list[Filler]:
-    """Return what fills a volume, the fastest first; Headgate's own topics are one line, as are those not shown.
-
-    Args:
-        filled_by: what the decision names.
-        prefix: the prefix of Headgate's own topics.
-    """
+    """Return what fills a volume, the fastest first; Headgate's own topics are one line, as are those not shown."""
     used = max(1, filled_by.kafka_bytes + filled_by.other_bytes)
     lines: dict[str, list[TopicUsage]] = {}
     for topic in filled_by.topics:

@@ -274,12 +274,9 @@ def _expect(
     usual: float | None,
     publishing: PublishState | None,
 ) -> float:
-    """Return the fastest growth that is expected of a dir, which is the tightest of its bookie; infinite if unknown.
+    """Return the fastest growth that is expected of a bookie's tightest dir; infinite if unknown.
 
     In a stop no dir should fill up soon, whether or not it is known what the limits let through.
-
-    Args:
-        usual: its growth before publishing was slowed down.
     """
     factor, soon_seconds = verdict.move.gate.factor, verdict.settings.time_to_full_alert.total_seconds()
     let_through = None if publishing is None else publishing.let_through_bytes_per_second

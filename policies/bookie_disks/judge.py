@@ -42,11 +42,7 @@ class BookieVerdict(ServerVerdict[BookieDiskState], frozen=True, gc=False):
 def judge_bookies(
     cluster: BookieDisksCluster, settings: BookieDisksSettings, now_ms: int, stopped_by: Collection[DirKey] = ()
 ) -> dict[str, BookieVerdict]:
-    """Judge each bookie of a cluster.
-
-    Args:
-        stopped_by: the dirs that keep a group stopped. A departed one among them counts for `departed_hold`.
-    """
+    """Judge each bookie; a departed dir counts for `departed_hold`, too, if it keeps a group stopped."""
     return {state.name: _judge(state, settings, now_ms, stopped_by) for state in cluster.bookies}
 
 
@@ -132,11 +128,7 @@ def judge_group(
     now_ms: int,
     before: GroupState | None,
 ) -> GroupVerdict:
-    """Judge one group.
-
-    Args:
-        before: the group before this step; None before the first decision.
-    """
+    """Judge one group; before the first decision about it there is no group before."""
     known, unread = _rank_bookies(group, bookies)
     decisive = _find_decisive(known, group.ensemble, before.limiting if before else None)
     is_early = now_ms < (cluster.begun_ms or 0) + millis_of(settings.validity)
@@ -196,11 +188,8 @@ def _judge_unread(
     """Judge a group of which fewer bookies are known than a ledger needs, so that it needs them all.
 
     Never read is not absent: an unread bookie counts as the fallback. But silence opens no gate, so the factor in force
-    is not exceeded, and a stop for too few bookies ends only when enough are known.
-
-    Args:
-        before: None before the first decision, and at the start after a stop for too few bookies, because one bookie
-            may be read before the registrations and the other bookies.
+    is not exceeded, and a stop for too few bookies ends only when enough are known. At the start it is passed over,
+    because one bookie may be read before the registrations and the other bookies.
     """
     awaited = [bookie for bookie in unread if not bookie.state.is_read_only]
     last_reason = before.reason if before else BookieThrottleReason.INITIAL.value

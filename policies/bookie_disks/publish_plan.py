@@ -56,12 +56,7 @@ class PublishPlan(LevelPlan):
 def plan_publish(
     wanted: WantedFactor, record: PublishRecord | None, found: FoundLimit, base: Rate, floor: int
 ) -> PublishPlan:
-    """Return the next operation on one limit.
-
-    Args:
-        record: the limit's record; None: it is not one of ours.
-        base: the rate at factor 1.0, of the settings.
-    """
+    """Return the next operation on one limit; without a record it is not one of ours."""
     original, known, recorded = found, None, None
     if record is not None:
         known = LevelRecord(held=True, baseline=record.original.rate, rates=record.rates)

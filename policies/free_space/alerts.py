@@ -26,11 +26,7 @@ from policies.units import InstantMs, counted, format_duration, human_bytes, hum
 def explain_factor(
     settings: FreeSpaceSettings, factor: float, writers: str, why: str, *, freely: str, has_actuator: bool | None
 ) -> str:
-    """Write one plain sentence: what writers should do, why, and why it is not carried out, as far as is known.
-
-    Args:
-        freely: the request at factor 1.0.
-    """
+    """Write one plain sentence: what writers should do (`freely` at 1.0), why, and why nothing is carried out."""
     if factor == 1.0:
         return f"{writers} {freely}: {why}."
     inaction = ""
@@ -65,9 +61,7 @@ def describe_limit(
 ) -> dict[str, Any] | None:
     """Describe a volume and the limit that decided as fields of a decision; None if no limit is set.
 
-    Args:
-        volume: None for a server whose volumes are not known.
-        is_hard: whether the hard limit decided; one that is not set gives way to the other.
+    A limit that is not set gives way to the other. Without a volume, those of its server are not known.
     """
     hit = LimitHit.HARD if is_hard or settings.soft is None else LimitHit.SOFT
     limit = (settings.hard or settings.soft) if hit is LimitHit.HARD else settings.soft
@@ -321,13 +315,10 @@ def describe_fastest(
 def follow_growth(
     before: Iterable[VolumeGrowth[Key]], limiting: Iterable[tuple[VolumeVerdict, float]], window_seconds: float
 ) -> tuple[VolumeGrowth[Key], ...]:
-    """Return the growth of limiting volumes while limits are in force.
+    """Return the growth of limiting volumes, each with its fastest expected growth, while limits are in force.
 
-    Only fresh readings show growth. Unexpected growth of a volume that is no longer read stays known.
-
-    Args:
-        limiting: the volumes, each with the fastest growth that is expected of it, in bytes per second.
-        window_seconds: the shortest time over which growth is measured.
+    Only fresh readings show growth, over at least a window. Unexpected growth of a volume that is no longer read stays
+    known.
     """
     known = {growth.volume: growth for growth in before}
     unexpected = {key for key, growth in known.items() if growth.is_unexpected}

@@ -77,10 +77,7 @@ def move(
 ) -> GateMove[Key]:
     """Move the gate towards the raw factor.
 
-    Args:
-        raw: the lowest factor of all volumes that count, in [0, 1].
-        stopping: volumes that are at their hard limit now.
-        recovered: volumes that are above their hard limit by the recovery margin, or that no longer count.
+    Volumes are `stopping` at their hard limit, and `recovered` above it by the margin, or if they no longer count.
     """
     after = _move(gate, raw, (stopping | set(gate.stopped_by)) - recovered, now_ms, settings)
     _check(gate, raw, after, now_ms, settings)

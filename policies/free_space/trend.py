@@ -87,11 +87,7 @@ class Filling(Struct, array_like=True, frozen=True, gc=False):
 
 
 def follow_reading(trend: Trend, at_ms: int, usable_bytes: int, before_ms: int, before_bytes: int) -> Trend:
-    """Return the trend after another reading.
-
-    Args:
-        at_ms: the time of the reading, later than anything in the trend.
-    """
+    """Return the trend after another reading, later than anything in it."""
     samples, line = trend.samples, trend.line
     if not samples:
         return Trend(((at_ms, usable_bytes),), None, trend.rises)
@@ -109,9 +105,7 @@ def follow_reading(trend: Trend, at_ms: int, usable_bytes: int, before_ms: int, 
 def estimate_filling(trend: Trend, at_ms: int, usable_bytes: int, *, believed: bool = False) -> Filling | None:
     """Estimate how fast a volume fills; None if it does not fill, or if its trend is not reliable.
 
-    Args:
-        trend: the trend with the last reading.
-        believed: whether the reading before gave a rate. Then a lower confidence is sufficient.
+    If the reading before gave a rate that was believed, a lower confidence is sufficient.
     """
     found = _compare_peaks(trend, at_ms, usable_bytes) if len(trend.rises) > 1 else None
     if found is None and trend.line is not None and len(trend.samples) >= _LEAST_SAMPLES:

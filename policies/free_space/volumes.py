@@ -164,10 +164,8 @@ def keep_within_bounds(
 ) -> tuple[list[Observation], dict[str, str]]:
     """Return the observations to fold, in order, and by id the bound for which another one is refused.
 
-    Readings of members count only among members, so forged ones of other servers take no room from them.
-
-    Args:
-        servers: those known before the readings. A volume that a reading lacks stays for a while.
+    Readings of members count only among members, so forged ones of other servers take no room from them. A volume that
+    a reading lacks stays for a while.
     """
     ordered = sort_observations(tuple(observations))
     fields = attrgetter(bounds.server, bounds.dirs)

@@ -211,13 +211,9 @@ _NAMES = SpaceAlerts("broker", "log_dir", "log dirs", "cannot read", BELOW_HARD,
 def find_conditions(
     cluster: str, verdict: "ClusterVerdict", held: Collection[HeldAlert[VolumeKey]]
 ) -> tuple[list[Condition], tuple[HeldAlert[VolumeKey], ...]]:
-    """Find the alert conditions of a cluster's brokers and volumes.
+    """Find the alert conditions of a cluster's brokers and volumes, and the alerts about volumes that hold now.
 
-    Args:
-        held: the alerts about volumes whose condition held at the last step. Such a condition ends by a margin only.
-
-    Returns:
-        The conditions, and the alerts about volumes whose condition holds now.
+    A condition that held at the last step ends by a margin only.
     """
     brokers = verdict.brokers
     context = SpaceAlertContext(_NAMES, cluster, brokers.now_ms, brokers.settings, frozenset(held))

@@ -101,12 +101,7 @@ def judge_brokers(
     stopped_by: Iterable[VolumeKey] = (),
     before: Mapping[int, BrokerVerdict] | None = None,
 ) -> BrokerVerdicts:
-    """Judge each broker of a cluster.
-
-    Args:
-        stopped_by: the volumes that keep the cluster stopped.
-        before: verdicts of an earlier step with the same settings; those that still hold are not computed again.
-    """
+    """Judge each broker. Verdicts of an earlier step with the same settings are taken over if they hold."""
     before = before or {}
     stopping = frozenset(stopped_by)
     kept: list[BrokerState] = []
@@ -179,11 +174,7 @@ class ClusterVerdict:
 
 
 def judge_cluster(brokers: BrokerVerdicts, before: ThrottleState) -> ClusterVerdict:
-    """Judge a cluster.
-
-    Args:
-        before: the state before this step, with the gate, the limiting volume and the forgotten ones.
-    """
+    """Judge a cluster, by the gate, the limiting volume and the forgotten ones of the state before this step."""
     raw_factor, reason, decisive = _judge_raw(brokers, before)
     moved = _move(brokers, raw_factor, reason, before)
     if moved.hold is HoldReason.RECOVERY_MARGIN:

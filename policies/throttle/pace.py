@@ -51,12 +51,7 @@ def adapt_pace(
     limits: Sequence[Limit],
     bounds: PaceBounds,
 ) -> BrokerPace:
-    """Return the pace after a reading.
-
-    Args:
-        before: the pace before it; None for the first reading.
-        volumes: all volumes of the broker; empty after a failed attempt.
-    """
+    """Return the pace after a reading of all volumes of a broker; none are given after a failed attempt."""
     known: dict[str, VolumePace] = {}
     wanted = bounds.longest_seconds
     for volume in volumes:

@@ -60,9 +60,7 @@ class RatesInForce:
     ) -> QuotaStep | None:
         """Return how low a quota may be set now; None if no rate within the window is known.
 
-        Args:
-            in_force: the present quota, or without one the rate that producers write; None if not known.
-            max_told_wait_seconds: the longest wait that Kafka may impose on a producer.
+        `in_force` is the present quota, or without one the rate that producers write; None if it is not known.
         """
         recent = [each for each in self.past if each.until_seconds > at_seconds - window_seconds]
         if in_force is None and not recent:

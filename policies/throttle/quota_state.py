@@ -128,11 +128,7 @@ class Coverage:
 
 
 def find_coverage(settings: QuotaSettings, rates: Mapping[Entity, int]) -> Coverage:
-    """Compare all producer quotas of a cluster with the configured entities.
-
-    Args:
-        rates: the present rate of each entity that has one, without Headgate's own records.
-    """
+    """Compare the present rates of all entities, without Headgate's own records, with the configured entities."""
     listed = {spec.entity for spec in settings.entities}
     others = [e for e in sorted(rates, key=str) if e not in listed and e.user not in settings.exclude]
     specific = tuple(e for e in others if any(takes_precedence(e, entity) for entity in listed))
@@ -151,14 +147,10 @@ def find_deciding(quotas: Collection[Entity], user: str, client_id: str) -> Enti
 def find_additions(
     settings: QuotaSettings, rates: Mapping[Entity, int], planned: Mapping[Entity, int], *, is_stop: bool
 ) -> dict[Entity, int]:
-    """Return the additional quotas that a throttle needs for as long as it lasts.
+    """Return the additional quotas that a throttle needs for as long as it lasts, beside the `planned` rates.
 
-    A stop reaches clients without a client id, no client gets a looser quota than it had, and no excluded user is
-    slowed down.
-
-    Args:
-        rates: the rate of each entity that has one without Headgate.
-        planned: the rates of the throttle.
+    A stop reaches clients without a client id, no client gets a looser quota than without Headgate (`rates`), and no
+    excluded user is slowed down.
     """
     additions: dict[Entity, int] = {}
     by_client_id = planned.keys() & {spec.entity for spec in settings.entities} & {*_BY_CLIENT_ID}

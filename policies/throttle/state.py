@@ -138,13 +138,7 @@ def is_filling_up(volume: VolumeState, now_ms: int, limits: Sequence[Limit], ale
 
 
 def measure_usage(log_dir: str, before: VolumeContent | None, after: VolumeContent, seconds: float) -> VolumeUsage:
-    """Compare the contents of a volume at two moments.
-
-    Args:
-        before: its earlier content; None if there is none, and then there are no rates.
-        after: its present content.
-        seconds: the time from one to the other, more than 0.
-    """
+    """Compare the contents of a volume at two moments; without an earlier one there are no rates."""
     rates: dict[Replicas, float] = {}
     sizes, old = after.sizes, before.sizes if before else {}
     other_rate = kafka_rate = None

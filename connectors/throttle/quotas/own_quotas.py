@@ -85,11 +85,7 @@ class SeenQuota:
 
 
 class OwnQuotas:
-    """Remembers one cluster's changes. All times are seconds of one monotonic clock.
-
-    Args:
-        settings: its settings; None: quotas are only put back.
-    """
+    """Remembers one cluster's changes; without settings quotas are only put back. Times are of one monotonic clock."""
 
     def __init__(self, cluster: str, settings: QuotaSettings | None) -> None:
         self._owner = owner_number(cluster)
@@ -154,11 +150,7 @@ class OwnQuotas:
         return now - own.at < SETTLE_SECONDS or is_late
 
     def confirm(self, entity: Entity, seen: BrokerQuotas, brokers: int, now: float) -> None:
-        """Note that a broker shows our quota, or that somebody else has put back another one.
-
-        Args:
-            brokers: the number of brokers in service.
-        """
+        """Note that one of the brokers in service shows our quota, or that somebody else has put back another one."""
         own, found = self._own.get(entity), seen.rates.get(entity)
         if own is None or not own.record.held:
             self._contests.pop(entity, None)

@@ -61,11 +61,7 @@ class QuotaMetrics(LevelMetrics):
 
 
 class QuotaReports(LevelReports[QuotaMetrics]):
-    """Reports the outcomes of one cluster's quotas.
-
-    Args:
-        publish_applied: publishes the record of an entity (key, value), without blocking.
-    """
+    """Reports the outcomes of one cluster's quotas, and publishes the record of each entity."""
 
     action = "quota"
 
@@ -89,12 +85,7 @@ class QuotaReports(LevelReports[QuotaMetrics]):
         self._escaping = escaping
 
     def report_quota(self, entity: Entity, plan: LevelPlan, attempt: Attempt, confirmed: int, brokers: int) -> None:
-        """Report that one entity's quota is as planned, or was refused by the plan.
-
-        Args:
-            confirmed: the number of brokers that have shown the quota.
-            brokers: the number of brokers in service.
-        """
+        """Report that one entity's quota is as planned, and shown by some brokers, or that the plan refuses it."""
         slows = plan.holds and plan.rate != FREE_RATE
         self._metrics.show_rate(self._cluster, entity, plan.rate if slows else None)
         is_confirmed = plan.holds and confirmed >= brokers

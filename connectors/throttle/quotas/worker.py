@@ -67,12 +67,7 @@ _RETRIED: tuple[type[Exception], ...] = (*FAILURES, AlterError)
 
 
 class QuotaWorker(LevelWorker[WantedFactor | None]):
-    """Carries out one cluster's decisions.
-
-    Args:
-        settings: None: no quota is set, and those that were set before are put back.
-        throttle: the cluster's; it decides the factor after a decision has expired.
-    """
+    """Carries out one cluster's decisions; without settings no quota is set, and earlier ones are put back."""
 
     def __init__(
         self,
@@ -149,11 +144,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
                 yield f"entity {entity} {remedy} Set one of the two"
 
     def release(self, stop: Event, forget: Entity | None = None) -> Released:
-        """Restore all original quotas.
-
-        Args:
-            forget: an entity whose present quota an operator declares to be the original.
-        """
+        """Restore all original quotas; an operator declares the present one of `forget` to be the original."""
         self._releasing = True
         confirmed: dict[str, int] = {}
         try:
@@ -268,11 +259,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
     def _describe(
         self, wanted: WantedFactor | None, plans: PlannedQuotas, escaping: Mapping[Entity, Rate]
     ) -> QuotaState:
-        """Return the quotas that are set, the ones that escape, and the ones that somebody else changes.
-
-        Args:
-            escaping: the quotas that decide for clients in place of an entity.
-        """
+        """Return the quotas that are set, those that decide in place of an entity, and those of rivals."""
         held, brokers = {entity: planned for entity, planned in plans.all.items() if planned.holds}, self._broker_count
         is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
         unknown = [(e, p.found) for e, p in plans.all.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL]
@@ -347,11 +334,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         seen: BrokerQuotas,
         rates: Mapping[Entity, int],
     ) -> PlannedQuotas:
-        """Plan each entity's quota, and the additional ones of a throttle.
-
-        Args:
-            rates: the rate of each entity that has one without Headgate.
-        """
+        """Plan each entity's quota, and the additional ones of a throttle, by the rates without Headgate."""
         plans = {entity: plan_level(self._situation(entity, factor, seen)) for entity, factor in targets.items()}
         if self._settings is None or wanted is None or not wanted.slows or self._releasing:
             return PlannedQuotas(plans)
