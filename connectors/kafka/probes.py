@@ -3,9 +3,8 @@
 Kafka reports to each client the operations it is authorized to do (KIP-430), so the checks write nothing.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -115,7 +114,7 @@ def _read_answer(future: Any) -> Operations | None:
 def loop_probes(connection: KafkaConnection, topics: TopicSettings, components: Sequence[str]) -> Iterator[Probe]:
     """Yield the checks of the loop's own Kafka, for a client of these components (`rights`)."""
     loop = _Loop(connection, topics, components)
-    yield Probe(LOOP, "brokers", loop.brokers)
+    yield Probe(LOOP, "brokers", lambda: loop.brokers)
     for asks, check in (("topics", loop.topics), ("rights", loop.rights), ("writers", loop.writers)):
         yield Probe(LOOP, asks, partial(loop.if_it_answers, check))
 
@@ -155,23 +154,18 @@ class _Loop:
         self._connection = connection
         self._topics = topics
         self._components = components
-        self._asking = threading.Lock()
-        self._reached: ProbeResult | None = None
 
+    @cached_property
     def brokers(self) -> ProbeResult:
-        """Check that the cluster answers and accepts the login."""
-        with self._asking:
-            if self._reached is None:
-                try:
-                    brokers = reach(self._connection, timeout_seconds=TIMEOUT_SECONDS)
-                    self._reached = ProbeResult(Outcome.OK, counted(brokers, "broker"))
-                except UserError as error:
-                    self._reached = _failed(error, Outcome.UNREACHABLE)
-            return self._reached
+        """Whether the cluster answers and accepts the login."""
+        try:
+            return ProbeResult(Outcome.OK, counted(reach(self._connection, timeout_seconds=TIMEOUT_SECONDS), "broker"))
+        except UserError as error:
+            return _failed(error, Outcome.UNREACHABLE)
 
     def if_it_answers(self, check: Callable[[], ProbeResult]) -> ProbeResult:
         """Return the result of a check, which needs a cluster that answers."""
-        return check() if self.brokers().outcome is Outcome.OK else _NOT_ASKED
+        return check() if self.brokers.outcome is Outcome.OK else _NOT_ASKED
 
     def topics(self) -> ProbeResult:
         """Check the topics' configuration."""
