@@ -200,8 +200,6 @@ def test_warnings_are_told_beside_mistakes(file: Path, capsys: pytest.CaptureFix
 def test_the_file_is_named_as_for_every_command(file: Path) -> None:
     file.write_text(WATCHED + LIMITED)
     assert check("-s", file) == check("--settings", file) == check(file)
-    with pytest.raises(UserError, match="two files are named"):
-        check("-s", file, file.with_name("other.yaml"))
 
 
 @pytest.mark.parametrize(

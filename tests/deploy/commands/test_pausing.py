@@ -46,15 +46,6 @@ def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [("2", "--for: '2' is not a duration: write it as 30s"), ("0s", "--for: must be longer than 0s")],
-)
-def test_a_length_that_is_none_is_refused(length: str, message: str) -> None:
-    result = CliRunner().invoke(app, ["pause", "throttle", "--for", length])
-    assert message in str(result.exception)
-
-
 def test_a_reason_longer_than_the_wire_takes_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(UserError, match="--reason: String should have at most 2000 characters"):
         list(command_pause(Settings.model_validate(WATCHED), PauseRequest("throttle", None, HOUR, "x" * 2001)))

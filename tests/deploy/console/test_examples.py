@@ -69,26 +69,3 @@ def test_clusters_are_completed_from_the_settings_file(tmp_path: Path, monkeypat
     file.write_text("clusters: [")
     assert complete_clusters(context, "") == []
     assert complete_policies("th") == ["throttle"]
-
-
-def test_the_settings_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADGATE_SETTINGS", str(tmp_path / "none.yaml"))
-    assert "none.yaml: cannot be read" in str(CliRunner().invoke(app, ["status"]).exception)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--cluster", "paiments"], "--cluster: the settings name no cluster 'paiments'; did you mean payments?"),
-        (["--policy", "trottle"], "--policy: 'trottle' is no policy; did you mean throttle?"),
-    ],
-)
-def test_a_filter_that_matches_nothing_is_a_mistake(tmp_path: Path, options: list[str], message: str) -> None:
-    file = tmp_path / "hg.yaml"
-    kafka = "kafka: {bootstrap_servers: '127.0.0.1:1'}"
-    file.write_text(f"{kafka}\nclusters: {{payments: {{{kafka}}}}}\n")
-    assert message in str(CliRunner().invoke(app, ["status", "-s", str(file), *options]).exception)
-
-
-def test_the_doctor_has_nothing_to_examine_without_settings() -> None:
-    assert "nothing to examine: pass the settings file" in str(CliRunner().invoke(app, ["doctor"]).exception)

@@ -13,7 +13,6 @@ import pytest
 from deploy.console.terminal import SafeConsole
 from deploy.java import jars
 from deploy.java.jars import ensure_jars, fetch_jars, groups
-from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 
 # As Ivy 2.5.3 prints it when a proxy on a closed port stands in its way.
@@ -249,16 +248,6 @@ def test_nothing_comes_twice_onto_sparks_class_path() -> None:
     shipped = {path.name.rsplit("-", 1)[0] for path in jars._ivy_jar().parent.glob("*.jar")}
     ours = {name.rsplit("-", 1)[0] for name in jars._read_manifest()["spark"]}
     assert shipped & ours == set()
-
-
-@pytest.mark.parametrize(
-    ("cache_home", "expected"), [("/somewhere", "/somewhere/headgate/jars"), ("", "~/.cache/headgate/jars")]
-)
-def test_cache_is_where_the_desktop_standard_puts_it(
-    monkeypatch: pytest.MonkeyPatch, cache_home: str, expected: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
-    assert default_cache_dir() == Path(expected).expanduser()
 
 
 def test_without_a_terminal_each_download_is_a_line(site: Site) -> None:

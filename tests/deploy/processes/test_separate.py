@@ -140,11 +140,6 @@ def test_an_exporter_writes_nothing_and_opens_no_producer(world: World, monkeypa
     assert world.ran == [["exporter", "status page", "renewal"]]
 
 
-def test_collectors_without_anything_to_watch_say_what_to_name(world: World) -> None:
-    with pytest.raises(UserError, match="nothing is watched: name a Kafka cluster"):
-        run(stack.run_collectors, world.settings.model_copy(update={"clusters": {}}))
-
-
 def test_release_needs_nothing_of_the_loop(world: World) -> None:
     world.missing = ("headgate.audit",)
     with pytest.raises(UserError, match="Not put back on payments: all quotas: "):
