@@ -1,5 +1,6 @@
 """Sentences from the values that decided."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -25,92 +26,111 @@ from tests.policies.isolation.scenario import (
 )
 from tests.policies.virtual_run import at
 
-
-@pytest.mark.parametrize(
-    ("readings", "sentence"),
-    [
-        ((), "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine."),
-        ((bookies(70, BASE), bookies(80, BASE)), "Bookie bk11 is no longer registered: no action is needed."),
-    ],
-)
-def test_sentences(readings: Any, sentence: str) -> None:
-    assert joined().until(60).feed(readings).quarantines()[-1].explanation == sentence
+STRANGERS = " ".join(f"bk{n}" for n in range(100, 112))
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"mode": "shadow"}, "; this is shadow mode, nothing is carried out"),
-        ({"has_actuator": False}, "; no actuator is set for this cluster"),
-        ({"has_actuator": True}, ""),
-        ({}, ""),
-    ],
-)
-def test_who_carries_nothing_out_is_not_said_to(settings: dict[str, Any], why: str) -> None:
-    assert joined(**settings).until(60).quarantines()[-1].explanation == (
-        f"Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine{why}."
-    )
+def order(run: Run) -> str:
+    return run.until(60).quarantines()[-1].explanation
 
 
-def test_a_pause_is_not_called_shadow_mode() -> None:
+def alert(name: str, *readings: Any, **settings: Any) -> str:
+    """The summary of an alert after these readings."""
+    return Run(LONG, settings).feed(readings).latest(name).summary
+
+
+def paused() -> Run:
     run = Run(LONG, ON)
     run.policy = IsolationPolicy(CLUSTER, run.settings.while_quiet(PolicyPause(to_millis(at(9999)))))
-    run.see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
-    assert run.quarantines()[-1].explanation.endswith("; the policy is paused, nothing is carried out.")
+    return run.see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES))
 
 
-@pytest.mark.parametrize(
-    ("allowed", "sentence"),
-    [
-        (0, "Bookie bk11 is in no group, but max_quarantined allows none: an operator must decide."),
-        (
-            1,
-            "Bookie bk12 is in no group, but the 1 bookie that max_quarantined allows is in quarantine or on its way "
-            "there: an operator must decide.",
+TO_BE_PUT = "Bookie bk11 has been in no group for 10s or longer: it should be put into headgate-quarantine"
+SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
+    "an order": (lambda: order(joined()), f"{TO_BE_PUT}."),
+    "an order without a grace": (
+        lambda: order(joined(grace="0s")), "Bookie bk11 is in no group: it should be put into headgate-quarantine.",
+    ),
+    "an order in shadow mode": (
+        lambda: order(joined(mode="shadow")), f"{TO_BE_PUT}; this is shadow mode, nothing is carried out.",
+    ),
+    "an order in a pause": (lambda: order(paused()), f"{TO_BE_PUT}; the policy is paused, nothing is carried out."),
+    "no actuator": (
+        lambda: order(joined(has_actuator=False)), f"{TO_BE_PUT}; no actuator is set for this cluster.",
+    ),
+    "an actuator": (lambda: order(joined(has_actuator=True)), f"{TO_BE_PUT}."),
+    "a bookie that is gone": (
+        lambda: joined().until(60).feed([bookies(70, BASE), bookies(80, BASE)]).quarantines()[-1].explanation,
+        "Bookie bk11 is no longer registered: no action is needed.",
+    ),
+    "none is allowed": (
+        lambda: order(joined(max_quarantined=0)),
+        "Bookie bk11 is in no group, but max_quarantined allows none: an operator must decide.",
+    ),
+    "one is allowed": (
+        lambda: order(joined("bk11 bk12", max_quarantined=1)),
+        "Bookie bk12 is in no group, but the 1 bookie that max_quarantined allows is in quarantine or on its way "
+        "there: an operator must decide.",
+    ),
+    "secondary groups alone": (
+        lambda: placement_of("bk6 bk7 bk11", to("", "shared")).explanation,
+        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group, and it needs 2 bookies.",
+    ),
+    "a leak": (
+        lambda: placement_of("bk1 bk6 bk11:3181", "default").explanation,
+        "acme/a can place data on 1 bookie without a group (bk11:3181): its primary group default has 1 of 2 needed "
+        "bookies writable.",
+    ),
+    "two groups, one bookie": (
+        lambda: placement_of("bk1", to("default shared"), ensemble_size=3).explanation,
+        "acme/a cannot place its data: it may use 1 bookie of 3 needed, and its primary groups default, shared have 1 "
+        "of 3 needed bookies writable.",
+    ),
+    "an ensemble of one": (
+        lambda: placement_of("bk1 bk2", "default", ensemble_size=1).explanation,
+        "acme/a keeps to its groups: its primary group default has 2 writable bookies, and 1 is needed.",
+    ),
+    "too few in the secondary group": (
+        lambda: placement_of("bk6", to("", "shared"), ensemble_size=3).explanation,
+        "acme/a cannot place its data: it may use 1 bookie of 3 needed, and it names no primary group, and it needs 3 "
+        "bookies, and its secondary group shared has 1.",
+    ),
+    "too few in both groups": (
+        lambda: placement_of("bk1 bk6", to("default", "shared"), ensemble_size=3).explanation,
+        "acme/a cannot place its data: it may use 2 bookies of 3 needed, and its primary group default has 1 of 3 "
+        "needed bookies writable, and its secondary group shared has 1 more.",
+    ),
+    "a namespace that can place no data": (
+        lambda: alert(
+            "unassigned-bookie", *everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}), grace="0s", ensemble_size=3
         ),
-    ],
-)
-def test_what_is_withheld_for_its_number_says_how_many_there_may_be(allowed: int, sentence: str) -> None:
-    withheld = [
-        q for q in joined("bk11 bk12", max_quarantined=allowed).until(60).quarantines() if q.verdict == "withhold"
-    ]
-    assert withheld[0].explanation == sentence
+        "bookie bk11 of c1 takes data and is in no group",
+    ),
+    "groups are asked for": (
+        lambda: alert("no-bookie-groups", *everything(0, "bk1 bk2", {}, {"acme/a": "default"})),
+        "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
+        "bookies are writable",
+    ),
+    "many in quarantine": (
+        lambda: alert(
+            "unassigned-bookie",
+            *everything(0, f"{BASE} {STRANGERS}", {**GROUPS, "headgate-quarantine": STRANGERS}, {}),
+            grace="0s",
+        ).partition(": ")[0],
+        "12 bookies of c1 take data and have no group from an operator, 12 of them in quarantine",
+    ),
+    "members of a group that vanished": (
+        lambda: alert(
+            "bookies-unconfirmed", *everything(0, BASE, GROUPS, {}), racks(20, {**GROUPS, "default": ""})
+        ),
+        "since 2026-11-21T08:00:20Z readings of c1 contradict what was confirmed about 2 grouped bookies (bk1, bk2): "
+        "that counts until two readings in a row, 10s apart, agree",
+    ),
+}  # fmt: skip
 
 
-def test_secondary_groups_alone_are_explained() -> None:
-    assert placement_of("bk6 bk7 bk11", to("", "shared")).explanation == (
-        "acme/a keeps to 2 bookies of its secondary group shared: it names no primary group, and it needs 2 bookies."
-    )
-
-
-def test_a_leak_is_explained_by_its_numbers() -> None:
-    placement = placement_of("bk1 bk6 bk11:3181", "default")
-    assert placement.explanation == (
-        "acme/a can place data on 1 bookie without a group (bk11:3181): "
-        "its primary group default has 1 of 2 needed bookies writable."
-    )
-    assert placement.candidates == ("bk1", "bk11:3181")
-    assert (placement.promised_candidates, placement.promised_feasible) == (("bk1",), False)
-
-
-@pytest.mark.parametrize(
-    ("writable", "said", "size", "sentence"),
-    [
-        ("bk1", to("default shared"), 3, "its primary groups default, shared have 1 of 3 needed bookies writable"),
-        ("bk1 bk2", "default", 1, "its primary group default has 2 writable bookies, and 1 is needed"),
-        ("bk6", to("", "shared"), 3, "it names no primary group, and it needs 3 bookies, and its secondary group "
-         "shared has 1"),
-        ("bk1 bk6", to("default", "shared"), 3, "1 of 3 needed bookies writable, and its secondary group shared has 1 "
-         "more"),
-    ],
-)  # fmt: skip
-def test_groups_and_numbers_agree(writable: str, said: Any, size: int, sentence: str) -> None:
-    assert sentence in placement_of(writable, said, ensemble_size=size).explanation
-
-
-def test_without_a_grace_a_bookie_has_not_been_in_no_group_for_0s() -> None:
-    said = joined(grace="0s").quarantines()[-1].explanation
-    assert said == "Bookie bk11 is in no group: it should be put into headgate-quarantine."
+@pytest.mark.parametrize(("tell", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_sentences(tell: Callable[[], str], sentence: str) -> None:
+    assert tell() == sentence
 
 
 def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
@@ -128,50 +148,6 @@ def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str
     names = {"acme/a": "g/s" if "s" in groups else "g"}
     run = Run(LONG).see(*everything(0, "bk1 bk2 bk6" if "s" in groups else "bk1 bk2", groups, names))
     assert f"{tier} when one more of its bookies is lost" in run.latest("isolation-headroom").summary
-
-
-def test_a_namespace_that_can_place_no_data_is_not_said_to_place_it_on_a_bookie() -> None:
-    run = Run(LONG, grace="0s", ensemble_size=3).see(*everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
-    alert = run.latest("unassigned-bookie")
-    assert (alert.severity, alert.summary) == ("warning", "bookie bk11 of c1 takes data and is in no group")
-
-
-def test_one_namespace_asks_for_groups() -> None:
-    run = Run(LONG).see(*everything(0, "bk1 bk2", {}, {"acme/a": "default"}))
-    assert run.latest("no-bookie-groups").summary == (
-        "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
-        "bookies are writable"
-    )
-
-
-def test_many_in_quarantine_are_said_to_be_there() -> None:
-    strangers = " ".join(f"bk{n}" for n in range(100, 112))
-    run = Run(LONG, grace="0s").see(
-        *everything(0, f"{BASE} {strangers}", {**GROUPS, "headgate-quarantine": strangers}, {})
-    )
-    assert run.latest("unassigned-bookie").summary.startswith(
-        "12 bookies of c1 take data and have no group from an operator, 12 of them in quarantine: bk100, "
-    )
-
-
-def test_members_of_a_group_that_vanished_are_named() -> None:
-    run = Run(LONG).see(*everything(0, BASE, GROUPS, {})).see(racks(20, {**GROUPS, "default": ""}))
-    assert run.latest("bookies-unconfirmed").summary == (
-        "since 2026-11-21T08:00:20Z readings of c1 contradict what was confirmed about 2 grouped bookies (bk1, bk2): "
-        "that counts until two readings in a row, 10s apart, agree"
-    )
-
-
-@pytest.mark.parametrize(
-    ("then", "successor"),
-    [
-        ([bookies(20, BASE, "bk11"), bookies(30, BASE, "bk11")], "unassigned-bookie-idle"),
-        ([racks(20, {}), racks(30, {})], "no-bookie-groups"),
-    ],
-)
-def test_another_alert_takes_the_place_of_an_unassigned_bookie_s(then: Any, successor: str) -> None:
-    run = Run(LONG, grace="0s").see(*everything(0, f"{BASE} bk11", GROUPS, {})).feed(then)
-    assert [run.latest(alert).status for alert in ("unassigned-bookie", successor)] == ["resolved", "firing"]
 
 
 @pytest.mark.parametrize("has_policies", [True, False])
