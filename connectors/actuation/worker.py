@@ -80,41 +80,22 @@ SYSTEM_CLOCK = Clock()
 
 
 class ActionRate:
-    """Limits the actions within any minute: it bounds the harm of a wrong or forged decision."""
+    """Limits the actions within any window: it bounds the harm of a wrong or forged decision."""
 
-    _WINDOW_SECONDS = 60.0
-
-    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+    def __init__(self, most: int, clock: Callable[[], float], window_seconds: float = 60.0) -> None:
         self._clock = clock
-        self._acted_at: deque[float] = deque(maxlen=per_minute)
+        self._window_seconds = window_seconds
+        self._acted_at: deque[float] = deque(maxlen=most)
 
     def wait_seconds(self) -> float:
         """Return the time until the next action is allowed; 0 if one is allowed now."""
         if len(self._acted_at) != self._acted_at.maxlen:
             return 0.0
-        return max(0.0, self._acted_at[0] + self._WINDOW_SECONDS - self._clock())
+        return max(0.0, self._acted_at[0] + self._window_seconds - self._clock())
 
     def count_action(self) -> None:
         """Count an action that is done now."""
         self._acted_at.append(self._clock())
-
-
-class BrokerRateLimit:
-    """Allows one action per broker and interval."""
-
-    def __init__(self, interval_seconds: float, clock: Callable[[], float]) -> None:
-        self._interval_seconds = interval_seconds
-        self._clock = clock
-        self._free_at: dict[str, float] = {}
-
-    def wait_seconds(self, member: str) -> float:
-        """Return the time until an action at a broker is allowed; 0 if one is allowed now."""
-        return max(0.0, self._free_at.get(member, 0.0) - self._clock())
-
-    def count_action(self, member: str) -> None:
-        """Count an action that is done now."""
-        now = self._clock()
-        self._free_at = {m: at for m, at in self._free_at.items() if at > now} | {member: now + self._interval_seconds}
 
 
 # Reports outcomes, each once: as an event in the audit topic and as a log line.

@@ -1,5 +1,6 @@
 """The unload actuator: unloads bundles, or has them owned again, as the sessions policy decides."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,8 +17,8 @@ from connectors.actuation.actuator import Actuator, LoopTopics, read_data
 from connectors.actuation.order_worker import ActionError, ActionResult, OrderWorker, UnknownOutcomeError
 from connectors.actuation.worker import (
     SYSTEM_CLOCK,
+    ActionRate,
     ActuatorMetrics,
-    BrokerRateLimit,
     Clock,
     CommonOutcome,
     PublishAudit,
@@ -280,7 +281,9 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
     ) -> None:
         super().__init__(cluster, publish, metrics, clock, settings.grace)
         self._brokers = Brokers(cluster, admin, settings, transport)
-        self._rate_limit = BrokerRateLimit(settings.per_broker_interval.total_seconds(), clock.monotonic)
+        interval_seconds = settings.per_broker_interval.total_seconds()
+        self._rates = defaultdict[str, ActionRate](lambda: ActionRate(1, clock.monotonic, interval_seconds))
+        """Of each broker."""
         self._survey: Survey | None = None
         """Shared by the decisions that are due at the same time, until one of them is carried out."""
 
@@ -296,7 +299,7 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
         conclusion = find_conclusion(decision, self._survey_brokers(stop), unsure=self._is_unsure(decision))
         if conclusion is not None:
             return conclusion
-        if wait_seconds := self._rate_limit.wait_seconds(decision.member):
+        if wait_seconds := self._rates[decision.member].wait_seconds():
             self._postpone(decision, wait_seconds)
             return None
         return None if self._is_held(decision) else self._act(decision, stop)
@@ -338,7 +341,7 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
         return self._survey
 
     def _act(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
-        self._rate_limit.count_action(decision.member)
+        self._rates[decision.member].count_action()
         self._survey = None
         try:
             if decision.verdict is OwnershipVerdict.RE_OWN:

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
-from connectors.actuation.worker import BrokerRateLimit
 from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.settings import PulsarAdmin
@@ -420,20 +418,6 @@ def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_d
 def test_many_decisions_need_one_survey(bench: Bench) -> None:
     assert set(bench.reconcile(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
     assert bench.pulsar.surveys == 1
-
-
-@given(st.lists(st.tuples(st.sampled_from([MEMBER, OTHER]), st.floats(0, 30)), max_size=40))
-def test_no_two_actions_on_one_broker_are_closer_than_the_interval(wanted: list[tuple[str, float]]) -> None:
-    now = 0.0
-    pace = BrokerRateLimit(10.0, lambda: now)
-    taken: dict[str, list[float]] = {MEMBER: [], OTHER: []}
-    for member, seconds in wanted:
-        now += seconds
-        if not pace.wait_seconds(member):
-            pace.count_action(member)
-            taken[member].append(now)
-    for times in taken.values():
-        assert all(later - earlier >= 10.0 - 1e-6 for earlier, later in pairwise(times))
 
 
 # --- the fence
