@@ -131,7 +131,9 @@ def publish(book: Book, step: Step[State], now: datetime, sender: Sender) -> tup
             entries.append(entry)
             due_ms.append(wanted.schedule.due_ms(entry.at_ms, entry.repeat_at_ms))
     alerts, raised, review_at = review(book.alerts, list_conditions(book.alerts, step), now, sender, most=MOST_ALERTS)
-    wake_at = find_wake_at((*due_ms, *step.due_ms), review_at, now_ms)
+    due_ms += (*step.due_ms, *(() if review_at is None else (to_millis(review_at),)))
+    wake_ms = min((ms for ms in due_ms if ms > now_ms), default=None)
+    wake_at = None if wake_ms is None else from_millis(wake_ms)
     published = Published(step.state, (*decisions, *step.decisions, *raised), wake_at, tuple(notes), step.refused)
     return Book(tuple(entries), alerts), published
 
@@ -169,11 +171,3 @@ def _next_entry(
         noted=tuple(sorted({*noted, wanted.note} - {""})),
         told_ms=wanted.told_ms,
     )
-
-
-def find_wake_at(due_ms: Iterable[int], review_at: datetime | None, now_ms: int) -> datetime | None:
-    """Return the first instant after this step at which time alone may change something; None if there is none."""
-    later = [ms for ms in due_ms if ms > now_ms]
-    if review_at is not None and (review_ms := to_millis(review_at)) > now_ms:
-        later.append(review_ms)
-    return from_millis(min(later)) if later else None

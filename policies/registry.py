@@ -4,7 +4,7 @@ A package adds a policy by the entry point group ``headgate.policies``; each ent
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -61,7 +61,11 @@ def registered(own: Iterable[PolicyKind], others: Iterable[EntryPoint]) -> dict[
         _add(kind, kinds, may_take_commands=True)
     for entry in sorted(others, key=lambda entry: entry.name):
         _add(_load(entry), kinds, may_take_commands=False)
-    _check_shares(kinds.values())
+    observed = {reading for kind in kinds.values() for reading in kind.readings}
+    for kind in kinds.values():
+        for reading in kind.shares:
+            if reading not in observed or reading in kind.readings:
+                raise UserError(f"policy {kind.name}: no other policy observes {reading.event_type}, which it shares")
     return kinds
 
 
@@ -83,14 +87,6 @@ def _load(entry: EntryPoint) -> PolicyKind:
     if not isinstance(kind, PolicyKind):
         raise UserError(f"{place}: it must name a policies.policy.PolicyKind, and names a {type(kind).__name__}")
     return kind
-
-
-def _check_shares(kinds: Collection[PolicyKind]) -> None:
-    observed = {reading for kind in kinds for reading in kind.readings}
-    for kind in kinds:
-        for reading in kind.shares:
-            if reading not in observed or reading in kind.readings:
-                raise UserError(f"policy {kind.name}: no other policy observes {reading.event_type}, which it shares")
 
 
 def _clashes(kind: PolicyKind, others: Iterable[PolicyKind]) -> Iterator[str]:

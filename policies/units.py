@@ -212,11 +212,10 @@ def agreeing(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
 
 
-def _property_text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool | int | float) else value
-
-
-AS_TEXT = BeforeValidator(_property_text, json_schema_input_type=str | float | bool)
+AS_TEXT = BeforeValidator(
+    lambda value: str(value).lower() if isinstance(value, bool | int | float) else value,
+    json_schema_input_type=str | float | bool,
+)
 """Reads numbers and truth values as texts, as the properties of Java programs and of librdkafka are written."""
 
 

@@ -118,25 +118,21 @@ def session_properties(
         **{name: value for name, value in proposed.items() if name not in given},
         **FIXED_PROPERTIES,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        **(_local_properties(scratch) if is_local(master) else {}),
+        **(_local_properties(str(scratch)) if is_local(master) else {}),
     }
 
 
-def _local_properties(scratch: Path) -> dict[str, str]:
+def _local_properties(folder: str) -> dict[str, str]:
     sockets = {
         # Python workers use a socket file instead of TCP, which would need a secret.
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(scratch),
+        "spark.python.unix.domain.socket.dir": folder,
     }
     return {
         **_LOOPBACK,
         # Clients of the driver need the secret of this run, which Spark makes itself only in local mode.
         "spark.authenticate": "true",
-        "spark.local.dir": str(scratch),
-        **(sockets if _can_hold_sockets(str(scratch)) else {}),
+        "spark.local.dir": folder,
+        # The workers look for the state's socket in lower case.
+        **(sockets if len(folder) <= _LONGEST_SOCKET_FOLDER and folder == folder.lower() else {}),
     }
-
-
-def _can_hold_sockets(folder: str) -> bool:
-    """Whether Spark's Python workers find sockets in this folder: they look for the state's socket in lower case."""
-    return len(folder) <= _LONGEST_SOCKET_FOLDER and folder == folder.lower()

@@ -106,7 +106,9 @@ class PolicyHost:
             levels = hosted.step(state, observations, now)
             if levels.refused:
                 refused = {**refused, READINGS_REFUSED: next(iter(levels.refused.values()))}
-            refusals = _recent_refusals(previous, refused, now)
+            recent = {each.alert: each for each in previous.refusals}
+            recent |= {alert: Refusal(alert, to_millis(now), why) for alert, why in refused.items()}
+            refusals = tuple(each for _, each in sorted(recent.items()) if to_millis(now) < each.at_ms + REFUSED_MS)
             levels = replace(
                 levels,
                 conditions=chain(levels.conditions, _report_refusals(kind, cluster, refusals)),
@@ -118,7 +120,7 @@ class PolicyHost:
             records = tuple(_require_sizes(outputs(step, observations)))
         except Exception as error:
             self._built.pop(key, None)
-            return self._fail(kind, cluster, previous, now, _describe_failure(error))
+            return self._fail(kind, cluster, previous, now, error)
         STATE_CACHE.store(kind, cluster, encoded, step.state)
         wake_ms = None if step.wake_at is None else to_millis(step.wake_at)
         after = KeyState(
@@ -134,8 +136,13 @@ class PolicyHost:
         """The issuer of the policy's decisions about a cluster."""
         return self._resolve(POLICIES[policy], cluster)[1].issuer
 
-    def _fail(self, kind: PolicyKind, cluster: str, before: KeyState, now: datetime, failure: str) -> StepResult:
-        """Keep the state and what the policy has published, and report the failure; retry after a back-off."""
+    def _fail(self, kind: PolicyKind, cluster: str, before: KeyState, now: datetime, error: Exception) -> StepResult:
+        """Keep the state and what the policy has published, and report the failure; retry after a back-off.
+
+        The exception and its place are named, without the values of variables.
+        """
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        failure = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:_LONGEST_FAILURE]
         summary = f"policy {kind.name} fails for {cluster}, what it decided last stays in force: {failure}"
         failed = _condition(kind, cluster, POLICY_FAILED, "exception", summary)
         known, own = before.book.alerts, [each for each in before.book.alerts.entries if each.alert in HOST_ALERTS]
@@ -216,13 +223,6 @@ def _require_sizes(records: Iterable[Output]) -> Iterator[Output]:
         yield record
 
 
-def _recent_refusals(before: KeyState, refused: Mapping[str, str], now: datetime) -> tuple[Refusal, ...]:
-    """The refusals of this batch, and those of earlier batches whose alert is to stay."""
-    recent = {each.alert: each for each in before.refusals}
-    recent |= {alert: Refusal(alert, to_millis(now), why) for alert, why in refused.items()}
-    return tuple(each for _, each in sorted(recent.items()) if to_millis(now) < each.at_ms + REFUSED_MS)
-
-
 def _report_refusals(kind: PolicyKind, cluster: str, refusals: Iterable[Refusal]) -> Iterator[Condition]:
     for each in refusals:
         what = f"policy {kind.name} does not take some readings of {cluster}, which are in the dead letters: {each.why}"
@@ -233,9 +233,3 @@ def _condition(kind: PolicyKind, cluster: str, alert: str, reason: str, summary:
     """A condition of the policy itself, not of its cluster."""
     labels = {"cluster": cluster, "policy": kind.name}
     return Condition(alert, cluster, HOST_ALERTS[alert], reason, summary, labels)
-
-
-def _describe_failure(error: Exception) -> str:
-    """The exception and its place, without the values of variables."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[:_LONGEST_FAILURE]

@@ -131,7 +131,12 @@ class PolicyOperator(StatefulProcessor):
         if self._steps is not None:
             self._steps.mark()
         now_ms = timer_values.getCurrentProcessingTimeInMs()
-        before, timer_ms = self._read_state((policy, cluster))
+        before: KeyState | None = None
+        timer_ms: int | None = None
+        if (written := STATE_CACHE.read((policy, cluster), self._sequel)) is not None:
+            before, timer_ms = written
+        elif stored := self._state.get():
+            before, timer_ms = decode(bytes(stored[0])), stored[1]
         transition = reconcile(self._host, self._prefix, (policy, cluster), before, records, now_ms)
         outputs = transition.outputs
         if transition.key_state is not None:
@@ -153,13 +158,6 @@ class PolicyOperator(StatefulProcessor):
     def _clear(self, key: tuple[str, str]) -> None:
         self._state.clear()
         STATE_CACHE.drop(key)
-
-    def _read_state(self, key: tuple[str, str]) -> tuple[KeyState | None, int | None]:
-        """Return the key's stored state, and the time of its timer."""
-        if (written := STATE_CACHE.read(key, self._sequel)) is not None:
-            return written
-        stored = self._state.get()
-        return (decode(bytes(stored[0])), stored[1]) if stored else (None, None)
 
     def _row(self, output: Output) -> Row:
         return Row(topic=f"{self._prefix}.{output.topic}", key=output.key, value=output.value)

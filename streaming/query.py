@@ -194,16 +194,13 @@ def _readers(prefix: str, is_too_large: Column) -> Column:
     text = fn.when(~is_too_large & (fn.col("topic") == f"{prefix}.{COMMANDS}"), fn.col("value").cast("string"))
     named = fn.get_json_object(text, "$.data.policy")
     is_for_any = fn.get_json_object(text, "$.type").isin([kind.event_type for kind in commands()])
-    return fn.when(is_for_any & named.isin(sorted(POLICIES)), fn.array(named)).otherwise(_readers_of_topic(prefix))
-
-
-def _readers_of_topic(prefix: str) -> Column:
     pairs = [
         column
         for topic, policies in topic_readers().items()
         for column in (fn.lit(f"{prefix}.{topic}"), fn.array(*map(fn.lit, policies)))
     ]
-    return fn.create_map(*pairs)[fn.col("topic")]
+    of_topic = fn.create_map(*pairs)[fn.col("topic")]
+    return fn.when(is_for_any & named.isin(sorted(POLICIES)), fn.array(named)).otherwise(of_topic)
 
 
 # Spark's progress report after each micro-batch, for metrics and health.

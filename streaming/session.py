@@ -156,7 +156,10 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
             gateway = _launch_gateway(launched, {"stdout": console, "stderr": console})
         except PySparkException as error:
             scratch.close()
-            raise JvmStartError(_describe_console(Path(console.name), began)) from error
+            lines = Path(console.name).read_bytes()[began:].decode(errors="replace").splitlines()
+            told = next((line.strip() for line in lines if _CAUSE.search(line)), "it gave no reason")
+            why = f"Spark's JVM did not start: {told} ({console.name} has its whole output)"
+            raise JvmStartError(why) from error
     gateway.scratch = scratch
     try:
         return _session(settings, gateway)
@@ -167,13 +170,6 @@ def start_session(settings: StreamSettings, jars: Sequence[Path], log_file: Path
     except BaseException:
         _close(gateway)
         raise
-
-
-def _describe_console(file: Path, began: int) -> str:
-    """Return why the JVM did not start, from its output after this offset."""
-    lines = file.read_bytes()[began:].decode(errors="replace").splitlines()
-    told = next((line.strip() for line in lines if _CAUSE.search(line)), None)
-    return f"Spark's JVM did not start: {told or 'it gave no reason'} ({file} has its whole output)"
 
 
 def _session(settings: StreamSettings, gateway: Any) -> SparkSession:
