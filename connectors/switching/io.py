@@ -18,7 +18,7 @@ from connectors.switching.clusters import ClusterSessions
 from connectors.switching.lease import SwitchExecutorMetrics, ZooKeeperLease
 from connectors.switching.ledger_orders import LedgerCopiers, LedgerOrders
 from connectors.switching.readings import SwitchReadings
-from connectors.switching.reconciler import SOURCE, GatheredAnswers, SwitchReconciler
+from connectors.switching.reconciler import SOURCE, SwitchReconciler
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
 from connectors.zookeeper.probes import read_probe, write_probes
@@ -110,7 +110,7 @@ def _make_reconciler(
         registry=registry,
         ledger_orders=LedgerOrders(sessions, copiers, ReferenceZnodes(sessions.brokers)),
         publish=publish,
-        answers=GatheredAnswers(partial(context.publish_answer, observed)),
+        send_answer=partial(context.publish_answer, observed),
         metrics=metrics,
     )
 

@@ -81,50 +81,12 @@ class _LedgerWork:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class GatheredAnswers:
-    """The answers of one broker cluster's executor to orders, gathered while it is busy. Thread-safe.
-
-    One batch of the query then takes many of them, which leaves more processor time to the copies.
-
-    Args:
-        send: publishes a record (key, value) to the loop's Kafka, and keeps it until Kafka takes it; must not block.
-    """
-
-    def __init__(self, send: Callable[[str, bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._send = send
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._gathered: list[tuple[str, bytes]] = []
-        self._gathered_since = clock()
-
-    def send(self, reading: Reading, *, more_to_come: bool = False) -> None:
-        """Send the answer to an order; with `more_to_come`, gather it with the next ones."""
-        event = observation_event(reading, id=str(uuid.uuid4()), source=SOURCE, time=datetime.now(UTC))
-        with self._lock:
-            if not self._gathered:
-                self._gathered_since = self._clock()
-            self._gathered.append((reading.cluster, event))
-        self.send_due(_GATHER_SECONDS if more_to_come else 0.0)
-
-    def send_due(self, gather_seconds: float = _GATHER_SECONDS) -> None:
-        """Send the gathered answers, if the first one has waited for this time."""
-        with self._lock:
-            if self._clock() - self._gathered_since >= gather_seconds:
-                for key, event in self._gathered:
-                    self._send(key, event)
-                self._gathered.clear()
-
-    def clear(self) -> None:
-        """Drop the gathered answers: another executor has the lease."""
-        with self._lock:
-            self._gathered.clear()
-
-
 class SwitchReconciler:
     """Carries out one broker cluster's switch. `receive` may be called from any thread, `run` from one.
 
     Args:
         publish: publishes readings of the lease; must not block.
+        send_answer: publishes a record (key, value), and keeps it until Kafka takes it; must not block.
     """
 
     def __init__(
@@ -138,7 +100,7 @@ class SwitchReconciler:
         registry: Registry,
         ledger_orders: LedgerOrders,
         publish: Callable[[Reading], None],
-        answers: GatheredAnswers,
+        send_answer: Callable[[str, bytes], None],
         metrics: SwitchExecutorMetrics,
     ) -> None:
         self._cluster = cluster
@@ -149,10 +111,12 @@ class SwitchReconciler:
         self._registry = registry
         self._ledger_orders = ledger_orders
         self._publish = publish
-        self._answers = answers
+        self._send_answer = send_answer
         self._metrics = metrics
         self._poll_seconds = settings.poll_interval.total_seconds()
         self._inbox: SimpleQueue[Received] = SimpleQueue()
+        self._answers: SimpleQueue[Reading] = SimpleQueue()
+        self._answered_at = _NEVER
         self._woken = threading.Event()
         self._ended = threading.Event()
         self._lease: HeldLease | None = None
@@ -189,7 +153,8 @@ class SwitchReconciler:
             try:
                 while not stop.is_set():
                     self.reconcile(ledgers, readings)
-                    self._woken.wait(max(0.0, self._polled_at + self._poll_seconds - time.monotonic()))
+                    pause_seconds = max(0.0, self._polled_at + self._poll_seconds - time.monotonic())
+                    self._woken.wait(min(pause_seconds, _GATHER_SECONDS))
             finally:
                 self._ended.set()
                 ledgers.shutdown(wait=False, cancel_futures=True)
@@ -213,7 +178,7 @@ class SwitchReconciler:
         if self._lease is not None:
             self._run_guarded("registry", self._write_registry)
             self._keep_progress()
-            self._answers.send_due()
+            self._send_answers()
             self._take_ordered_inventory(readings)
             self._take_due_inventory(readings)
 
@@ -243,7 +208,7 @@ class SwitchReconciler:
         self._registry_pending.clear()
         self._inventory_order = None
         self._ledgers = defaultdict(_LedgerWork)
-        self._answers.clear()
+        self._answers = SimpleQueue()
         self._readings.publish_all_next()
         self._failing.clear()
         self._metrics.failing.labels(self._cluster).set(0)
@@ -325,7 +290,7 @@ class SwitchReconciler:
             del self._registry_pending[subject]
             self._polled_at = _NEVER  # so that the policy sees the new state at once
             if result is not None:
-                self._answers.send(result)
+                self._answers.put(result)
 
     def _keep_progress(self) -> None:
         """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds.
@@ -359,7 +324,24 @@ class SwitchReconciler:
         if result.result is LedgerOutcome.COPIED and result.target is not None:
             self._metrics.copied_bytes.labels(self._cluster).inc(result.target.length_bytes)
         if self._is_under_lease(order):
-            self._answers.send(result, more_to_come=self._open > 2 * self._rules.copy_concurrency)
+            self._answers.put(result)
+            if not self._is_busy():
+                self._woken.set()
+
+    def _is_busy(self) -> bool:
+        return self._open > 2 * self._rules.copy_concurrency
+
+    def _send_answers(self) -> None:
+        """Send the answers to orders; while the executor is busy, only once a second.
+
+        One batch of the query then takes many of them, which leaves more processor time to the copies.
+        """
+        if self._is_busy() and time.monotonic() < self._answered_at + _GATHER_SECONDS:
+            return
+        self._answered_at = time.monotonic()
+        while not self._answers.empty():
+            event = observation_event(self._answers.get(), id=str(uuid.uuid4()), source=SOURCE, time=datetime.now(UTC))
+            self._send_answer(self._cluster, event)
 
     def _try_until_done(self, work: _LedgerWork, order: SwitchDecision) -> SwitchLedger | None:
         """Carry out an order about a ledger, and return its last result; None if it is recalled.

@@ -116,7 +116,7 @@ def _committed(
     """Make a write of a method that reads afresh and returns the steps to write; without steps it is done already."""
 
     @wraps(make_steps)
-    def write(self: "Registry", *args: P.args, **options: P.kwargs) -> None:
+    def write(self: "Registry", /, *args: P.args, **options: P.kwargs) -> None:
         for _ in range(_TRIES):
             steps = make_steps(self, *args, **options)
             if not steps or self.nodes.commit(*steps):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from connectors.switching import reconciler
 from connectors.switching.lease import HeldLease, SwitchExecutorMetrics
-from connectors.switching.reconciler import GatheredAnswers, SwitchReconciler
+from connectors.switching.reconciler import SwitchReconciler
 from connectors.switching.registration import SwitchExecution
 from connectors.zookeeper.json_znodes import ZnodeError
 from policies.decisions import Mode
@@ -162,7 +163,7 @@ class World:
             "registry": self.registry,
             "ledger_orders": self.ledgers,
             "publish": self.published.append,
-            "answers": GatheredAnswers(lambda _key, value: self.results.append(value)),
+            "send_answer": lambda _key, value: self.results.append(value),
             "metrics": SwitchExecutorMetrics(self.series),
         }
         settings = SwitchExecution.model_construct(poll_interval=timedelta(0), inventory_interval=inventory_interval)
@@ -475,6 +476,7 @@ def test_a_deletion_that_an_operator_recalls_is_not_begun_and_is_reported() -> N
     while later.work:
         later.work.pop()()
     assert world.ledgers.done == []
+    world.reconciler.reconcile(later, later)
     [result] = [json.loads(each)["data"] for each in world.results]
     assert (result["result"], "before the deletion began" in result["detail"]) == ("failed", True)
 
@@ -589,47 +591,17 @@ def test_it_runs_until_it_is_stopped_and_gives_the_lease_back() -> None:
     assert world.ended == ["copies", "lease"]
 
 
-# --- answers are gathered while more are to come
-
-RESULT = SwitchLedger(cluster="c1", outcome=Outcome.OK, ledger_id=7, op=1, result=LedgerOutcome.COPIED)
-
-
-class Wire:
-    """What was sent, in a time of its own."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.answers = GatheredAnswers(lambda key, value: self.sent.append((key, json.loads(value))), lambda: self.now)
-
-    def sent_at(self, now: float) -> int:
-        """How many are sent then."""
-        before, self.now = len(self.sent), now
-        self.answers.send_due()
-        return len(self.sent) - before
-
-
-def test_results_are_gathered_while_more_are_to_come() -> None:
-    wire = Wire()
+def test_answers_are_gathered_for_a_second_while_more_are_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, later, now = World(), Later(), [100.0]
+    monkeypatch.setattr(reconciler, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    world.reconcile()
+    for number in range(8):
+        world.reconciler.receive(order(COPY, number, subject=f"c1/ledgers/{number}"))
+    world.reconciler.reconcile(later, later)
     sent = []
-    for now in (0.0, 0.4, 0.9, 1.0, 1.1):
-        wire.now = now
-        wire.answers.send(RESULT, more_to_come=True)
-        sent.append(len(wire.sent))
-    assert sent == [0, 0, 0, 4, 4]
-    wire.answers.send(RESULT)
-    assert len(wire.sent) == 6, "the last one keeps none of the others back"
-    assert len({event["id"] for _, event in wire.sent}) == 6
-
-
-def test_what_was_gathered_goes_out_also_when_nothing_more_comes() -> None:
-    wire = Wire()
-    wire.answers.send(RESULT, more_to_come=True)
-    assert [wire.sent_at(now) for now in (0.5, 1.0, 2.0)] == [0, 1, 0]
-
-
-def test_what_was_gathered_under_a_lost_lease_is_not_sent() -> None:
-    wire = Wire()
-    wire.answers.send(RESULT, more_to_come=True)
-    wire.answers.clear()
-    assert wire.sent_at(2.0) == 0
+    for seconds in (0.4, 0.5, 0.2, 0.0, 0.0, 0.0, 0.0, 0.0):
+        later.work.pop(0)()
+        now[0] += seconds
+        world.reconciler.reconcile(later, later)
+        sent.append(len(world.results))
+    assert sent == [0, 0, 3, 4, 5, 6, 7, 8], "the last ones wait for no others"
