@@ -110,7 +110,7 @@ _COPIES = {
 _OURS = frozenset({"copied", "own_closed", "own_partial"})
 """States in which Java found the journalled provenance in the target's ledger."""
 _WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
-_COMPARED = ("length_bytes", "last_entry_id", "created_ms")
+COMPARED = ("length_bytes", "last_entry_id", "created_ms")
 """The source's facts that must be as they were when it was copied."""
 
 
@@ -242,7 +242,7 @@ class LedgerCopier:
             record = self.journal.find(ledger_id)
             if record is None or not (own or record.copied):
                 return CopyResult(CopyOutcome.NOT_RECORDED, detail="no complete copy of it is journalled")
-            expected = _identity(record) if own else {name: getattr(record.copied, name) for name in _COMPARED}
+            expected = _identity(record) if own else {name: getattr(record.copied, name) for name in COMPARED}
             if self._run(ledger_id, "delete_own" if own else "delete_old", expected).status == "refused":
                 return CopyResult(CopyOutcome.REFUSED, detail="the ledger there is not the journalled one")
             if own:

@@ -33,11 +33,7 @@ class ClusterMetadata(NamedTuple):
 
 
 class ClusterSessions(ExitStack):
-    """The sessions of one broker cluster, a context manager.
-
-    Args:
-        settings: the BookKeeper clusters it may write to.
-    """
+    """The sessions of one broker cluster, to its own ZooKeeper and those of its BookKeeper clusters."""
 
     def __init__(self, cluster: str, brokers: ZooKeeperConnection, settings: BookKeeperClusters) -> None:
         super().__init__()
@@ -61,11 +57,7 @@ class ClusterSessions(ExitStack):
         return self._find_cluster(name).zookeeper or self._connection
 
     def find_metadata(self, name: str) -> ClusterMetadata:
-        """Return a BookKeeper cluster.
-
-        Raises:
-            UserError: the settings have no such cluster.
-        """
+        """Return a BookKeeper cluster. Raises UserError if the settings have no such cluster."""
         return ClusterMetadata(name, self._sessions[self.connection(name)], self._find_cluster(name).ledgers_root)
 
     def read_cluster(self, name: str) -> ClusterSnapshot:
@@ -73,9 +65,10 @@ class ClusterSessions(ExitStack):
         _, session, ledgers_root = self.find_metadata(name)
         return read_cluster(session.reader(time_limit(_READ_SECONDS)), name, ledgers_root, 0)
 
-    def read_lower_counters(self, name: str, hob: int | None) -> dict[int | None, int]:
-        """Read the counters below the present one, see `identity.read_lower_counters`."""
-        _, session, ledgers_root = self.find_metadata(name)
+    def read_lower_counters(self, seen: ClusterSnapshot) -> dict[int | None, int]:
+        """Read the counters below the present one of a cluster, as `bookkeeper.cluster.read_lower_counters` does."""
+        _, session, ledgers_root = self.find_metadata(seen.name)
+        hob = seen.generator.hob if seen.generator else None
         return read_lower_counters(session.reader(time_limit(_READ_SECONDS)), ledgers_root, hob)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
@@ -123,10 +116,10 @@ class ClusterSessions(ExitStack):
         return member
 
     def _find_cluster(self, name: str) -> BookKeeperCluster:
-        if name not in self.settings.clusters:
+        if (found := self.settings.clusters.get(name)) is None:
             known = ", ".join(self.settings.clusters)
             raise UserError(f"clusters.{self.cluster}.bookkeeper names no cluster {name}; it names {known}")
-        return self.settings.clusters[name]
+        return found
 
 
 def time_limit(seconds: float) -> Callable[[], float]:

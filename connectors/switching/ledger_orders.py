@@ -13,7 +13,7 @@ import structlog
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import NOT_OURS
-from connectors.bookkeeper.copier import CopyOutcome, LedgerCluster, LedgerCopier, metadata_service_uri
+from connectors.bookkeeper.copier import COMPARED, CopyOutcome, LedgerCluster, LedgerCopier, metadata_service_uri
 from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError
 from connectors.collection import whole_line
@@ -46,7 +46,7 @@ class LedgerCopiers:
         self._settings = settings
         self._make_jvm = make_jvm
         self._concurrency = concurrency
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bytes_per_second = 0
         self._copier: LedgerCopier | None = None
         self._made_for = ("", "", b"")
@@ -62,7 +62,7 @@ class LedgerCopiers:
         wanted = (source, target, self._settings.password())
         with self._lock:
             if self._copier is None or wanted != self._made_for:
-                self._close()
+                self.close()
                 self._copier, self._made_for = self._make(*wanted), wanted
             return self._copier
 
@@ -76,12 +76,9 @@ class LedgerCopiers:
     def close(self) -> None:
         """Abort all copies."""
         with self._lock:
-            self._close()
-
-    def _close(self) -> None:
-        copier, self._copier = self._copier, None
-        if copier is not None:
-            copier.close()
+            copier, self._copier = self._copier, None
+            if copier is not None:
+                copier.close()
 
     def _make(self, source: str, target: str, password: bytes) -> LedgerCopier:
         one, other = (self._describe_cluster(name, password) for name in (source, target))
@@ -141,8 +138,7 @@ class NotPossibleError(Exception):
 class LedgerOrder:
     """An order about a ledger, with its required fields.
 
-    Args:
-        is_allowed: returns whether it may still write. It must be asked again after a copy, which may take minutes.
+    `is_allowed` returns whether it may still write. It must be asked again after a copy, which may take minutes.
     """
 
     def __init__(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> None:
@@ -249,9 +245,9 @@ class LedgerOrders:
         if any(order.target in self._read_owners(order, each) for each in {order.ledger_id, order.target_id}):
             raise NotPossibleError(f"a reference attributes it to {order.target}: the copy is in use")
         result = self._copier(order).delete(order.ledger_id, own=True)
-        is_gone = result.outcome is CopyOutcome.DELETED
-        if result.outcome is CopyOutcome.NOT_RECORDED and not self._copy_exists(order):
-            is_gone = True  # an earlier attempt has deleted it
+        # Without a record, an earlier attempt may have deleted it.
+        is_gone = result.outcome is CopyOutcome.NOT_RECORDED and not self._copy_exists(order)
+        is_gone = is_gone or result.outcome is CopyOutcome.DELETED
         return order.result(LedgerOutcome.COPY_DELETED if is_gone else LedgerOutcome.FAILED, result.detail)
 
     # --- attributing
@@ -287,9 +283,7 @@ class LedgerOrders:
         copied, found = record.copied if record else None, self._find_ledger(order.source, order.ledger_id)
         if copied is None or found is None:
             return copied is None
-        return any(
-            getattr(copied, name) != getattr(found, name) for name in ("length_bytes", "last_entry_id", "created_ms")
-        )
+        return any(getattr(copied, name) != getattr(found, name) for name in COMPARED)
 
     def _revert(self, order: LedgerOrder) -> SwitchLedger:
         self._require_unloaded(order)
@@ -300,10 +294,8 @@ class LedgerOrders:
 
     def _require_unloaded(self, order: LedgerOrder) -> None:
         """Check that no broker keeps the cursor in memory: it would overwrite our change, or fail on it."""
-        if (
-            order.ledger.kind is LedgerKind.CURSOR
-            and (member := self._sessions.find_owner(order.ledger.paths[0])) is not None
-        ):
+        is_cursor = order.ledger.kind is LedgerKind.CURSOR
+        if is_cursor and (member := self._sessions.find_owner(order.ledger.paths[0])) is not None:
             raise NotPossibleError(f"{member} has its topic loaded: unload it")
 
     def _attribute(self, order: LedgerOrder, moved: tuple[str, int], to: tuple[str, int]) -> SwitchLedger:

@@ -150,7 +150,7 @@ class SwitchReadings:
         began = time.monotonic()
         try:
             seen = self._sessions.read_cluster(name)
-            lower = self._sessions.read_lower_counters(name, seen.generator.hob if seen.generator else None)
+            lower = self._sessions.read_lower_counters(seen)
         except ZOOKEEPER_READ_ERRORS.expected as error:
             return SwitchCluster(cluster=self._cluster, name=name, **ZOOKEEPER_READ_ERRORS.failure(error))
         known: dict[str, Any] = {name: getattr(seen, name) for name in ("instance_id", "root", "layout", "generator")}
