@@ -12,7 +12,7 @@ from connectors.zookeeper.json_znodes import DamagedZnodeError, JsonZnodes
 from connectors.zookeeper.server_admin import AdminServer
 from connectors.zookeeper.session import StatusError
 from tests.cases import for_each
-from tests.connectors.switching.memory_zookeeper import Server
+from tests.fakes.zookeeper import Server
 
 
 class Note(msgspec.Struct, frozen=True):

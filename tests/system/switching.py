@@ -33,6 +33,7 @@ from policies.switching.ledgers import Layout, LedgerKind, hob_name, path_of
 from policies.switching.readings import CommandArgs, CommandName, SwitchCommand
 from policies.wire import observation_event
 from tests.connectors.pulsar.znodes import cursor_info, schema_locator
+from tests.fakes.broker import Clients
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
 from tests.system.loop import Entry, Headgate, Topic, await_ready, make_topics, produce, write_settings
@@ -120,29 +121,6 @@ class Clusters:
                 found[path] = (data, stat.mzxid)
                 ahead += [f"{path}/{child}" for child in client.get_children(path)]
         return found
-
-
-class Clients:
-    """A broker's clients of BookKeeper clusters, as its agent sees them."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-        self.closed: list[str] = []
-        self.fails = False
-
-    def open(self, name: str) -> None:
-        if self.fails:
-            raise ConnectionError(f"no way to {name}")
-        self.opened.append(name)
-
-    def writes_since_ack(self) -> tuple[str, ...]:
-        return tuple(self.opened[-1:])
-
-    def reads(self) -> tuple[str, ...]:
-        return ()
-
-    def close(self, name: str) -> None:
-        self.closed.append(name)
 
 
 @dataclass

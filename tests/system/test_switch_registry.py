@@ -26,6 +26,7 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker, SwitchRegistry
 from policies.switching.state import ClusterStatus
+from tests.fakes.broker import Clients
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper
@@ -112,11 +113,6 @@ NOTHING = SwitchRegistry(cluster="c1", outcome=Outcome.OK)
 # --- the registry
 
 
-def test_where_nothing_was_registered_there_is_nothing(registry: Registry) -> None:
-    assert registry.read() == NOTHING
-    assert registry.read_permits() == {}
-
-
 def test_who_cannot_reach_zookeeper_is_told_so_in_one_line(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
     with TcpProxy(zookeeper.servers) as proxy:
         registry = Registry(opened(proxy.address + chroot_of(servers)), "c1")
@@ -172,24 +168,15 @@ def test_a_directive_never_goes_back_however_many_write(opened: Open, tree: Kazo
 
 
 class Interference:
-    """Does something right before the first transaction, and notes of each what came of it and how things look then."""
+    """Does something right before the next transaction."""
 
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        meanwhile: Callable[[], object],
-        look: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.results: list[tuple[bool, object]] = []
-        first = [meanwhile]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
         commit = JsonZnodes.commit
 
         def interfered(nodes: JsonZnodes, *steps: Step) -> bool:
-            while first:
-                first.pop()()
-            done = commit(nodes, *steps)
-            self.results.append((done, look()))
-            return done
+            monkeypatch.setattr(JsonZnodes, "commit", commit)
+            meanwhile()
+            return commit(nodes, *steps)
 
         monkeypatch.setattr(JsonZnodes, "commit", interfered)
 
@@ -227,24 +214,6 @@ def test_one_step_that_does_not_fit_leaves_all_undone(
     assert document(tree, "/n/there") == {"text": "a"}
     assert nodes.commit(create("/n/made", Note("x")), delete("/n/other", 1)) is True
     assert sorted(tree.get_children("/n")) == ["made", "there"]
-
-
-def test_status_and_commit_are_written_together_or_not_at_all(
-    both: Registry, tree: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    put(tree, f"{REGISTRY_ROOT}/committed", b'{"epoch": 1}')
-    interference = Interference(
-        monkeypatch,
-        lambda: put(tree, f"{REGISTRY_ROOT}/committed", b'{"epoch": 1}'),
-        look=lambda: (
-            document(tree, f"{REGISTRY_ROOT}/clusters/new")["status"],
-            document(tree, f"{REGISTRY_ROOT}/committed")["epoch"],
-        ),
-    )
-    both.write_status("new", ClusterStatus.ACTIVE, 0, 3)
-    assert interference.results == [(False, ("standby", 1)), (True, ("active", 3))]
-    assert (both.read().active(), both.read().committed_epoch) == ("new", 3)
 
 
 # --- the lease
@@ -355,49 +324,14 @@ def test_a_token_whose_giving_was_not_answered_is_held_all_the_same(
     assert lease.renew() == HeldLease(8, "h1")
 
 
-def test_a_holder_is_named_after_machine_and_process_unless_told_otherwise(opened: Open) -> None:
-    held = ZooKeeperLease(opened()).renew()
-    assert held is not None
-    assert held.holder.rpartition(":")[2].isdigit()
-
-
 # --- the agent
-
-
-class Broker:
-    """A broker's clients and topics, in memory."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-        self.closed: list[str] = []
-        self.open_readers: set[str] = set()
-        self.writes: set[str] = set()
-        self.unreachable: set[str] = set()
-        self.cannot_close = False
-
-    def open(self, name: str) -> None:
-        if name in self.unreachable:
-            raise ConnectionError(name)
-        self.opened.append(name)
-        self.writes.clear()
-
-    def writes_since_ack(self) -> tuple[str, ...]:
-        return tuple(self.writes)
-
-    def reads(self) -> tuple[str, ...]:
-        return tuple(self.open_readers)
-
-    def close(self, name: str) -> None:
-        if self.cannot_close:
-            raise OSError(name)
-        self.closed.append(name)
 
 
 class Agent:
     """An agent, its broker, and what it reported; each is a process of its own, as it were."""
 
-    def __init__(self, session: ZooKeeperSession, broker: Broker | None = None, **options: Any) -> None:
-        self.broker = broker or Broker()
+    def __init__(self, session: ZooKeeperSession, broker: Clients | None = None, **options: Any) -> None:
+        self.broker = broker or Clients()
         self.reports: list[SwitchBroker] = []
         self.agent = BrokerAgent("c1", "b1:8080", session, self.broker, self._take, **options)
 
@@ -455,43 +389,6 @@ def test_a_directive_is_followed_after_the_loss_of_a_session_too(
         zookeeper.expire(session.client().client_id[0])
         both.write_directive(1, "new")
         b1.await_epoch(1)
-
-
-@pytest.mark.parametrize("committed", [False, True], ids=["in hold", "after the commit"])
-def test_a_broker_that_starts_again_writes_to_the_target_only(both: Registry, opened: Open, *, committed: bool) -> None:
-    both.write_directive(1, "new")
-    both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    if committed:
-        both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
-    started_again = Agent(opened())
-    report = started_again.poll()
-    assert (report.epoch, report.client_init_failed) == (1, False)
-    assert started_again.broker.opened == ["new"]
-
-
-def test_the_commit_moves_no_broker(both: Registry, b1: Agent) -> None:
-    both.write_directive(1, "new")
-    b1.poll()
-    both.write_status("old", ClusterStatus.DEPRECATED, 0)
-    b1.poll()
-    both.write_status("new", ClusterStatus.ACTIVE, 0, 1)
-    assert b1.poll().epoch == 1
-    assert b1.broker.opened == ["new"]
-
-
-def test_nothing_that_goes_wrong_ends_an_agent(both: Registry, opened: Open) -> None:
-    failures = iter([OSError("no Kafka"), ValueError("what?")])
-    b1 = Agent(opened(), interval_seconds=0.1)
-    take = b1._take
-
-    def report(reading: Reading) -> None:
-        for failure in failures:
-            raise failure
-        take(reading)
-
-    b1.agent._report = report
-    with b1.running():
-        eventually("it reports", lambda: b1.reports)
 
 
 # --- who may write it

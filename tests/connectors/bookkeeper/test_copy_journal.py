@@ -8,7 +8,7 @@ from kazoo.exceptions import ConnectionLoss
 from connectors.bookkeeper.copy_journal import COPIES, CopiedLedger, CopyJournal
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from policies.switching.ledgers import Layout, path_of
-from tests.connectors.switching.memory_zookeeper import Server
+from tests.fakes.zookeeper import Server
 
 SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711
 COPIED = CopiedLedger(length_bytes=100, last_entry_id=9, entries_digest="abc", created_ms=1)

@@ -11,7 +11,7 @@ from policies.switching.readings import LedgerOutcome
 from tests.cases import for_each
 from tests.connectors.pulsar.test_attribution import CODECS, MARK_DELETE, cluster_is, cursor, locator, position
 from tests.connectors.pulsar.znodes import schema_locator
-from tests.connectors.switching.memory_zookeeper import Server
+from tests.fakes.zookeeper import Server
 
 PATH, CURSOR = "/schemas/t/n/topic", "/managed-ledgers/t/n/persistent/topic/s1"
 LEGACY = frozenset({"old", None})

@@ -1,5 +1,7 @@
 """The reference agent of a broker: which directive it follows, what it tells of itself, and when it closes a client."""
 
+from threading import Event
+
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
@@ -7,34 +9,10 @@ from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.registry import Registry
 from policies.observations import Reading
 from policies.switching.readings import SwitchBroker
-from tests.connectors.switching.memory_zookeeper import Server
+from policies.switching.state import ClusterStatus
 from tests.connectors.switching.orders import register_two
-
-
-class Clients:
-    """A broker's clients, which do as they are told unless they are broken."""
-
-    def __init__(self) -> None:
-        self.opened: list[str] = []
-        self.closed: list[str] = []
-        self.read: tuple[str, ...] = ()
-        self.broken: set[str] = set()
-
-    def open(self, name: str) -> None:
-        if name in self.broken:
-            raise ConnectionError(f"no way to {name}")
-        self.opened.append(name)
-
-    def writes_since_ack(self) -> tuple[str, ...]:
-        return (*self.opened[-1:], *self.opened[-1:])
-
-    def reads(self) -> tuple[str, ...]:
-        return self.read
-
-    def close(self, name: str) -> None:
-        if name in self.broken:
-            raise ConnectionError(f"{name} has readers again")
-        self.closed.append(name)
+from tests.fakes.broker import Clients
+from tests.fakes.zookeeper import Server
 
 
 class World:
@@ -95,6 +73,31 @@ def test_a_target_that_cannot_be_reached_is_told_tried_again_and_changes_nothing
     world.clients.broken = set()
     assert world.told() == (2, False)
     assert world.agent.writing_to == "new"
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_broker_that_starts_again_writes_to_the_target_only_and_a_commit_moves_it_nowhere(committed: bool) -> None:
+    world = World()
+    world.registry.write_directive(1, "new")
+    if committed:
+        world.registry.write_status("new", ClusterStatus.ACTIVE, None, 1, "old")
+    assert world.told() == (1, False)
+    world.registry.write_status("new", ClusterStatus.ACTIVE, None, 1, "old")
+    assert world.told() == (1, False)
+    assert world.clients.opened == ["new"]
+
+
+def test_nothing_that_goes_wrong_ends_an_agent() -> None:
+    world, stop = World(), Event()
+    failures = [OSError("no Kafka"), ValueError("what?")]
+
+    def report(reading: Reading) -> None:
+        if failures:
+            raise failures.pop()
+        stop.set()
+
+    BrokerAgent("c1", "b1", world.server.session(), world.clients, report, interval_seconds=0.0).run(stop)
+    assert not failures
 
 
 def test_an_older_directive_than_the_one_followed_is_ignored() -> None:

@@ -1,11 +1,13 @@
 """The lease: one holder at a time, each with a greater token, whatever crashes or is written by hand."""
 
+from os import getpid
+
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.switching.lease import HeldLease, ZooKeeperLease
 from connectors.zookeeper.json_znodes import ZnodeError
-from tests.connectors.switching.memory_zookeeper import Server
+from tests.fakes.zookeeper import Server
 
 PATH = "/admin/bookie-clusters/lease"
 
@@ -13,6 +15,7 @@ PATH = "/admin/bookie-clusters/lease"
 def test_a_free_lease_is_taken_and_stays_the_holders() -> None:
     lease = ZooKeeperLease(Server().session(), holder="h1")
     assert [lease.renew() for _ in range(2)] == [HeldLease(1, "h1")] * 2
+    assert ZooKeeperLease(Server().session()).holder.endswith(f":{getpid()}"), "its name for people, unless given"
 
 
 def test_another_waits_until_it_is_given_up_and_then_has_a_greater_token() -> None:

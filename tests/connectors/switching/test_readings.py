@@ -32,10 +32,10 @@ from policies.switching.settings import SwitchingSettings
 from policies.units import UserError, from_millis
 from policies.wire import EventReader, observation_event
 from tests.cases import for_each
-from tests.connectors.bookkeeper.test_ledgers import captured
+from tests.connectors.bookkeeper.test_cluster import captured
 from tests.connectors.pulsar.znodes import cursor_info
-from tests.connectors.switching.memory_zookeeper import Server
 from tests.connectors.switching.orders import register_two
+from tests.fakes.zookeeper import Server
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 CURSORS = "/managed-ledgers/t/n/persistent/topic"
@@ -80,11 +80,6 @@ class MemorySessions(ClusterSessions):
             self._write(name, f"/ledgers{path_of(Layout.HIERARCHICAL, ledger_id)}", captured("version 3, closed"))
 
     def _write(self, server: str, path: str, data: bytes) -> None:
-        parts = path.strip("/").split("/")
-        for length in range(1, len(parts)):
-            above = "/" + "/".join(parts[:length])
-            if above not in self.servers[server].tree:
-                self.servers[server].write(above, b"")
         self.servers[server].write(path, data)
 
 

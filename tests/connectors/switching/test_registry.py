@@ -25,8 +25,8 @@ from policies.switching.state import (
     SwitchStage,
 )
 from tests.cases import for_each
-from tests.connectors.switching.memory_zookeeper import Server
 from tests.connectors.switching.orders import order
+from tests.fakes.zookeeper import Server
 
 ENTRY: dict[str, Any] = {"uri": "zk+hierarchical://zk:2181/ledgers", "instance_id": "id", "root": "/ledgers"}
 

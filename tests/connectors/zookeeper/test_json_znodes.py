@@ -5,7 +5,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 
 from connectors.zookeeper.json_znodes import JsonZnodes, ZnodeError, check, create, create_or_put, delete, put
-from tests.connectors.switching.memory_zookeeper import Server
+from tests.fakes.zookeeper import Server
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ class Stat(NamedTuple):
     ctime: int = 0
     """When it was made: here the number of its transaction."""
     numChildren: int = 0  # noqa: N815
-    """At the time of the reading."""
+    """At the time of the reading; `exists` shows what was put here."""
+    cversion: int = 0
 
 
 @dataclass
@@ -44,12 +45,19 @@ class Server:
         """A new session, on a connection of its own."""
         return MemorySession(self, next(self._session_ids))
 
+    def reader(self) -> Reader:
+        """A reader of a new session."""
+        return self.session().reader(lambda: 1.0)
+
     def end(self, session: "MemorySession") -> None:
         """Expire the session, and delete its ephemeral znodes."""
         self.tree = {path: found for path, found in self.tree.items() if found[1].ephemeralOwner != session.id}
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a znode by hand."""
+        """Write a znode by hand, and those above it if they are missing."""
+        above = path.rpartition("/")[0]
+        if above and above not in self.tree:
+            self.write(above, b"")
         self.apply([("set" if path in self.tree else "create", path, data, -1, 0)])
 
     def delete(self, path: str) -> None:
