@@ -75,7 +75,7 @@ def name_primary(affinity: NamespaceAffinity) -> tuple[str, ...]:
 
 
 def _is_newer(last: ReadVersion | None, seen: Observation) -> bool:
-    return last is None or ReadVersion(seen.at_ms, seen.id) > last
+    return last is None or (seen.at_ms, seen.id) > last
 
 
 def _fold_disks(
@@ -85,11 +85,11 @@ def _fold_disks(
     if cluster.begun_ms is None or at_ms < cluster.begun_ms:
         cluster = replace(cluster, begun_ms=at_ms)
     if not reading.bookie:
-        failure = (ReadVersion(at_ms, seen.id), outcome.value)
+        failure = ((at_ms, seen.id), outcome.value)
         return cluster if outcome is Outcome.OK else replace(cluster, failure=max(failure, cluster.failure or failure))
     known = bookies.get(reading.bookie) or BookieDiskState(reading.bookie, seen_ms=at_ms)
     bookies[reading.bookie] = _update_bookie(known, seen, reading, cluster.registrations)
-    return cluster if cluster.ever_read or outcome is not Outcome.OK else replace(cluster, ever_read=True)
+    return replace(cluster, ever_read=True) if outcome is Outcome.OK else cluster
 
 
 def _update_bookie(
@@ -158,7 +158,7 @@ def _fold_groups(before: Placement, seen: Observation, reading: BookieRacks) -> 
     return replace(
         before,
         groups=_sort_groups(groups) or None,
-        groups_read=ReadVersion(seen.at_ms, seen.id),
+        groups_read=(seen.at_ms, seen.id),
         groups_doubtful=_sort_groups(kept),
     )
 
@@ -186,7 +186,7 @@ def _fold_placed(before: Placement, seen: Observation, reading: BookieAffinity) 
     return replace(
         before,
         placed=tuple(sorted((read | kept).values())),
-        placed_read=ReadVersion(seen.at_ms, seen.id),
+        placed_read=(seen.at_ms, seen.id),
         placed_doubtful=tuple(kept.values()),
     )
 

@@ -162,8 +162,7 @@ def _explain_full(verdict: GroupVerdict) -> str:
     full, seconds = verdict.decisive.soonest_full if verdict.decisive is not None else None, verdict.seconds_to_full
     if seconds is None or verdict.decisive is None or full is None:
         return ""
-    is_free = verdict.move.gate.factor == 1.0 and verdict.reason is BookieThrottleReason.STALE_VOLUME
-    is_named = not is_free and verdict.reason not in _WITHOUT_DIR
+    is_named = verdict.reason not in _WITHOUT_DIR
     which = "" if is_named and full.key == find_key(verdict.decisive) else f"{name_volume('bookie', full.key)} is "
     return f"; {which}full in {human_seconds(seconds)} at the {describe_rate(full.state, verdict.now_ms)}"
 

@@ -87,11 +87,8 @@ class PlacedNamespaces(Struct, array_like=True, frozen=True, order=True):
     """The first ten, in order."""
 
 
-class ReadVersion(Struct, array_like=True, frozen=True, order=True):
-    """Identifies a reading; a later one is greater."""
-
-    at_ms: InstantMs
-    id: str
+ReadVersion = tuple[InstantMs, str]
+"""The time and id of a reading; a later one is greater."""
 
 
 class Placement(Struct, array_like=True, frozen=True):
