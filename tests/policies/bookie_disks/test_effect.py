@@ -67,17 +67,6 @@ def test_growth_beyond_what_the_limits_explain_is_an_alert(rate: float, *, fires
     assert firing(fill(run, SLOWED, rate, 180)) is fires
 
 
-def test_the_sentence_names_the_rates() -> None:
-    run = fill(Run(settings(ACTS)).see(let_through(0, 10 * MB)), SLOWED, 43.0, 180)
-    assert alert(run).summary == (
-        "publishing to group default of c1 is slowed to 0.99, but bookie b1 /l fills by 43.0 MB/s, "
-        "where the limits let through 10.0 MB/s"
-    )
-    assert alert(run).evidence == ("disks-b1@180",)
-    run = fill(Run(settings(ACTS)), STOPPED, 33.0, 180)
-    assert alert(run).summary == ("publishing to group default of c1 is stopped, but bookie b1 /l fills by 33.0 MB/s")
-
-
 RAMP = {"soft": {"available_bytes_below": "60GB"}, "hard": {"available_bytes_below": "10GB"}}
 """Below 35 GB free the factor is below one half."""
 

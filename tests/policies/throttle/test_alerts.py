@@ -42,23 +42,6 @@ def test_a_volume_below_a_limit_is_said(free: int, firing: set[str]) -> None:
     assert run.firing() == {(alert, f"{CLUSTER}/3/data/a") for alert in firing}
 
 
-def test_what_an_alert_of_a_volume_carries() -> None:
-    run = Run(throttle(HARD, mode="shadow")).see(log_dirs(0, 3, GB // 2))
-    alert = run.alerts[0].model_dump(mode="json")
-    assert {k: alert[k] for k in ("alert", "severity", "status", "cluster", "subject", "reason", "mode")} == {
-        "alert": HARD_ALERT,
-        "severity": "critical",
-        "status": "firing",
-        "cluster": CLUSTER,
-        "subject": "payments/3/data/a",
-        "reason": "hard_limit",
-        "mode": "shadow",
-    }
-    assert alert["labels"] == {"cluster": CLUSTER, "broker": "3", "log_dir": A}
-    assert alert["evidence"] == ["dirs-3@0"]
-    assert alert["summary"] == "broker 3 /data/a of payments has 500 MB free, hard limit 1.0 GB"
-
-
 def test_an_alert_ends_when_the_volume_is_clear_by_the_margin() -> None:
     course = [(0, GB), (10, GB + 1), (20, 1_100_000_000), (30, 1_100_000_001)]
     run = Run(throttle(HARD)).feed(log_dirs(t, 1, free) for t, free in course)

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from policies.observations import Observation
-from policies.throttle.decisions import SoonestFull, ThrottleReason
-from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, Run, failed, log_dirs, members, throttle
-from tests.policies.throttle.known import A, B
+from policies.throttle.decisions import SoonestFull
+from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, throttle
+from tests.policies.throttle.known import A
 
 
 def test_the_example_of_the_specification() -> None:
@@ -47,50 +46,6 @@ def test_a_decision_that_is_held_names_the_volume_that_is_full_first() -> None:
     assert "held for 1h; broker 3 /data/a is full in 65 min at the present rate" in run.last.explanation
 
 
-@pytest.mark.parametrize(
-    ("block", "course", "reason", "factor", "sentence"),
-    [
-        ({}, [log_dirs(0, 1, 0)], "unlimited", 1.0, "no limit is set; broker 1 /data/a has 0 B free"),
-        (HARD, [log_dirs(0, 1, 9 * GB)], "above_limits", 1.0,
-         "no volume has reached a limit; broker 1 /data/a has 9.0 GB"),
-        (SOFT_AND_HARD, [log_dirs(0, 1, 4 * GB)], "soft_limit", 0.75, "between the soft"),
-        (HARD, [log_dirs(0, 1, 0)], "hard_limit", 0.0, "at or below the hard limit 1.0 GB"),
-        (HARD, [log_dirs(0, 1, 0), log_dirs(60, 1, 1_050_000_000)], "recovery_margin", 0.0,
-         "has 1.1 GB free of 100 GB, and must be clear of the hard limit 1.0 GB by 10%"),
-        (HARD, [log_dirs(0, 1, 0), log_dirs(10, 1, 9 * GB)], "min_hold", 0.0,
-         "volumes would allow 1.00, but a factor that changed is held"),
-        ({**SOFT_AND_HARD, "fallback_factor": 0.5}, [log_dirs(0, 1, 4 * GB), failed(300, 1)], "stale_volume", 0.5,
-         "broker 1 /data/a, last read 5 min ago, counts as 0.50 until it is read"),
-        ({**HARD, "fallback_factor": 0.5}, [log_dirs(0, 1, {A: None})], "no_data", 0.5,
-         "no volume is known, so the fallback factor 0.50 applies"),
-        ({**SOFT_AND_HARD, "fallback_factor": 0.74}, [log_dirs(0, 1, 4 * GB), failed(300, 1)], "stale_volume", 0.75,
-         "counts as 0.74 until it is read, which is too small a change to follow"),
-        ({**SOFT_AND_HARD, "fallback_factor": 0.76, "departed_hold": "0s"}, [log_dirs(0, 1, 4 * GB), members(10, 2)],
-         "no_data", 0.75,
-         "no volume is known, so the fallback factor 0.76 applies, which is too small a change to follow"),
-        (HARD, [log_dirs(0, 1, 0), members(10, 2)], "departed_volume", 0.0,
-         "broker 1 left the cluster while its /data/a held producers back, and goes on counting as 0.00 until "
-         "2026-11-21T09:00:10Z"),
-        (HARD, [log_dirs(0, 1, {A: 0, B: 9 * GB}), log_dirs(10, 1, {B: 9 * GB})], "departed_volume", 0.0,
-         "/data/a was taken out of broker 1's log dirs while it held producers back, and goes on counting as 0.00 "
-         "until 2026-11-21T09:00:10Z"),
-        ({**HARD, "fallback_factor": 0.5}, [failed(0, 1)], "initial", 0.5,
-         "no volume has been read yet, so the starting factor 0.50 applies"),
-    ],
-)  # fmt: skip
-def test_each_reason_has_its_sentence(
-    block: dict[str, Any], course: list[Observation], reason: str, factor: float, sentence: str
-) -> None:
-    decided = Run(throttle(block)).feed(course).last
-    assert (decided.reason, decided.factor) == (ThrottleReason(reason), factor)
-    assert sentence in decided.explanation
-
-
-def test_every_reason_has_a_scenario_above() -> None:
-    marks = test_each_reason_has_its_sentence.pytestmark
-    assert {case[2] for case in marks[0].args[1]} == {r.value for r in ThrottleReason}
-
-
 NOBODY = "; no actuator is set for this cluster."
 SHADOW = "; this is shadow mode, nothing is carried out."
 
@@ -117,18 +72,3 @@ def test_a_sentence_says_what_is_wanted_and_why_nobody_carries_it_out(
     assert sentence.startswith(f"Producers of payments {wanted} ")
     assert [why for why in (NOBODY, SHADOW) if sentence.endswith(why)] == ([unless] if unless and free < 5 * GB else [])
     assert not any(claim in sentence for claim in ("are stopped", "are slowed", "is stopped"))
-
-
-@pytest.mark.parametrize(
-    ("free", "said"),
-    [
-        (GB, "should be stopped"),
-        (GB + 1, "should be slowed to less than 0.01"),
-        (GB + 4 * GB // 100, "should be slowed to 0.01"),
-        (5 * GB - 1, "should be slowed to more than 0.99"),
-        (5 * GB, "may write freely"),
-    ],
-)
-def test_what_is_neither_stopped_nor_free_is_not_said_to_be(free: int, said: str) -> None:
-    patient = throttle(SOFT_AND_HARD, min_change=0.0)
-    assert f"payments {said}: " in Run(patient).see(log_dirs(0, 1, free)).last.explanation
