@@ -15,6 +15,8 @@ from policies.effects import report_key
 from policies.free_space.levels import LimitReason, LimitVerdict
 from policies.observations import ActuatorEvent, Observation, Outcome, Reading, ReportResult
 from policies.pauses import PolicyPause
+from policies.policy import Policy
+from policies.registry import observed_topic
 from policies.throttle import KafkaCluster, LogDirs, ThrottleSettings
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.readings import BrokerMember, QuotaApplication, VolumeReading
@@ -53,7 +55,7 @@ def members(*brokers: int, cluster: str = "payments") -> KafkaCluster:
 
 def observed(reading: Reading, at: datetime, *, id: str, read_at: datetime | None = None) -> Record:  # noqa: A002
     value = observation_event(reading, id=id, source="test", time=read_at or at)
-    return Record(OBSERVED, reading.cluster.encode(), value, to_millis(at))
+    return Record(f"{PREFIX}.{observed_topic(type(reading))}", reading.cluster.encode(), value, to_millis(at))
 
 
 def decided(decision: Decision, at: datetime | None = None) -> Record:
@@ -98,23 +100,21 @@ def series(view: LoopView, name: str, at: datetime) -> Series:
     }
 
 
-class Loop:
+class PolicyLoop:
     """One cluster's policy, stepped by hand, and the view that reads what it reads and says."""
 
-    def __init__(self, *, cluster: str = "payments", view: LoopView | None = None, **settings: Any) -> None:
-        block = ThrottleSettings.model_validate({**LIMITS, **settings})
+    def __init__(self, policy: Policy[Any], cluster: str, view: LoopView) -> None:
         self.cluster = cluster
-        self.settings = block.for_cluster(cluster)
-        self.view = view or LoopView(PREFIX, {"throttle": block})
+        self.view = view
         self.now = START
         self.records: list[Record] = []
         self.decisions: list[Decision] = []
         self.kept = NEVER_STEPPED
-        self._policy = ThrottlePolicy(cluster, self.settings)
+        self._policy = policy
         self._read = 0
 
     def step(self, *readings: Reading, after: float = 0.0, live: bool = True) -> Sequence[Decision]:
-        """Let `after` seconds pass, observe, decide, and let the view see both."""
+        """Let `after` seconds pass, observe, decide, and let the view see both; returns what is news to the view."""
         self.now += timedelta(seconds=after)
         batch: list[Record] = []
         observations: list[Observation] = []
@@ -124,12 +124,22 @@ class Loop:
             batch.append(observed(reading, self.now, id=f"o{self._read}"))
         self.kept, step = step_hosted(self._policy, self.kept, observations, self.now)
         self.decisions.extend(step.decisions)
-        batch.extend(decided(decision) for decision in step.decisions)
+        batch.extend(decided(decision, self.now) for decision in step.decisions)
         self.records.extend(batch)
         return self.view.fold(batch, live=live)
 
     def series(self, name: str, *, after: float = 0.0) -> Series:
         return series(self.view, name, self.now + timedelta(seconds=after))
+
+
+class Loop(PolicyLoop):
+    """That of the throttle policy."""
+
+    def __init__(self, *, cluster: str = "payments", view: LoopView | None = None, **settings: Any) -> None:
+        block = ThrottleSettings.model_validate({**LIMITS, **settings})
+        self.settings = block.for_cluster(cluster)
+        policy = ThrottlePolicy(cluster, self.settings)
+        super().__init__(policy, cluster, view or LoopView(PREFIX, {"throttle": block}))
 
 
 def openmetrics(registry: CollectorRegistry) -> str:

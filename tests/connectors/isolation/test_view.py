@@ -19,11 +19,9 @@ from policies.bookie_readings import (
 )
 from policies.isolation import IsolationSettings
 from policies.isolation.policy import IsolationPolicy
-from policies.observations import Observation, Outcome, Reading
+from policies.observations import Outcome
 from policies.units import to_millis
-from policies.wire import decision_event, observation_event
-from tests.connectors.exporter.loop import PREFIX, START, Series, series
-from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
+from tests.connectors.exporter.loop import PREFIX, PolicyLoop
 
 CLUSTER = "messaging"
 OBSERVED, DECIDED = f"{PREFIX}.observed.bookies", f"{PREFIX}.decided.isolation"
@@ -46,34 +44,12 @@ def affinity(**primary: str) -> BookieAffinity:
     return BookieAffinity(cluster=CLUSTER, outcome=Outcome.OK, namespaces=namespaces)
 
 
-class Loop:
-    """One cluster's policy, and the view that reads what it reads and says."""
+class Loop(PolicyLoop):
+    """That of the isolation policy."""
 
     def __init__(self, **settings: Any) -> None:
         block = IsolationSettings.model_validate({"grace": "0s", **settings})
-        self.view = LoopView(PREFIX, {"isolation": block})
-        self.now = START
-        self._policy = IsolationPolicy(CLUSTER, block)
-        self._kept = NEVER_STEPPED
-        self._read = 0
-
-    def step(self, *readings: Reading, after: float = 0.0) -> None:
-        self.now += timedelta(seconds=after)
-        batch: list[Record] = []
-        observations: list[Observation] = []
-        for reading in readings:
-            self._read += 1
-            observations.append(Observation(f"o{self._read}", self.now, reading))
-            value = observation_event(reading, id=f"o{self._read}", source="test", time=self.now)
-            batch.append(Record(OBSERVED, CLUSTER.encode(), value, to_millis(self.now)))
-        self._kept, step = step_hosted(self._policy, self._kept, observations, self.now)
-        for decision in step.decisions:
-            key = decision.record_key().encode()
-            batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
-        self.view.fold(batch, live=True)
-
-    def series(self, name: str) -> Series:
-        return series(self.view, name, self.now)
+        super().__init__(IsolationPolicy(CLUSTER, block), CLUSTER, LoopView(PREFIX, {"isolation": block}))
 
 
 @pytest.fixture

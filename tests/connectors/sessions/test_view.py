@@ -8,15 +8,12 @@ import pytest
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
-from policies.decisions import Decision
-from policies.observations import Observation, Outcome, Reading
+from policies.observations import Outcome, Reading
 from policies.sessions import Ownerships, SessionsSettings, ZkSession
 from policies.sessions.policy import SessionsPolicy
 from policies.sessions.readings import OwnedNode, SessionState
 from policies.units import to_millis
-from policies.wire import decision_event, observation_event
-from tests.connectors.exporter.loop import PREFIX, START, Series, series
-from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
+from tests.connectors.exporter.loop import PREFIX, PolicyLoop
 
 CLUSTER = "messaging"
 B1, B2 = "b1:8080", "b2:8080"
@@ -40,35 +37,12 @@ def owned(*bundles: str, owner: str | None = B1, number: int = 1, ephemeral: boo
     return Ownerships(cluster=CLUSTER, outcome=Outcome.OK, tree="/namespace", nodes=tuple(nodes))
 
 
-class Loop:
-    """One cluster's policy, and the view that reads what it reads and says."""
+class Loop(PolicyLoop):
+    """That of the sessions policy."""
 
     def __init__(self, **settings: Any) -> None:
         block = SessionsSettings.model_validate(settings)
-        self.view = LoopView(PREFIX, {"sessions": block})
-        self.now = START
-        self._policy = SessionsPolicy(CLUSTER, block)
-        self._kept = NEVER_STEPPED
-        self._read = 0
-
-    def step(self, *readings: Reading, after: float = 0.0, live: bool = True) -> tuple[Decision, ...]:
-        self.now += timedelta(seconds=after)
-        batch: list[Record] = []
-        observations: list[Observation] = []
-        for reading in readings:
-            self._read += 1
-            observations.append(Observation(f"o{self._read}", self.now, reading))
-            value = observation_event(reading, id=f"o{self._read}", source="test", time=self.now)
-            batch.append(Record(OBSERVED, CLUSTER.encode(), value, to_millis(self.now)))
-        self._kept, step = step_hosted(self._policy, self._kept, observations, self.now)
-        for decision in step.decisions:
-            key = decision.record_key().encode()
-            batch.append(Record(f"{PREFIX}.{decision.topic}", key, decision_event(decision), to_millis(self.now)))
-        self.view.fold(batch, live=live)
-        return step.decisions
-
-    def series(self, name: str, *, after: float = 0.0) -> Series:
-        return series(self.view, name, self.now + timedelta(seconds=after))
+        super().__init__(SessionsPolicy(CLUSTER, block), CLUSTER, LoopView(PREFIX, {"sessions": block}))
 
     def sessions(self, *, after: float = 0.0, role: str = "broker") -> dict[str, float]:
         """By status, without those that nobody has."""
