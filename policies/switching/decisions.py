@@ -40,14 +40,7 @@ class SwitchVerdict(ClosedEnum):
     HALT = "halt", "Nothing more is ordered until an operator drives the switch on."
 
 
-ORDERS = frozenset(
-    {
-        SwitchVerdict.WRITE_REGISTRY, SwitchVerdict.REMOVE_REGISTRY, SwitchVerdict.RUN_PRECHECK,
-        SwitchVerdict.WRITE_DIRECTIVE, SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.START_COPY,
-        SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REQUEST_ROLLOVER, SwitchVerdict.REVERT,
-        SwitchVerdict.DELETE_OLD, SwitchVerdict.WRITE_STATUS, SwitchVerdict.CLOSE_CLIENT,
-    }
-)  # fmt: skip
+ORDERS = frozenset(verdict for verdict in SwitchVerdict if verdict.meaning.startswith("Order: "))
 """The verdicts that an executor carries out."""
 
 

@@ -11,8 +11,6 @@ from policies.switching.ledgers import (
     ClusterSnapshot,
     IdGenerator,
     IdMark,
-    Reference,
-    find_owner,
     id_floor,
     raise_marks,
 )
@@ -193,10 +191,6 @@ class SwitchFacts:
         sent_to = {self.state.bootstrap, *((last.source, last.target) if last is not None else ())}
         is_unused = entry is not None and entry.status is ClusterStatus.STANDBY and name not in sent_to
         return counts.get(name, 0) + (0 if is_unused else counts.get(ANY_CLUSTER, 0))
-
-    def owner(self, reference: Reference) -> str | None:
-        """The cluster that holds a reference's ledger."""
-        return find_owner(reference, self.state.bootstrap)
 
     def has_inventory_after(self, at_ms: int) -> bool:
         """Whether there is a complete inventory that was begun after an instant."""

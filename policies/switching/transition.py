@@ -30,23 +30,16 @@ from policies.switching.state import (
     SwitchStage,
 )
 
-_STAGES = {
-    SwitchAction.COPY: LedgerStage.COPYING,
-    SwitchAction.PROMOTE: LedgerStage.PROMOTING,
-    SwitchAction.ROLL_OVER: LedgerStage.PROMOTING,
-    SwitchAction.DELETE_OLD: LedgerStage.DELETE_INTENT,
+_V, _ROLL_OVER = SwitchVerdict, "ask the owner of the cursor of ledger {id} to roll it over to {target}"
+_ORDERS: Mapping[SwitchAction, tuple[SwitchVerdict, LedgerStage | None, str]] = {
+    SwitchAction.COPY: (_V.START_COPY, LedgerStage.COPYING, "copy ledger {id} of {source} to {target}"),
+    SwitchAction.DELETE_COPY: (_V.DELETE_OWN_COPY, None, "delete headgate's own copy {id} in {target}"),
+    SwitchAction.PROMOTE: (_V.PROMOTE, LedgerStage.PROMOTING, "attribute ledger {id} to {target}"),
+    SwitchAction.ROLL_OVER: (_V.REQUEST_ROLLOVER, LedgerStage.PROMOTING, _ROLL_OVER),
+    SwitchAction.REVERT: (_V.REVERT, None, "attribute ledger {id} to {source} again"),
+    SwitchAction.DELETE_OLD: (_V.DELETE_OLD, LedgerStage.DELETE_INTENT, "delete ledger {id} from {source}"),
 }
-_ORDERS = {
-    SwitchAction.COPY: (SwitchVerdict.START_COPY, "copy ledger {id} of {source} to {target}"),
-    SwitchAction.DELETE_COPY: (SwitchVerdict.DELETE_OWN_COPY, "delete headgate's own copy {id} in {target}"),
-    SwitchAction.PROMOTE: (SwitchVerdict.PROMOTE, "attribute ledger {id} to {target}"),
-    SwitchAction.ROLL_OVER: (
-        SwitchVerdict.REQUEST_ROLLOVER,
-        "ask the owner of the cursor of ledger {id} to roll it over to {target}",
-    ),
-    SwitchAction.REVERT: (SwitchVerdict.REVERT, "attribute ledger {id} to {source} again"),
-    SwitchAction.DELETE_OLD: (SwitchVerdict.DELETE_OLD, "delete ledger {id} from {source}"),
-}
+"""The orders about a ledger: the decision, the ledger's stage from then on if it changes, and the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +144,17 @@ class Transition:
     def order_ledger(self, task: LedgerTask, reason: SwitchReason, action: SwitchAction | None = None) -> None:
         """Order something of a ledger; its result quotes the order's number. None: repeat the open order."""
         if action is not None:
-            stage, copied = _STAGES.get(action, task.stage), task.copied or action is SwitchAction.COPY
+            stage, copied = _ORDERS[action][1] or task.stage, task.copied or action is SwitchAction.COPY
             self.put(replace(task, stage=stage, awaiting=action, copied=copied), numbered=True)
         ordered = self.plan.get(task.key)
         if ordered is None or self._is_withheld():
             return
-        verdict, sentence = _ORDERS[ordered.awaiting]
+        verdict, _, sentence = _ORDERS[ordered.awaiting]
         details = self._names()
         if len(self.plan.tasks_of(task.ledger_id)) > 1:
             details["shared"] = True  # another kind of reference needs the copy
-        self.publish_ledger(
-            ordered, verdict, reason, sentence.format(id=task.ledger_id, **details), details=details
-        )  # fmt: skip
+        sentence = sentence.format(id=task.ledger_id, **details)
+        self.publish_ledger(ordered, verdict, reason, sentence, details=details)
 
     def direct_brokers(self, reason: SwitchReason, target: str | None = None) -> None:
         """Direct brokers to a cluster by the next epoch. None: repeat the directive in force, if not committed."""

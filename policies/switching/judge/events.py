@@ -6,7 +6,6 @@ it answers: a failure is final, except for a deletion.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import InventorySeen
 from policies.switching.judge import guards
-from policies.switching.ledgers import Ledger, LedgerKind, Reference, is_ours, same_ledger, with_ledger
+from policies.switching.ledgers import Ledger, LedgerKind, Reference, find_owner, is_ours, same_ledger, with_ledger
 from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger
 from policies.switching.state import (
     NEVER,
@@ -93,7 +92,7 @@ def _list_ledgers(facts: SwitchFacts, seen: InventorySeen, owner: str) -> list[t
     """Return the ledgers that are attributed to a cluster, sorted, each with the paths that name it."""
     paths: dict[tuple[int, LedgerKind], set[str]] = {}
     for reference in with_ledger(seen.references):
-        if facts.owner(reference) == owner:
+        if find_owner(reference, facts.state.bootstrap) == owner:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     return [(ledger_id, kind, tuple(sorted(named))) for (ledger_id, kind), named in sorted(paths.items())]
 
@@ -127,7 +126,7 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, st
     is_rollback = switch.stage is SwitchStage.ROLLBACK
     owner = switch.target if is_rollback else switch.source
     planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not is_rollback else frozenset()
-    naming = (r for r in with_ledger(seen.references) if facts.owner(r) == owner)
+    naming = (r for r in with_ledger(seen.references) if find_owner(r, facts.state.bootstrap) == owner)
     paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         step.update_switch(unplanned=tuple(paths[:_NAMED]), unplanned_count=len(paths))
@@ -137,7 +136,11 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, st
 
 def _settle_failed(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
     """Row 19: a ledger whose order failed may have moved all the same: take it back; delete the others' copies."""
-    moved = {(r.path, r.ledger_id) for r in with_ledger(seen.references) if facts.owner(r) == switch.target}
+    moved = {
+        (r.path, r.ledger_id)
+        for r in with_ledger(seen.references)
+        if find_owner(r, facts.state.bootstrap) == switch.target
+    }
     for task in list(facts.plan.at(LedgerStage.BUILD_FAILED, LedgerStage.PROMOTE_DEFERRED)):
         target_id = task.ledger_id if task.target_id is None else task.target_id
         is_moved = any((path, target_id) in moved for path in task.paths)
@@ -158,7 +161,7 @@ def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerT
     for task in tasks:
         now = next((cursors[p] for p in task.paths if p in cursors), None)
         rolled_over = task.kind is LedgerKind.CURSOR and now is not None and now.ledger_id != task.ledger_id
-        in_target = now is not None and facts.owner(now) == facts.switch.target
+        in_target = now is not None and find_owner(now, facts.state.bootstrap) == facts.switch.target
         found.append((task, now if rolled_over and in_target else None))
     return found
 
@@ -288,21 +291,25 @@ def _settle(
     step.publish_ledger(after, SwitchVerdict.LEDGER, why, sentence)
 
 
-def _leave(
-    _facts: SwitchFacts,
-    task: LedgerTask,
-    result: SwitchLedger,
-    step: Transition,
-    *,
-    stage: LedgerStage = LedgerStage.BUILD_FAILED,
-    reason: SwitchReason = SwitchReason.RETRIES_EXHAUSTED,
-    why: str = "no reason given",
-) -> None:
-    """Leave a ledger behind, after the executor has tried `retries` times."""
+_BUILD_FAILED, _DEFERRED = LedgerStage.BUILD_FAILED, LedgerStage.PROMOTE_DEFERRED
+_EXHAUSTED = SwitchReason.RETRIES_EXHAUSTED
+_LEFT = {
+    (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): (
+        _BUILD_FAILED, SwitchReason.SOURCE_UNREADABLE, "the source can't be read",
+    ),
+    (SwitchAction.COPY, LedgerOutcome.FAILED): (_BUILD_FAILED, _EXHAUSTED, "no reason given"),
+    (SwitchAction.COPY, LedgerOutcome.EXISTS): (_BUILD_FAILED, _EXHAUSTED, "no reason given"),
+    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): (_DEFERRED, _EXHAUSTED, "conflict"),
+    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): (_DEFERRED, SwitchReason.CURSOR_ADVANCED, "advanced"),
+    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): (_DEFERRED, _EXHAUSTED, "failed"),
+    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): (_DEFERRED, _EXHAUSTED, "failed"),
+}  # fmt: skip
+"""The results after which a ledger stays behind, because the executor has tried `retries` times."""
+
+
+def _leave(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
+    stage, reason, why = _LEFT[task.awaiting, result.result]
     _settle(step, task, stage, reason, result.detail or why, reason=reason.value)
-
-
-_defer = partial(_leave, stage=LedgerStage.PROMOTE_DEFERRED)
 
 
 def _copied(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
@@ -413,25 +420,16 @@ def _give_up(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: 
 
 _Row = Callable[[SwitchFacts, LedgerTask, SwitchLedger, Transition], None]
 _ROWS: dict[tuple[SwitchAction, LedgerOutcome], _Row] = {
+    **dict.fromkeys(_LEFT, _leave),
     (SwitchAction.COPY, LedgerOutcome.COPIED): _copied,
     (SwitchAction.COPY, LedgerOutcome.EXISTS): _exists,
-    (SwitchAction.COPY, LedgerOutcome.SOURCE_UNREADABLE): partial(
-        _leave, reason=SwitchReason.SOURCE_UNREADABLE, why="the source can't be read"
-    ),
-    (SwitchAction.COPY, LedgerOutcome.FAILED): _leave,
     (SwitchAction.DELETE_COPY, LedgerOutcome.COPY_DELETED): lambda _facts, task, _result, step: _settle(
         step, task, task.stage, SwitchReason.DELETED, "our copy is deleted", copied=False
     ),
     (SwitchAction.DELETE_COPY, LedgerOutcome.FAILED): _give_up,
     (SwitchAction.PROMOTE, LedgerOutcome.PROMOTED): _attributed,
-    (SwitchAction.PROMOTE, LedgerOutcome.CONFLICT): partial(_defer, why="conflict"),
     (SwitchAction.PROMOTE, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.PROMOTE, LedgerOutcome.ADVANCED): partial(
-        _defer, reason=SwitchReason.CURSOR_ADVANCED, why="advanced"
-    ),
-    (SwitchAction.PROMOTE, LedgerOutcome.FAILED): partial(_defer, why="failed"),
     (SwitchAction.ROLL_OVER, LedgerOutcome.ROLLED_OVER): _rolled_over,
-    (SwitchAction.ROLL_OVER, LedgerOutcome.FAILED): partial(_defer, why="failed"),
     (SwitchAction.REVERT, LedgerOutcome.REVERTED): _attributed,
     (SwitchAction.REVERT, LedgerOutcome.ROLLED_OVER): _rolled_over,
     (SwitchAction.REVERT, LedgerOutcome.CONFLICT): _give_up,

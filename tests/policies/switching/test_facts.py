@@ -1,16 +1,24 @@
 """What several read models say together; what is not known is not guessed."""
 
+from dataclasses import replace as replace_event
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from policies.decisions import Alert, Severity
+from policies.switching.alert_kinds import IDS_BEHIND
+from policies.switching.decisions import RejectCode
 from policies.switching.facts import SwitchFacts
 from policies.switching.judge import guards
-from policies.switching.ledgers import IdMark
+from policies.switching.ledgers import ClusterSnapshot, IdMark
+from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
-from tests.policies.switching.world import World, few
+from tests.cases import for_each
+from tests.policies.switching.events import MembersSeen, command
+from tests.policies.switching.wire import WireWorld
+from tests.policies.switching.world import World, codes, few
 
 S = SwitchStage
 
@@ -79,3 +87,115 @@ def test_a_cluster_is_unread_by_an_inventory_that_is_no_older_than_the_end_of_th
     assert inventory is not None
     known = facts(replace(DONE.state, inventory=replace(inventory, at_ms=DONE.switch.ended_ms + after_ms)), DONE.now_ms)
     assert (guards.refuse_read_cluster(known, "old") == "no inventory since the switch ended") is is_refused
+
+
+# --- what deletes, forgets or sends brokers on rests on readings under the directive in force, whatever their time
+
+S = SwitchStage
+
+
+def read_under(world: World, name: str, epoch: int) -> ClusterSnapshot:
+    """A reading of a cluster, made while ZooKeeper had the directive of an epoch."""
+    return replace(world.cluster_event(name), epoch=epoch)
+
+
+@pytest.mark.parametrize(("early", "late"), [("old", "new"), ("new", "old")])
+def test_a_generator_read_under_the_directive_before_lets_no_switch_go_live(early: str, late: str) -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.members_event(), *(world.follow(b) for b in world.brokers))
+    world.later().tell(read_under(world, late, 1), read_under(world, early, 0))
+    assert world.is_at(S.TRIGGERED)
+    world.later().tell(read_under(world, early, 1))
+    assert world.is_at(S.LIVE_DUAL_READ)
+
+
+def settled() -> World:
+    """A switch that is done, with an inventory and reports since."""
+    world = World().to(S.DONE)
+    world.tell(world.later().inventory_event())
+    return world.later().refresh()
+
+
+def test_a_report_on_the_directive_before_forgets_no_cluster() -> None:
+    world = settled()
+    world.tell(world.broker_event("b2", epoch=0, writes=("new",)))
+    assert codes(world.tell(world.close_event())) == [RejectCode.CLIENT_IN_USE]
+    assert codes(world.tell(command("unregister", "u", name="old"))) == [RejectCode.IN_USE]
+    world.tell(world.broker_event("b2"))
+    assert codes(world.tell(world.close_event())) == []
+
+
+def test_a_list_of_brokers_read_under_the_directive_before_forgets_no_cluster() -> None:
+    world = settled()
+    world.tell(MembersSeen(tuple(world.brokers), world.now_ms, 0))
+    assert codes(world.tell(command("unregister", "u", name="old"))) == [RejectCode.IN_USE]
+
+
+@pytest.mark.parametrize("stage", [S.LIVE_DUAL_READ, S.CLEANUP])
+def test_an_inventory_taken_under_the_directive_before_plans_and_deletes_nothing(stage: SwitchStage) -> None:
+    world = World().to(stage)
+    world.orders.clear()
+    world.later().tell(replace_event(world.inventory_event(), epoch=0))
+    assert (world.stage, world.orders) == (stage, [])
+    world.later().tell(world.inventory_event())
+    world.work()
+    assert world.stage in (S.HOLD, S.DONE)
+
+
+def test_an_agent_that_does_not_report_its_client_is_not_back_where_a_cluster_was_advanced() -> None:
+    world = World().to(S.TRIGGERED)
+    world.tell(world.cluster_event("new"), command("abort", "a"))
+    world.raise_ids().later()
+    world.tell(world.members_event(), *(replace_event(world.follow(b), client_epoch=None) for b in world.brokers))
+    assert world.is_at(S.ROLLBACK)
+    world.later().tell(*(world.broker_event(b) for b in world.brokers))
+    assert world.work().is_at(S.ROLLED_BACK)
+
+
+def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_an_hour() -> None:
+    world = World().to(S.HOLD)
+    world.clusters["old"].advance(2)
+    world.later().tell(world.cluster_event("old"))
+    world.goes_on_reporting = False
+    world.later(HOUR_MS).tell(world.members_event(), *(world.broker_event(b) for b in world.brokers))
+    world.tell(world.cluster_event("new"), command("rollback", "r", attribution_only=False))
+    assert world.state.active() == "new"
+    assert "the id generator of old was not read just now" in world.switch.blocked
+    world.tell(world.cluster_event("old"))
+    assert world.state.active() == "old"
+
+
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name: str) -> None:
+    world = WireWorld()
+    world.to(S.HOLD)
+    world.later().tell(world.cluster_event(name))
+    world.clusters[name].advance((world.clusters[name].hob or 0) + 1)
+    world.later().tell(world.cluster_event(name))
+    world.clusters[name].lower_given += 1
+    world.later().tell(world.cluster_event(name))
+    alerts = [d for d in world.published if isinstance(d, Alert) and d.alert == IDS_BEHIND]
+    assert [(a.severity, f"pulsar-1: a client of {name} still" in a.summary) for a in alerts] == [
+        (Severity.CRITICAL, True)
+    ]
+    world.later(world.limits.ack_timeout_ms)
+    world.step()
+    assert world.alerts()[-1] == (IDS_BEHIND, "resolved"), "no client has taken one since"
+
+
+@for_each("deletes", [False, True])
+@for_each("hours", [0, 25, 15 * 24 - 1, 40 * 24])
+def test_hold_ends_at_any_hour(hours: int, deletes: bool) -> None:
+    world = World().to(S.HOLD)
+    world.later(hours * HOUR_MS).refresh()
+    assert codes(world.tell(command("end", "e", delete=deletes))) == []
+    world.work()
+    assert (world.stage, len(world.clusters["old"].deleted)) == (S.DONE, 3 if deletes else 0)
+
+
+def test_reports_of_weeks_ago_delete_nothing() -> None:
+    world = World().to(S.HOLD)
+    world.goes_on_reporting = False
+    world.later(16 * DAY_MS)
+    assert codes(world.tell(command("cleanup", "c"))) == [RejectCode.BROKERS_BEHIND]
+    assert codes(world.tell(command("end", "e", delete=True))) == [RejectCode.BROKERS_BEHIND]

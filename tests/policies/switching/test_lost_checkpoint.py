@@ -36,12 +36,6 @@ def test_no_order_after_a_lost_checkpoint_has_a_number_of_before() -> None:
     assert min(numbers) > before
 
 
-def test_a_registry_that_is_empty_begins_with_the_first_number() -> None:
-    world = World()
-    world.tell(_as_read(world, world.state))
-    assert world.state.ops == 0
-
-
 def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first_one() -> None:
     """Brokers follow the directive that stands there, and its target stays what it is."""
     world = World().to(SwitchStage.TRIGGERED)
@@ -53,12 +47,6 @@ def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first
     assert statuses == {"new": "standby", "old": "active", "third": "standby"}
     assert (world.state.bootstrap, world.state.active(), world.state.epoch) == ("old", "new", 1)
     assert not world.state.contested
-
-
-def test_a_switch_that_was_begun_before_the_registry_was_read_is_contested() -> None:
-    world = World().to(SwitchStage.TRIGGERED)
-    world.later().tell(RegistrySeen(world.state.entries, "old", Directive(7, "old"), 6, world.now_ms))
-    assert "nobody here ordered" in world.state.contested
 
 
 # --- going on from the progress beside the registry
@@ -115,25 +103,6 @@ def test_an_inventory_that_did_not_look_up_what_moved_shows_no_plan() -> None:
     assert set(world.stages().values()) == {LedgerStage.PROMOTED}
 
 
-def test_an_inventory_of_another_cluster_shows_no_plan() -> None:
-    world = after_loss(S.HOLD)
-    world.tell(world.later().inventory_event("old"))
-    assert (world.switch.recovering_ms >= 0, world.stages()) == (True, {})
-
-
-def test_a_promotion_from_before_a_loss_is_taken_back_although_the_plan_was_not_complete() -> None:
-    world = Journalled()
-    world.to(S.PROMOTE)
-    first = next(order for order in world.orders if order.verdict is SwitchVerdict.PROMOTE)
-    world.tell(*world.carry_out(first))
-    lose(world).work(SwitchVerdict.TAKE_INVENTORY)
-    assert len(world.stages()) == 3
-    world.tell(command("rollback", "r"))
-    world.work()
-    assert first.task is not None
-    assert world.refs[first.task.paths[0]].attribution == "old"
-
-
 def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows() -> None:
     world = after_loss(S.CLEANUP)
     world.work()
@@ -159,22 +128,6 @@ def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
     world.tell(command("end", "f", delete=True))
     world.work()
     assert world.is_at(S.DONE)
-
-
-def test_a_rollback_goes_on_although_the_progress_is_older_than_its_directive() -> None:
-    world = Journalled()
-    world.to(S.HOLD)
-    assert world.state.switch is not None
-    progress = make_progress(world.state.switch)
-    world.tell(command("rollback", "r", attribution_only=False))
-    world.raise_ids()
-    before, world.state = world.state, SwitchingState()
-    world.orders.clear()
-    assert before.directive == Directive(2, "old")
-    world.tell(replace_event(_as_read(world.later(), before), progress=progress), world.lease_event(2))
-    world.later().acks().work()
-    assert world.is_at(S.ROLLED_BACK)
-    assert {ref.attribution for ref in world.refs.values() if ref.ledger_id >= 0} == {"old"}
 
 
 def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> None:

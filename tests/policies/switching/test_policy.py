@@ -1,12 +1,15 @@
 """The policy over the wire: the same runs, and the same again from any stored state."""
 
-from itertools import pairwise
+from dataclasses import replace as change
+from datetime import timedelta
+from itertools import pairwise, permutations
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policies.decisions import Decision, Mode
 from policies.observations import Observation, Reading
@@ -16,12 +19,13 @@ from policies.switching.policy import SwitchingPolicy, renewal_ms
 from policies.switching.readings import CommandName, LedgerOutcome, SwitchCommand, SwitchLease
 from policies.switching.settings import DAY_MS, SwitchingSettings
 from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState, SwitchStage
+from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
-from tests.cases import case, for_each
-from tests.policies.switching.events import OK, LedgerResult, command
+from tests.cases import for_each
+from tests.policies.switching.events import OK, BrokerSeen, Event, LedgerResult, command
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
-from tests.policies.switching.world import World, apply, codes, few, stored, tell_of
+from tests.policies.switching.world import World, apply, codes, few, stored, tell_of, well_at
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 REACHABLE = [s for s in SwitchStage if s is not SwitchStage.NONE]
@@ -153,15 +157,6 @@ def test_a_dry_run_lists_and_changes_nothing() -> None:
     assert bare(world.state) == before
 
 
-def test_a_cluster_is_registered_under_no_name_that_no_znode_may_have() -> None:
-    world = World()
-    for name in ("a/b", ".hidden", "a b", "ü", "x" * 64):
-        with case(name):
-            asked = command("register", name, name=name, uri="zk://x", instance_id="id-of-x", root="/ledgers")
-            assert codes(world.tell(asked)) == [RejectCode.NAME_CONFLICT]
-    assert world.state.entries == ()
-
-
 def test_the_way_back_needs_ids_beyond_and_never_creates_a_deleted_id() -> None:
     world = World().to(S.DONE)
     world.later().refresh().tell(world.inventory_event())
@@ -281,18 +276,6 @@ def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_cluste
     assert {(d.expects["attribution"], d.expects["legacy"]) for d in reverts} == {("new", "or_none")}
 
 
-def test_a_rejection_names_its_code() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.HOLD)
-    world.tell(command("cleanup", "x"))
-    last = [d for d in world.published if isinstance(d, SwitchDecision)][-1]
-    assert (last.verdict, last.code, last.subject) == (
-        SwitchVerdict.REJECT,
-        RejectCode.WINDOW_NOT_ELAPSED,
-        f"{CLUSTER}/commands/x",
-    )
-
-
 def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
     records = DONE.records()
     stages = list(dict.fromkeys(r.verdict for r in records))
@@ -320,3 +303,147 @@ def test_a_clean_up_counts_what_is_deleted_and_never_what_was_moved_backwards() 
     said = [r.explanation for r in DONE.records() if r.verdict is SwitchStage.CLEANUP]
     counted = list(dict.fromkeys(sentence.split(": ")[1].split(",")[0] for sentence in said))
     assert counted == [f"{n} of 3 moved ledgers deleted from old" for n in range(4)]
+
+
+# --- settings
+
+
+def test_the_defaults_are_these() -> None:
+    settings = SwitchingSettings()
+    assert (settings.rollback_window, settings.cleanup_after) == (timedelta(days=1), timedelta(days=15))
+    assert (settings.copy_concurrency, settings.max_deletions, settings.retries, settings.window) == (16, 16, 5, 1016)
+    assert (settings.target_policy.value, settings.precheck_validity) == ("dedicated", timedelta(minutes=10))
+    remap = SwitchingSettings.model_validate({"strategies": {"cursor": "remap", "schema": "same_id"}})
+    assert remap.remapped == {LedgerKind.CURSOR}
+    with pytest.raises(ValueError, match="strategies"):
+        SwitchingSettings.model_validate({"strategies": {"topic": "remap"}})
+
+
+# --- interrupted anywhere, repeated, late and out of order: the same decisions, and the same end
+
+FULL = World().to(SwitchStage.DONE)
+RUNS = {
+    stage.value: World().to(stage)
+    for stage in (SwitchStage.DONE, SwitchStage.ROLLED_BACK, SwitchStage.DONE_WITH_FAILURES)
+}
+
+
+def steps(world: World) -> list[tuple[SwitchingState, tuple[DecisionDraft, ...]]]:
+    """A run's states and words, event by event."""
+    state, run = SwitchingState(), []
+    for now_ms, event in world.history:
+        state, said = apply(state, (event,), world.limits, now_ms)
+        run.append((state, said))
+    return run
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_prefix_of_a_run_cut_and_resumed_decides_the_same(name: str) -> None:
+    world = RUNS[name]
+    run = steps(world)
+    assert run[-1][0] == world.state
+    for cut in range(len(run)):
+        state = stored(run[cut][0])
+        for (now_ms, event), (expected, words) in zip(world.history[cut + 1 :], run[cut + 1 :], strict=True):
+            state, said = apply(state, (event,), world.limits, now_ms)
+            assert said == words
+            assert state == expected
+
+
+def test_a_batch_decides_as_its_events_one_by_one() -> None:
+    """As far as the clock allows: events of one instant."""
+    at_once: dict[int, list[Event]] = {}
+    for now_ms, event in FULL.history:
+        at_once.setdefault(now_ms, []).append(event)
+    state = SwitchingState()
+    words: list[DecisionDraft] = []
+    for now_ms, events in at_once.items():
+        state, said = apply(state, events, FULL.limits, now_ms)
+        words.extend(change(s, cause=0) for s in said)
+    assert state == FULL.state
+    assert words == [change(s, cause=0) for s in FULL.said]
+
+
+ORDERS_OF_A_RUN = (
+    sum(s.verdict in (SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.DELETE_OLD) for s in FULL.said) + 8
+)
+
+
+@for_each("lost", ["before the work", "after the work"])
+@for_each("stage", [SwitchStage.LIVE_DUAL_READ, SwitchStage.CLEANUP])
+@for_each("step", range(ORDERS_OF_A_RUN))
+def test_a_run_killed_at_every_step_and_taken_over_comes_to_its_end(stage: SwitchStage, step: int, lost: str) -> None:
+    world = well_at(stage)
+    world.work(limit=step)
+    if lost == "after the work" and world.orders:
+        list(world.carry_out(world.orders[0]))
+    world.orders.clear()
+    world.state = stored(world.state)
+    world.later().tell(world.lease_event(2))
+    world.work()
+    assert world.stage is (SwitchStage.HOLD if stage is SwitchStage.LIVE_DUAL_READ else SwitchStage.DONE)
+    if stage is SwitchStage.LIVE_DUAL_READ:
+        assert set(world.stages().values()) == {LedgerStage.PROMOTED}
+    else:
+        assert world.switch.ledgers == {LedgerStage.CLEANED: 3}
+
+
+def test_every_event_heard_twice_changes_nothing() -> None:
+    state = SwitchingState()
+    for now_ms, event in FULL.history:
+        state, _ = apply(state, (event,), FULL.limits, now_ms)
+        again, said = apply(state, (event,), FULL.limits, now_ms)
+        assert said == ()
+        assert bare(again) == bare(state)
+
+
+def test_everything_heard_again_at_the_end_changes_nothing() -> None:
+    for order in (FULL.history, FULL.history[::-1]):
+        state = FULL.state
+        for _, event in order:
+            state, said = apply(state, (event,), FULL.limits, FULL.now_ms)
+            assert said == ()
+        assert bare(state) == bare(FULL.state)
+
+
+@for_each("order", list(permutations(range(4))))
+def test_the_order_of_acks_and_sightings_does_not_matter(order: tuple[int, ...]) -> None:
+    world = World().to(SwitchStage.TRIGGERED)
+    events: list[Event] = [world.members_event(), world.follow("b1"), world.follow("b2"), world.cluster_event("old")]
+    world.tell(*(events[i] for i in order))
+    assert world.is_at(SwitchStage.TRIGGERED)
+    world.later().tell(world.cluster_event("new"), world.cluster_event("old"))
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ)
+
+
+def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
+    world = World().to(SwitchStage.REJECTED)
+    world.clusters["new"].hob = 5
+    world.refresh().checked().triggered()
+    late = BrokerSeen("b1", 50, 1, failed=False, writes=(), reads=(), at_ms=world.now_ms)
+    world.tell(late)
+    assert world.state.brokers[0].acked_epoch != world.switch.epoch
+
+
+def test_without_a_valid_lease_nothing_is_ordered_and_with_one_it_goes_on() -> None:
+    world = World().to(SwitchStage.BUILD)
+    assert world.state.lease is not None
+    world.state = replace(world.state, lease=replace(world.state.lease, valid_until_ms=world.now_ms))
+    orders = list(world.orders)
+    world.orders.clear()
+    for order in orders:
+        world.tell(*world.carry_out(order))
+    assert world.orders == []
+    world.tell(world.lease_event(1))
+    world.work()
+    assert world.is_at(SwitchStage.HOLD)
+
+
+def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() -> None:
+    world = World().to(SwitchStage.BUILD)
+    task = world.task("/c1")
+    facts = world.facts("old", task.ledger_id)
+    world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.FAILED))
+    before = world.state
+    assert world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.COPIED, facts, facts)) == []
+    assert bare(world.state) == bare(before)

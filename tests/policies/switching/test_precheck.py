@@ -8,7 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
+from policies.switching.decisions import RejectCode
 from policies.switching.ledgers import (
     MAX_HOB,
     FindingReason,
@@ -21,17 +23,18 @@ from policies.switching.ledgers import (
     Reference,
 )
 from policies.switching.precheck import (
-    PrecheckSnapshot,
     TargetLedgers,
     find_remedy,
     precheck,
 )
-from policies.switching.readings import HitCount, SwitchPrecheck
+from policies.switching.readings import HitCount, SwitchCommand, SwitchPrecheck
 from policies.switching.settings import SwitchingSettings
+from policies.switching.state import SwitchStage
 from tests.calls import count_calls
 from tests.cases import for_each
 from tests.policies.switching.snapshots import (
     DEDICATED,
+    GOOD,
     NEW,
     NOW_MS,
     OLD,
@@ -44,7 +47,8 @@ from tests.policies.switching.snapshots import (
     schema,
     snapshot,
 )
-from tests.policies.switching.wire import CLUSTER, WireWorld
+from tests.policies.switching.wire import CLUSTER
+from tests.policies.switching.world import World, few
 
 
 def check(rules: SwitchingSettings = DEDICATED, now_ms: int = NOW_MS, **changes: Any) -> SwitchPrecheck:
@@ -160,14 +164,6 @@ def test_a_ledger_is_ours_only_by_the_journal(target: Ledger, hit: HitClass, rul
     assert report.ready is (hit is not HitClass.FOREIGN)
 
 
-def test_a_copy_is_complete_only_against_a_known_source() -> None:
-    report = check(existing=found(copied(7)))
-    assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
-    unread = copied(7, entries_digest=None)
-    report = check(existing=found(unread), source_facts={7: unread})
-    assert report.hits[HitClass.OURS_PARTIAL].samples == (7,)
-
-
 def test_a_shared_target_may_hold_what_is_not_in_the_way() -> None:
     assert check(SHARED, existing=found(ledger(3))).ready
     assert check(SHARED, existing=found(ledger(3), ledger(5))).reasons == (FindingReason.FOREIGN_ID,)
@@ -234,24 +230,6 @@ def test_the_work_grows_with_the_references_and_no_faster() -> None:
         return calls
 
     assert work_for(4_000) < 4 * work_for(1_000) * 1.2
-
-
-def test_nothing_known_is_as_unready_as_it_gets() -> None:
-    blank = {"instance_id": None, "root": None, "layout": None, "generator": None, "read_ms": 0}
-    seen = PrecheckSnapshot(
-        source=changed(OLD, **blank),
-        target=changed(NEW, **blank),
-        references=(),
-        references_complete=False,
-        references_ms=0,
-        bootstrap=None,
-        existing=None,
-    )
-    assert not precheck(CLUSTER, seen, SHARED, NOW_MS).ready
-
-
-def test_a_report_can_be_published() -> None:
-    WireWorld().observation(check(existing=found(ledger(3), copied(7))))
 
 
 # --- references that say what cannot be
@@ -333,3 +311,55 @@ def test_a_remedy_names_settings_that_there_are() -> None:
     assert set(named) <= SwitchingSettings.model_fields.keys()
     # No other way of naming them is left: where they were once, they are a mistake.
     assert len(named) == len(re.findall(r"target_policy|strategies", text))
+
+
+# --- a lab may pass over ids that are behind; whatever is said from then on is marked
+
+LAB = few(skip_idgen_precheck=True)
+BEHIND = replace(GOOD, target=with_fields(NEW, generator=IdGenerator(None, 2, 0)))
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_only_ids_that_are_behind_are_passed_over_and_the_finding_stays(skip: bool) -> None:
+    rules = SHARED.model_copy(update={"skip_idgen_precheck": skip})
+    report = precheck("c1", BEHIND, rules, NOW_MS)
+    assert (report.ready, report.bypassed, report.reasons) == (skip, skip, (FindingReason.IDGEN_BEHIND,))
+
+
+def test_what_is_unknown_is_never_passed_over() -> None:
+    report = precheck("c1", replace(BEHIND, references_complete=False), LAB, NOW_MS)
+    assert report.ready is False
+    assert report.bypassed is True
+
+
+def test_a_report_that_bypassed_nothing_says_so() -> None:
+    assert precheck("c1", GOOD, LAB, NOW_MS).bypassed is False
+
+
+def bypassed(limits: SwitchingSettings) -> tuple[World, SwitchCommand]:
+    """The target's ids are behind, and its report was bypassed."""
+    world = World(limits).to(SwitchStage.PRECHECKED)
+    world.clusters["new"].hob = None
+    world.later().tell(*(world.cluster_event(name) for name in world.clusters))
+    seen = world.prechecked_event()
+    world.later().tell(with_fields(seen, ready=True, bypassed=True))
+    return world, world.start_event()
+
+
+def test_a_bypassed_report_starts_nothing_unless_the_settings_allow_it() -> None:
+    world, start = bypassed(few())
+    said = world.tell(start)
+    assert [each.code for each in said] == [RejectCode.PRECHECK_FAILED]
+    assert "was bypassed" in said[0].sentence
+    assert world.state.bypassed is False
+
+
+def test_a_lab_goes_live_on_it_and_is_marked_for_good() -> None:
+    world, start = bypassed(LAB)
+    said = world.tell(start)
+    assert "on a precheck that was bypassed" in said[0].sentence
+    assert world.is_at(SwitchStage.TRIGGERED)
+    world.later().acks()
+    assert world.is_at(SwitchStage.LIVE_DUAL_READ)
+    assert not world.switch.halted
+    assert world.state.bypassed is True
