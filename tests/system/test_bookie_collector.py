@@ -210,19 +210,11 @@ def test_a_bookie_that_goes_while_it_is_read_makes_the_tree_be_read_anew(
 
 SHAPES: dict[str, tuple[bytes | None, Outcome, dict[str, Any] | None]] = {
     "absent": (None, Outcome.ABSENT, None),
-    "zero bytes": (b"", Outcome.OK, {}),
-    "no groups": (b"{}", Outcome.OK, {}),
     "as Pulsar 4.2 writes it": (
         b'{"g1":{"bk1:3181":{"rack":"/r1","hostname":"h1"},"bk2:3181":{"rack":"/r2","hostname":null}},"g2":{}}',
         Outcome.OK,
         {"g1": {"bk1:3181": RackInfo(rack="/r1", hostname="h1"), "bk2:3181": RackInfo(rack="/r2")}, "g2": {}},
     ),
-    "with more than we know": (
-        b'{"g1":{"bk1:3181":{"rack":"/r1","zone":[1]},"bk2:3181":null}}',
-        Outcome.OK,
-        {"g1": {"bk1:3181": RackInfo(rack="/r1"), "bk2:3181": RackInfo()}},
-    ),
-    "no JSON": (b"\x00\xff", Outcome.ERROR, None),
     "of another shape": (b'{"g1":["bk1:3181"]}', Outcome.ERROR, None),
 }
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from policies.throttle.readings import KafkaCluster, LogDirs
 from policies.units import parse_duration
 from tests.system.brokers import kill_broker
 from tests.system.processes import freeze
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import eventually
 
 TIMEOUT_SECONDS = 5.0
 WAITED_SECONDS = 0.9 * TIMEOUT_SECONDS
@@ -137,26 +136,3 @@ def test_a_cluster_that_was_away_is_read_again_without_a_restart(kafka: Embedded
         assert "Connection refused" in (cluster.detail or "")
     kafka.start()
     eventually("both are read", lambda: watch.outcomes() == BOTH_OK)
-
-
-def test_the_loop_polls_on_outlives_errors_and_stops_at_once(kafka: EmbeddedKafka) -> None:
-    watch = Watch(kafka.bootstrap_servers, interval="200ms")
-    stop, raised = threading.Event(), threading.Event()
-    publish = watch.collector._publish
-
-    def fail_once(reading: Reading) -> None:
-        if len(watch.readings) > 4 and not raised.is_set():
-            raised.set()
-            raise RuntimeError("a bug somewhere")
-        publish(reading)
-
-    watch.collector._publish = fail_once
-    thread = threading.Thread(target=watch.collector.run, args=(stop,))
-    thread.start()
-    try:
-        eventually("it polls on", lambda: raised.is_set() and len(watch.readings) > 12)
-    finally:
-        stop.set()
-        thread.join(DEADLINE_SECONDS)
-    assert not thread.is_alive()
-    assert watch.registry.get_sample_value("headgate_poll_failures_total", {"cluster": "payments"}) == 1.0

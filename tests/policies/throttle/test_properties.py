@@ -15,7 +15,6 @@ from policies.free_space.volumes import Freshness, VolumeVerdict
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.judge import judge_brokers
-from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from policies.units import to_millis
@@ -34,7 +33,6 @@ from tests.policies.scenario import (
     members,
     throttle,
 )
-from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 
 Batch = tuple[int, tuple[Observation, ...]]
 """(second of the step, what it sees)"""
@@ -147,22 +145,6 @@ def test_a_course_of_valid_observations_gives_steps_never_an_exception(
         assert second.previous_factor == first.factor
 
 
-@given(courses, settings_blocks, st.data())
-def test_any_state_may_meet_any_later_observations(
-    course: list[Batch], block: dict[str, Any], data: st.DataObject
-) -> None:
-    """Steps of one run, with the observations of any of its batches, late, early and again."""
-    policy, kept = ThrottlePolicy(CLUSTER, throttle(block)), NEVER_STEPPED
-    everything = [o for _, seen in course for o in seen]
-    now = at(0)
-    for seconds in data.draw(st.lists(st.integers(0, 4000), min_size=1, max_size=6)):
-        now += timedelta(seconds=seconds)
-        seen = data.draw(st.lists(st.sampled_from(everything), max_size=5)) if everything else []
-        kept, step = step_hosted(policy, kept, seen, now)
-        assert step.wake_at is not None
-        assert step.wake_at > now
-
-
 numbers = st.sampled_from([-1, 0, 1, 2**31, 2**63 - 2, 2**63 - 1])
 
 
@@ -223,35 +205,6 @@ def test_order_and_duplicates_within_a_batch_do_not_matter(
 
 def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
     return tuple(judge_brokers(state.cluster, settings, to_millis(now)).volumes())
-
-
-fleets = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(LOG_DIRS)), free_bytes, min_size=1, max_size=5)
-
-
-def read(seconds: int, fleet: dict[tuple[int, str], int]) -> list[Observation]:
-    brokers = sorted({broker for broker, _ in fleet})
-    return [log_dirs(seconds, b, {d: free for (owner, d), free in fleet.items() if owner == b}) for b in brokers]
-
-
-@given(fleets, st.data(), settings_blocks, st.sampled_from([0, 44, 45, 299, 300]))
-def test_more_free_bytes_never_give_a_lower_raw_factor(
-    fleet: dict[tuple[int, str], int], data: st.DataObject, block: dict[str, Any], later: int
-) -> None:
-    """Of volumes that count: for the same readings, fresh or stale, the raw factor only grows with free bytes.
-
-    It does not hold across departures: with more free a departed volume does not limit and is forgotten, and where it
-    was the only one known, the fallback takes its place, which may be lower.
-    """
-    key = data.draw(st.sampled_from(sorted(fleet)))
-    more = {**fleet, key: fleet[key] + data.draw(st.integers(0, 10 * GB))}
-    raw = []
-    for given_free in (fleet, more):
-        run = Run(throttle(block)).see(*read(0, given_free))
-        run.step((), at(later))
-        assert run.state is not None
-        volumes = counting(run.state, run.settings, at(later))
-        raw.append(min((v.factor for v in volumes), default=1.0))
-    assert raw[0] <= raw[1]
 
 
 # --- silence

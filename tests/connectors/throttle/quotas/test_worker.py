@@ -642,15 +642,6 @@ def test_what_strimzis_user_operator_deletes_is_set_again_and_its_original_stays
     assert (bench.kafka.rates, bench.kafka.originals) == ({ALICE: 4_000_000}, {})
 
 
-def test_another_headgates_stop_is_left_alone() -> None:
-    bench = Bench()
-    bench.kafka.rates[EVERY_USER] = 65_536
-    bench.kafka.originals[EVERY_USER] = Original(None, 65_536, OWNER + 1)
-    bench.reconcile(order(0.0))
-    bench.reconcile(order(1.0, 2))
-    assert bench.kafka.rates == {EVERY_USER: 65_536}
-
-
 NOTHING_SET: dict[str, tuple[dict[Entity, int], dict[int, BrokerQuotaSettings], str]] = {
     "a callback": ({}, {1: BrokerQuotaSettings("io.example.Callback")}, "heeds no quotas"),
     "no original known": ({ANY: 65_536}, {1: BrokerQuotaSettings()}, "no record on the cluster"),
@@ -858,14 +849,6 @@ def test_release_puts_back_all_there_was_whatever_is_decided(bench: Bench) -> No
     assert (bench.events[-1]["outcome"], bench.events[-1]["reason"]) == ("applied", "released")
 
 
-def test_release_needs_no_settings_any_more(bench: Bench) -> None:
-    bench.reconcile(order(0.5))
-    bench.settings = None
-    bench.restart()
-    assert bench.worker.release(Event()).left == {}
-    assert bench.kafka.rates == {}
-
-
 def test_what_cannot_be_put_back_is_named(bench: Bench) -> None:
     bench.reconcile(order(0.5))
     bench.kafka.refuses[ANY] = PolicyViolationError()
@@ -875,11 +858,6 @@ def test_what_cannot_be_put_back_is_named(bench: Bench) -> None:
 def test_where_nothing_is_held_release_changes_nothing(bench: Bench) -> None:
     assert bench.worker.release(Event()) == Released({}, {})
     assert bench.kafka.acts == []
-
-
-def test_release_does_not_call_a_quota_restored_of_which_nothing_is_known(bench: Bench) -> None:
-    bench.kafka.rates[ANY] = 65_536
-    assert list(bench.worker.release(Event()).left) == [str(ANY)]
 
 
 @pytest.mark.parametrize("settings", [True, False], ids=["scaled only", "no settings any more"])
@@ -959,22 +937,6 @@ def test_a_quota_that_is_put_back_on_the_way_down_makes_no_step_sooner() -> None
     assert after is not None
     assert before * 11 / after - 11 <= 30.0
     assert descent(bench, seconds=90)[-1][1] == 65_536
-
-
-def test_a_longer_window_of_the_brokers_makes_smaller_steps() -> None:
-    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
-    bench.kafka.brokers = {1: BrokerQuotaSettings(), 2: BrokerQuotaSettings(window_seconds=61.0)}
-    steps = descent(bench, seconds=1) if bench.reconcile(order(0.0, valid_seconds=36_000)) else []
-    steps += descent(bench, seconds=2000)
-    rates = list(dict.fromkeys((10_000_000, *(rate for _, rate in steps if rate is not None))))
-    assert rates[-1] == 65_536
-    assert all(before * 61 / after - 61 <= 30.0 for before, after in pairwise(rates))
-
-
-def test_a_slow_descent_of_the_factor_is_followed_without_steps() -> None:
-    bench = Bench({"client_id": "default", "base": 10_000_000}, max_told_wait="30s")
-    for number, factor in enumerate((0.9, 0.8, 0.7, 0.6, 0.5), 1):
-        assert bench.reconcile(order(factor, number), after=1.0) == [("applied", "decided")]
 
 
 # --- a cluster that may be another process's
