@@ -135,13 +135,14 @@ class Mutant(NamedTuple):
 
 
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
-    """Find all mutants of the functions of a file."""
+    """Find all mutants of the functions of a file, outside assertions, which tests are not to reach."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = set()
-    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
-    nodes = (node for function in functions for statement in function.body for node in _walk(statement))
+    found, tree = set(), ast.parse(source)
+    asserted = {id(node) for each in ast.walk(tree) if isinstance(each, ast.Assert) for node in ast.walk(each)}
+    statements = (each for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for each in node.body)
+    nodes = (node for each in statements for node in ast.walk(each) if id(node) not in asserted)
     for node, changed in chain.from_iterable(map(_change, nodes)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
@@ -172,14 +173,6 @@ def _write_switches(root: Path, mutants: Mapping[int, Mutant]) -> None:
                 source = it.change(source, f"_choose({number}, lambda: {it.original}, lambda: {it.mutated})")
         lines = source.splitlines(keepends=True)
         (root / path).write_bytes(b"".join([*lines[:after_docstring], _IMPORT, *lines[after_docstring:]]))
-
-
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk over all nodes outside assertions, which tests are not to reach."""
-    if not isinstance(node, ast.Assert):
-        yield node
-        for child in ast.iter_child_nodes(node):
-            yield from _walk(child)
 
 
 def _can_move(text: bytes, node: ast.expr) -> bool:

@@ -73,20 +73,17 @@ def events_page() -> str:
     links = (f"[`{kind.event_type}`](#{kind.event_type.replace('.', '')})" for kind in kinds)
     overview = [(link, f"`{k.topic}`", k.key, k.written_by) for link, k in zip(links, kinds, strict=True)]
     lines = [_EVENTS, *table(("type", "topic", "record key", "written by"), overview), _ENVELOPE]
-    for kind in kinds:
-        lines += _section(kind, examples().get(kind.event_type))
-    lines += _sets(kinds)
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line for kind in kinds for line in _section(kind)), *_sets(kinds)])
 
 
-def _section(kind: EventKind, example: Mapping[str, Any] | None) -> Iterator[str]:
+def _section(kind: EventKind) -> Iterator[str]:
     yield f"## {kind.event_type}\n\n{kind.summary}\n"
     yield f"Topic `{kind.topic}`, schema [{kind.event_type}.json](schemas/{kind.event_type}.json).\n"
     # The decision of an audit entry has its own section.
     shown = rows(kind.data_schema(), nested=kind.data is not AuditEntry)
     body = ((f"`{row.name}`", row.type + ("" if row.required else "; may be left out"), row.meaning) for row in shown)
     yield from table(("field", "type", "meaning"), body)
-    if example:
+    if example := examples().get(kind.event_type):
         yield f"```json\n{json.dumps(example, indent=2)}\n```\n"
 
 

@@ -113,7 +113,8 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
         return _named(row.name, _block(type(default), example or {}))
     if default == {} or get_origin(field.annotation) is dict:
         # A map without an example is shown empty, as it is by default.
-        lines = _named(row.name, _entries(inner, example)) if example else [f"{row.name}: {{}}"]
+        entries = [line for name, entry in (example or {}).items() for line in _entry(inner, name, entry)]
+        lines = _named(row.name, entries) if example else [f"{row.name}: {{}}"]
         return lines if field.is_required() else [f"#{line}" for line in lines if line]
     if default is not None:
         return [f"{row.name}: {_scalar(_format_default(default, row.type, field))}"]
@@ -128,13 +129,10 @@ def _setting(row: Row, field: FieldInfo, example: Any, *, off: bool) -> list[str
     return lines if shown else [f"#{line}" for line in lines if line]
 
 
-def _entries(model: type[BaseModel] | None, example: Mapping[str, Any]) -> Iterator[str]:
-    """Return a map by its example, with the settings of its block explained if its entries have a model."""
-    for name, entry in example.items():
-        if model is None:
-            yield from yaml.safe_dump({name: entry}, sort_keys=False).splitlines()
-        else:
-            yield from _named(name, _block(model, entry, off=True))
+def _entry(model: type[BaseModel] | None, name: str, entry: Any) -> list[str]:
+    """Return an entry of a map, with the settings of its block explained if it has a model."""
+    plain = yaml.safe_dump({name: entry}, sort_keys=False).splitlines()
+    return plain if model is None else _named(name, _block(model, entry, off=True))
 
 
 def _default(field: FieldInfo) -> Any:
