@@ -86,7 +86,8 @@ class Brokers:
         """
         with _converted_failures():
             listed = frozenset(self._admin.brokers(self._cluster))
-        problems = {member: self._find_problem(member) for member in listed}
+        own, nameless = self._admin.settings.admin_url, "a broker is registered as what is no host:port"
+        problems = {member: address_problem(member, own) if is_member(member) else nameless for member in listed}
         asked = sorted(member for member, problem in problems.items() if problem is None)
         self._keep_clients(asked)
         owned: dict[str, Mapping[str, bool]] = {}
@@ -100,11 +101,6 @@ class Brokers:
             except ActionError as error:
                 unanswered[member] = str(error)
         return Survey(listed, owned, unanswered)
-
-    def _find_problem(self, member: str) -> str | None:
-        if not is_member(member):
-            return "a broker is registered as what is no host:port"
-        return address_problem(member, self._admin.settings.admin_url)
 
     def unload(self, member: str, bundle: str) -> None:
         """Make one broker close a bundle's topics and give up the bundle; no other broker is affected.

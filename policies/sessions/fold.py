@@ -50,16 +50,13 @@ class OwnershipNodes:
         return [node for path, node in self.by_path.items() if is_bundle(path)]
 
     @cached_property
-    def _by_owner(self) -> dict[str | None, list[NodeRecord]]:
+    def by_owner(self) -> dict[str | None, list[NodeRecord]]:
+        """The bundles that each member owns, or was the last to own."""
         found: dict[str | None, list[NodeRecord]] = {}
         for node in self.bundles:
             for owner in {node.owner, node.prior}:
                 found.setdefault(owner, []).append(node)
         return found
-
-    def find_bundles(self, member: str) -> list[NodeRecord]:
-        """The bundles a member owns, or was the last to own."""
-        return self._by_owner.get(member, [])
 
     def fold(self, seen: Observation, reading: Ownership) -> None:
         """Fold in a reading of one node; a failed one changes nothing."""
@@ -89,7 +86,7 @@ class OwnershipNodes:
                 self._record_absence(self.by_path[path], at_ms, id_, failed_ms)
 
     def _forget_derived(self) -> None:
-        for name in ("bundles", "_by_owner"):
+        for name in ("bundles", "by_owner"):
             self.__dict__.pop(name, None)
 
     def _record(self, node: OwnedNode, at_ms: int, id_: str) -> None:
@@ -162,7 +159,7 @@ class Claims:
         track = member.track
         for event in events:
             if event is SessionEvent.SESSION_LOST and track is not None:
-                for node in self._nodes.find_bundles(member.member):
+                for node in self._nodes.by_owner.get(member.member, ()):
                     if _has_owned(member.member, node, track.connected_ms):
                         self._add(Claim(node.path, member.member, track.lost_ms or 0))
                         self.follow_node(node.path, node.owner if node.exists else None, node.read_ms)

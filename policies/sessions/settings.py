@@ -133,11 +133,6 @@ class SessionsSettings(PolicySettings):
         """How long a flapping member must be stable, and a doubt lasts."""
         return millis_of(self.settle)
 
-    @property
-    def zombie_after_ms(self) -> int:
-        """How long a healthy member may be unregistered."""
-        return millis_of(self.zombie_after or DEFAULT_ZOMBIE_AFTER)
-
 
 def expiry_spread_ms(timeout_ms: int, other_ms: int) -> int:
     """The longest time from the expiry of one session to that of another, with T of each, if both were cut off at once.
