@@ -352,11 +352,7 @@ def remedies(results: Sequence[Result]) -> Iterator[tuple[str, tuple[str, ...]]]
 def examine(settings: Settings, parts: tuple[str, ...], *, as_json: bool) -> bool:
     """Run all checks and print their results; return whether all are good.
 
-    Args:
-        parts: the parts, as in `headgate topics acls`, whose rights are checked; empty for all parts of `headgate run`.
-
-    Raises:
-        UserError: a part does not exist, or the settings name nothing to connect to.
+    `parts` are those, as in `headgate topics acls`, whose rights are checked; empty for all parts of `headgate run`.
     """
     for part in parts:
         rights_of(part)

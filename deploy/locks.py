@@ -18,13 +18,7 @@ class InUseError(UserError):
 def exclusive_lock(file: Path, what: str, remedy: str) -> Iterator[None]:
     """Hold the lock on a file, which is created if necessary, and whose content names this process.
 
-    Args:
-        what: the beginning of the error, up to the holder.
-        remedy: its end; the other remedy is to stop the holder.
-
-    Raises:
-        InUseError: another process holds the lock.
-        UserError: the file cannot be made.
+    Raises InUseError if another process holds it: `what` begins the message, which ends with `remedy`.
     """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -32,10 +32,7 @@ from streaming.replay import Recorded, Replay, differences
 
 
 def read_events_of_files(files: Sequence[Path], prefix: str) -> Iterator[Recorded]:
-    """Yield the events of files; events in Kafka records have their topic and append time.
-
-    Raises UserError if a file cannot be read.
-    """
+    """Yield the events of files; events in Kafka records have their topic and append time."""
     observed = {f"{prefix}.{topic}" for topic in observed_topics()}
     for file in files:
         try:  # - is standard input
@@ -138,9 +135,7 @@ class Lane(NamedTuple):
 def lanes(sides: Mapping[str, Sequence[Decision]], end: datetime | None = None) -> list[Lane]:
     """Return the courses of all subjects, ordered by cluster, policy and subject.
 
-    Args:
-        sides: the decisions of each replay in order, by `SETTINGS` and perhaps `AGAINST`.
-        end: the end of the last decision in force; None for just after the last decision of any side.
+    `sides` are the decisions by `SETTINGS` and perhaps `AGAINST`; the last one lasts until `end`, at least a moment.
     """
     last = max((d.decided_at for decisions in sides.values() for d in decisions), default=None)
     if last is None:
@@ -246,13 +241,9 @@ class ReplayRequest:
 
 
 def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
-    """Replay files, or the observed topics, and print decisions or differences.
+    """Replay files, or the observed topics, and print decisions or differences as JSON lines, or as a table for people.
 
-    Args:
-        timeline: print a table for people instead of JSON lines.
-
-    Raises:
-        UserError: there is nothing to replay, it cannot be read, or no event in it is valid.
+    Raises UserError if there is nothing to replay, it cannot be read, or no event in it is valid.
     """
     if bool(request.files) == (request.since is not None):
         raise UserError("give either files with recorded events, or --from to read the observed topics")
@@ -282,10 +273,7 @@ def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
 
 
 def _print_rejected(replays: Collection[Replay]) -> None:
-    """Print the events that a side rejects: not all settings name the same clusters.
-
-    Raises UserError if all events were rejected.
-    """
+    """Print the events that a side rejects (not all settings name the same clusters); raise UserError if all were."""
     rejected = {f"{place}: {error}": None for replay in replays for place, error in replay.rejected}
     if rejected and not any(replay.taken for replay in replays):
         raise UserError(f"no event is valid, of {counted(len(rejected), 'event')}; the first: {next(iter(rejected))}")

@@ -13,11 +13,7 @@ _PROGRAM = Path(__file__).parents[1] / "submit" / "headgate_submit.py"
 
 
 def submit_line(settings: Settings, file: Path | None) -> str:
-    """Return a command for a shell, one option a line; the driver reads the settings file again.
-
-    Raises:
-        UserError: there is no file, or the jars cannot be fetched.
-    """
+    """Return a command for a shell, one option a line; the driver reads the settings file again, so one is needed."""
     if file is None:
         raise UserError("--print-submit needs --settings, because the driver reads the file again")
     (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # print only the command

@@ -40,8 +40,7 @@ def load_settings(file: Path | None) -> "Settings":
 def load_asked(file: Path | None, level: int = logging.INFO) -> "Settings":
     """Load the settings of a loop to ask; if they name no Kafka, and a `headgate up` runs, those of that one.
 
-    Args:
-        level: of the log, for an answer that contains every problem itself.
+    `level` is that of the log, for an answer that contains every problem itself.
     """
     if not _has_log:
         set_up_logging(answers=True)

@@ -22,13 +22,8 @@ _SHOWN = re.compile(r"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z| UTC
 def read_instant(option: str, text: str | None, now: datetime | None = None) -> datetime | None:
     """Return the instant that a person means; None for None.
 
-    Args:
-        option: its name, for the error.
-        text: a time of day in this machine's zone (the last one of that time), a duration before now, or ISO 8601
-            (without a zone: UTC).
-
-    Raises:
-        UserError: it is none of these.
+    It is a time of day in this machine's zone (the last one of that time), a duration before now, or ISO 8601 (UTC
+    without a zone). Raises UserError if it is none of these.
     """
     if text is None:
         return None

@@ -152,10 +152,7 @@ class EmbeddedKafka:
         return self._run_dir(broker) / "broker.log"
 
     def reserve(self) -> None:
-        """Take the lock on the data folder, which `start` does otherwise, and which `stop` releases.
-
-        Raises UserError if another instance uses the folder, or if it cannot be used.
-        """
+        """Take the lock on the data folder, as `start` does; `stop` releases it. Raise UserError if it is in use."""
         if self._lock is None:
             what, lock = f"the data folder {self.data_dir} is in use by", ExitStack()
             lock.enter_context(exclusive_lock(self.data_dir / "lock", what, "choose another folder"))

@@ -52,10 +52,7 @@ class InForceReader(AbstractContextManager["InForceReader"]):
         self._tail.close()
 
     def now(self) -> DecisionsInForce:
-        """Return the decisions in force now, after all present records have been read.
-
-        Raises UserError if Kafka does not answer; the message names the remedy.
-        """
+        """Return the decisions in force now, after all present records have been read, or raise UserError."""
         reach(self._connection)
         self._in_force.fold_records(read_past(self._tail))
         return self._in_force
@@ -171,9 +168,7 @@ def show_alerts(settings: Settings, shown: Shown, *, resolved: bool) -> None:
 def show_explanation(settings: Settings, subject: str, at: datetime | None, *, as_json: bool) -> None:
     """Print the reasons for the decisions about a subject that were in force at an instant.
 
-    Raises:
-        UserError: the instant is in the future, or nothing was decided about the subject in the day before it; the
-            message names similar subjects.
+    Raises UserError if nothing was decided about it in the day before; the message names similar subjects.
     """
     now = datetime.now(UTC)
     if at is not None and at > now + _AHEAD:

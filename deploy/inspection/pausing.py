@@ -50,15 +50,9 @@ def option_error(error: ValidationError) -> UserError:
 def send(
     connection: KafkaConnection, topic: str, readings: Mapping[str, Reading], *, what: str, client_id: str
 ) -> None:
-    """Publish readings and wait until Kafka has accepted all of them.
+    """Publish readings, by the id of their event, and wait until Kafka has accepted all of them.
 
-    Args:
-        topic: the topic's full name.
-        readings: by the id of their event.
-        what: their name in the message: ``the promise``.
-
-    Raises:
-        UserError: Kafka has not accepted all of them.
+    Raises UserError if it has not; `what` is their name in the message: ``the promise``.
     """
     registry = CollectorRegistry()
     with Publisher(connection, PublisherMetrics(registry), client_id=client_id) as publisher:
@@ -98,9 +92,7 @@ class PauseRequest:
 def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standing]:
     """Send the command to the loop, and yield the heartbeat with which the policy of each cluster answers.
 
-    Raises:
-        UserError: the policy or the cluster does not exist, the pause is not allowed, Kafka does not accept the
-            command, or the loop does not answer in time; the message has the remedy.
+    Raises UserError if the pause is not allowed, or Kafka or the loop does not answer; the message has the remedy.
     """
     clusters = _clusters(settings, request)
     commands = _commands(request, clusters)
@@ -187,7 +179,7 @@ def ask(
     or_else: str = "",
     timeout_seconds: float,
 ) -> Answer:
-    """Send a command, and return the decision that answers it.
+    """Send a command, and return the decision that answers it; raise UserError if there is none in time.
 
     Args:
         policy: the policy that answers.
@@ -195,9 +187,6 @@ def ask(
         what: the command's name in messages: ``promise``.
         about: the subject of the answer.
         or_else: another reason for no answer.
-
-    Raises:
-        UserError: Kafka does not accept the command, or does not answer, or the loop does not answer in time.
     """
     connection = settings.loop_kafka()
     in_force = DecisionsInForce(

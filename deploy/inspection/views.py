@@ -86,13 +86,8 @@ Kind = tuple[str, str, str]
 class Audit:
     """The audit of the day before an instant, which is read at once, and the observed topics.
 
-    A day of the audit may be gigabytes, so only the entries about the subject are kept.
-
-    Args:
-        subject: the subject, or its end (`acme/orders` of `messaging/acme/orders`) if only one subject ends so.
-
-    Raises:
-        UserError: Kafka does not answer, or a topic is missing.
+    A day of the audit may be gigabytes, so only the entries about the subject are kept. It may be named by its end
+    (`acme/orders` of `messaging/acme/orders`) if only one ends so. Raises UserError if Kafka does not answer.
     """
 
     def __init__(self, connection: KafkaConnection, prefix: str, subject: str, at: datetime) -> None:
@@ -117,10 +112,7 @@ class Audit:
                 self._take_report(event)
 
     def explain(self) -> list[Explanation]:
-        """Return the decisions about the subject that were in force: the last one of each kind, and of each alert.
-
-        Raises UserError if Kafka does not answer, or a topic is missing.
-        """
+        """Return the decisions about the subject that were in force: the last one of each kind, and of each alert."""
         subjects = {kind[0] for kind in self._latest}
         meant = self._subject if self._subject in subjects or len(subjects) > 1 else next(iter(subjects), None)
         return [self._explain_entry(kind, entry) for kind, entry in self._latest.items() if kind[0] == meant]

@@ -104,10 +104,7 @@ def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
 
 
 def write_manifest(cache_dir: Path, progress: OnLine = log_progress) -> None:
-    """Fetch all groups of `ivy.xml` and write their checksums, for a maintainer to review.
-
-    Raises UserError when nothing can be fetched.
-    """
+    """Fetch all groups of `ivy.xml` and write their checksums, for a maintainer to review."""
     lines: list[str] = []
     for group in re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text()):
         with _locked(cache_dir, progress), _retrieved(cache_dir, group, progress) as (folder, log):

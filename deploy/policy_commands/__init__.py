@@ -19,10 +19,7 @@ def command_apps() -> Iterator[typer.Typer]:
     """Yield the Typer apps of all policies: Headgate's own first, then those of installed packages.
 
     An app with a name becomes a group such as `headgate switch`; the commands of an app without one are added beside
-    Headgate's own.
-
-    Raises:
-        UserError: an installed package names something else.
+    Headgate's own. Raises UserError if an installed package names something else.
     """
     for place in (*OWN, *_installed()):
         module, _, attribute = place.partition(":")

@@ -84,10 +84,7 @@ def promise(
 
 
 def require_namespace(name: str) -> None:
-    """Refuse a `--namespace` that is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace).
-
-    Raises UserError if it is not.
-    """
+    """Raise UserError if a `--namespace` is not tenant/namespace (or, in old Pulsars, tenant/cluster/namespace)."""
     if "/" not in name or not all(name.split("/")):
         raise UserError(f"--namespace: '{name}' is no namespace: write it as tenant/namespace")
 

@@ -27,10 +27,7 @@ from policies.units import UserError, counted, human_bytes, to_millis
 
 
 def show_disks(settings: Settings, cluster: str, *, as_json: bool) -> None:
-    """Read the cluster once, and print its groups. No hold of the loop counts here.
-
-    Raises UserError if the cluster's disks are not watched, or no bookie can be read.
-    """
+    """Read the cluster once, and print its groups. No hold of the loop counts here."""
     readings = _read(settings, cluster)
     bad = [r for r in readings if r.outcome is not Outcome.OK]
     if not any(isinstance(r, BookieDisks) and r.outcome is Outcome.OK for r in readings):

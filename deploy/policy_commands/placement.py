@@ -164,9 +164,6 @@ def show_placement(
     """Read the cluster once, and print where its namespaces (or one of them) may place their data.
 
     Ensemble size and rules replace the namespace's own, and those in the settings.
-
-    Raises:
-        UserError: the cluster's bookies are not watched or cannot be read, or the namespace is not valid.
     """
     if namespace is not None:
         require_namespace(namespace)
@@ -213,10 +210,7 @@ def state_from(settings: Settings, cluster: str, readings: Sequence[Reading]) ->
 
 
 def read_cluster(settings: Settings, cluster: str) -> list[Reading]:
-    """Read a cluster once, with the collectors that the loop has.
-
-    Raises UserError if the settings do not name the cluster, or do not watch its bookies.
-    """
+    """Read a cluster once, with the collectors that the loop has; raise UserError if its bookies are not watched."""
     watched, readings, metrics = settings.watched(cluster), list[Reading](), PollMetrics(CollectorRegistry())
     with Connections(settings) as connections:
         source = open_source(cluster, watched, connections)

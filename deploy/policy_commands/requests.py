@@ -22,21 +22,14 @@ Command = TypeVar("Command", bound=Reading)
 def forget_log_dir(
     settings: Settings, cluster: str, broker: int, log_dir: str, reason: str, timeout_seconds: float
 ) -> ThrottleFactor:
-    """Send the command to the loop, and return the factor that is decided with it.
-
-    Raises UserError if the settings do not name the cluster, an option is wrong, or the loop does not answer in time.
-    """
+    """Send the command to the loop, and return the factor that is decided with it."""
     settings.watched(cluster)
     command = _build(ForgetCommand, cluster=cluster, broker=broker, log_dir=log_dir, reason=reason)
     return _ask_throttle(settings, command, timeout_seconds)
 
 
 def adopt_cluster(settings: Settings, cluster: str, reason: str, timeout_seconds: float) -> ThrottleFactor:
-    """Adopt the Kafka cluster that the alert about a replaced one names, and return the factor that is decided.
-
-    Raises:
-        UserError: the settings do not name the cluster, no other cluster answers, or the loop does not answer in time.
-    """
+    """Adopt the Kafka cluster that the alert about a replaced one names, and return the factor that is decided."""
     settings.watched(cluster)
     with InForceReader(settings.loop_kafka(), settings.topics.prefix) as reader:
         alerts = [a for a in reader.now().alerts() if a.alert == REPLACED and a.cluster == cluster]
@@ -49,14 +42,7 @@ def adopt_cluster(settings: Settings, cluster: str, reason: str, timeout_seconds
 def send_promise(
     settings: Settings, cluster: str, namespace: str, promise: RuleSet | None, reason: str, timeout_seconds: float
 ) -> Placement:
-    """Send a namespace's promise to the loop, and return the placement that the loop decides by it.
-
-    Args:
-        promise: None for the one in the settings.
-
-    Raises:
-        UserError: the settings do not name the cluster, an option is wrong, or the loop does not answer in time.
-    """
+    """Send a namespace's promise (None: that of the settings), and return the placement that the loop decides by it."""
     settings.watched(cluster)
     require_namespace(namespace)
     command = _build(NamespacePromise, cluster=cluster, namespace=namespace, promise=promise, reason=reason)

@@ -261,14 +261,9 @@ class Imported:
 
 
 def import_properties(content: bytes, place: str) -> Imported:
-    """Convert a broker's properties.
+    """Convert a broker's properties, or a Kafka resource of Strimzi: UTF-8, or otherwise Latin-1 as Java reads it.
 
-    Args:
-        content: a server.properties, or a Kafka resource of Strimzi: UTF-8, or otherwise Latin-1 as Java reads it.
-        place: the name of the file, for messages.
-
-    Raises:
-        UserError: the properties do not configure the plugin, or the plugin itself would refuse them.
+    Raises UserError if they do not configure the plugin, or the plugin itself would refuse them.
     """
     try:
         text = content.decode()

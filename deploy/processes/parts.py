@@ -213,11 +213,7 @@ def publishing_reports(publisher: Publisher, topic: Callable[[str], str]) -> Ite
 def release(settings: Settings, forget: str | None) -> Iterator[str]:
     """Restore on every watched cluster the state from before Headgate, whether or not the loop's own Kafka answers.
 
-    Yields:
-        A sentence for each result.
-
-    Raises:
-        UserError: not everything could be restored.
+    Yields a sentence for each result, and raises UserError if not everything could be restored.
     """
     registry = new_registry()
     with publishing(settings, registry) as publisher, Connections(settings) as connections:

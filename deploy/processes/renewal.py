@@ -38,11 +38,8 @@ _READ_ONCE = re.compile(r"(?:^|\.)(?:(?:ca|cert|key|key_password)_file|sasl\.(?:
 class Renewal:
     """Decides when this process starts anew.
 
-    Args:
-        load: reads the settings; raises UserError.
-        settings: the settings in force.
-        validate: raises UserError if the process could not run with some settings.
-        restore: restores what was set on the clusters of the settings that it is given; raises UserError.
+    `validate` raises UserError if the process could not run with some settings; `restore` restores the values that were
+    set on the clusters of the settings that it gets.
     """
 
     def __init__(

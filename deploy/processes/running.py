@@ -79,15 +79,10 @@ def run_components(
     on_ready: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run components until `stop` is set or one of them fails, then stop them in order, each before the next.
+    """Run components until `stop` is set or one of them fails, then stop them in their order, each before the next.
 
-    Args:
-        components: in the order in which they are to be stopped.
-        on_ready: called once, when all components are ready.
-        on_stop: called once, before the first component is stopped.
-
-    Raises:
-        UserError: a component failed or ended by itself. Any other exception of a component is raised unchanged.
+    `on_ready` is called once all are ready, `on_stop` before the first is stopped. Raises the error of the component
+    that failed first, or UserError if one ended by itself.
     """
     failures: list[BaseException] = []
     threads = [component.start(failures, stop) for component in components]

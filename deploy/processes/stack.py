@@ -103,10 +103,7 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
 
 
 def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Renewal], None]) -> None:
-    """Run one of the parts below; start the process anew when its settings or certificates change.
-
-    `load` reads the settings, and `first` are those that it has just read.
-    """
+    """Run one of the parts below with its first settings; start the process anew when they or certificates change."""
 
     def validate(settings: Settings) -> None:
         require_startable(first, settings, decides=run is run_query, acts=run is run_actuators)
@@ -166,10 +163,7 @@ def _run_part(
 
 
 def restore_dropped(settings: Settings) -> None:
-    """Restore the original values on the clusters of these settings on which this process acted.
-
-    Raises UserError if not everything could be restored.
-    """
+    """Restore the original values on the clusters of these settings on which this process acted, or raise UserError."""
     blocks = settings.policy_settings()
     acted = {
         name: each
@@ -183,9 +177,7 @@ def restore_dropped(settings: Settings) -> None:
 def require_startable(before: Settings, fresh: Settings, *, decides: bool = True, acts: bool = True) -> None:
     """Require that this process could start with new settings and certificates, while it runs with others.
 
-    Raises:
-        UserError: it could not: a file cannot be used, a port is taken, the checkpoint does not fit, or the loop's
-            Kafka or a watched cluster refuses them.
+    Raises UserError if a file cannot be used, a port is taken, the checkpoint does not fit, or a Kafka refuses them.
     """
     ports = [(each.host, each.port, each.probes_port) for each in (before.http, fresh.http)]
     if ports[0] != ports[1]:
@@ -295,9 +287,7 @@ def run_whole(
 ) -> None:
     """Run the whole loop until `stop` is set.
 
-    Args:
-        more: makes further components, which are stopped last.
-        through: what the collectors' readings pass on their way to Kafka.
+    `more` makes components that are stopped last; collectors' readings pass `through` on their way to Kafka.
     """
     report = create_topics(settings.loop_kafka(), settings.topics)
     require_usable(report)

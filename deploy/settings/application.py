@@ -328,10 +328,7 @@ class Settings(SettingsBlock):
         return find_needs(self.policy_settings(), self.clusters)
 
     def watched(self, cluster: str, option: str = "--cluster") -> WatchedCluster:
-        """Return the settings of a cluster that an option names.
-
-        Raises UserError if they do not name it; the message has the names that are similar or there.
-        """
+        """Return the settings of a cluster that an option names; raise UserError with similar names without any."""
         if cluster not in self.clusters:
             others = suggest(cluster, self.clusters) if self.clusters else "; they name none: pass the file (-s)"
             raise UserError(f"{option}: the settings name no cluster '{cluster}'{others}")
@@ -358,10 +355,7 @@ class Settings(SettingsBlock):
         return self.kafka
 
     def create_data_dir(self) -> Path:
-        """Return the data folder; create it if necessary.
-
-        Raises UserError if it cannot be created, or not be written to.
-        """
+        """Return the data folder; create it if necessary, or raise UserError if it cannot be written to."""
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Close our own folder to other users; a folder with other files (such as `/tmp`) stays as it is.

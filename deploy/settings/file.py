@@ -29,9 +29,7 @@ class ReadFile:
 def load_settings(file: Path | None) -> Settings:
     """Read the file (None for the defaults) and the environment.
 
-    Raises:
-        UserError: the file cannot be read, is no YAML, or has mistakes. The message lists all of them, one a line, each
-            with its line in the file and its path, or the name of its variable.
+    Raises UserError with one line a mistake: its line in the file and its path, or the name of its variable.
     """
     return settings_of(read_file(file))
 
