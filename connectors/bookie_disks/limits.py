@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from connectors.http.rest import AdminError
 from connectors.pulsar.admin import AdminApi, join_path
-from policies.bookie_disks.publish_plan import FoundLimit, PublishPlan, PublishRecord
+from policies.bookie_disks.readings import FoundLimit, PublishPlan, PublishRecord
 from policies.observations import Outcome
 from policies.units import MAX_INT64
 

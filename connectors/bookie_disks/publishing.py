@@ -23,8 +23,7 @@ from connectors.actuation.worker import SYSTEM_CLOCK, Clock, PublishAudit
 from connectors.bookie_disks.limits import BROKERS, FoundRecords, PublishLimits
 from connectors.http.rest import REST_READ_ERRORS, AdminError
 from policies.bookie_disks.fold import list_affinities, name_primary
-from policies.bookie_disks.publish_plan import PublishPlan, PublishRecord, plan_publish
-from policies.bookie_disks.readings import PublishApplication, PublishState
+from policies.bookie_disks.readings import PublishApplication, PublishPlan, PublishRecord, PublishState, plan_publish
 from policies.bookie_disks.settings import BookieDisksSettings, PublishBy, PublishSettings
 from policies.bookie_disks.state import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_readings import BookieAffinity

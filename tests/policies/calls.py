@@ -27,7 +27,7 @@ RECORDED = {
     "policies.throttle.quota_plan:plan": "tests/policies/throttle/test_quota_plan.py",
     "policies.throttle.quota_plan:RatesInForce.step": "tests/policies/throttle/test_quota_settings.py",
     "policies.throttle.quota_plan:full_rate_seconds": "tests/policies/throttle/test_quota_settings.py",
-    "policies.bookie_disks.publish_plan:plan_publish": "tests/policies/bookie_disks/test_publish_plan.py",
+    "policies.bookie_disks.readings:plan_publish": "tests/policies/bookie_disks/test_publish_plan.py",
     "policies.switching.precheck:precheck": "tests/policies/switching/test_precheck.py",
 }
 _MOST = 150

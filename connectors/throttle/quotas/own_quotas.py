@@ -26,7 +26,7 @@ from policies.throttle.quota_rates import (
     note_put_back,
 )
 from policies.throttle.quota_settings import Entity, QuotaSettings
-from policies.throttle.quota_state import MOST_NAMED, NamedQuota, owner_number
+from policies.throttle.quota_state import owner_number
 
 SETTLE_SECONDS = 5.0
 """Time after which every broker should show an altered quota."""
@@ -73,15 +73,8 @@ class OwnQuota:
         return recorded == self.original and (self.is_record_new or now - self.at >= SETTLE_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenQuota:
-    """One entity's quota by one broker's answer."""
-
-    found: Rate
-    record: LevelRecord | None
-    """The known state of the entity; None if there is none."""
-    recorded: Original | None
-    """The record on the cluster."""
+SeenQuota = tuple[Rate, LevelRecord | None, Original | None]
+"""One entity's quota by one broker's answer: the rate, the entity's known state, and the record on the cluster."""
 
 
 class OwnQuotas:
@@ -96,7 +89,8 @@ class OwnQuotas:
         self._max_told_wait = settings.max_told_wait if settings else None
         self._own: dict[Entity, OwnQuota] = {}
         self._in_force: dict[Entity, RatesInForce] = {}
-        self._contests: dict[Entity, Contest] = {}
+        self.contests: dict[Entity, Contest] = {}
+        """Who sets the same quotas, by entity."""
 
     def held(self, seen: BrokerQuotas, *, of_others: bool = False) -> list[Entity]:
         """Return the entities whose quota may be one of ours; `of_others`: or one of another Headgate."""
@@ -132,16 +126,16 @@ class OwnQuotas:
         """Return what a broker's answer means for an entity."""
         found, recorded, own = seen.rates.get(entity), seen.originals.get(entity), self._own.get(entity)
         if own is None:
-            return SeenQuota(found, _read_record(recorded, ()), recorded)
+            return found, _read_record(recorded, ()), recorded
         if self._is_behind(own, seen.broker, recorded, now):
             if not own.is_unsure:
-                return SeenQuota(own.rate, own.record, own.original)
+                return own.rate, own.record, own.original
             if own.record.held:  # the request may not have arrived: it is repeated, with the original that it had
                 is_ours = found in (own.record.baseline, *own.record.rates)
-                return SeenQuota(found if is_ours else own.record.baseline, own.record, recorded)
+                return found if is_ours else own.record.baseline, own.record, recorded
         if recorded is None or recorded == own.original:
-            return SeenQuota(found, own.record, recorded)
-        return SeenQuota(found, _read_record(recorded, own.record.rates), recorded)
+            return found, own.record, recorded
+        return found, _read_record(recorded, own.record.rates), recorded
 
     def _is_behind(self, own: OwnQuota, broker: NodeId, recorded: Original | None, now: float) -> bool:
         if own.has_reached(recorded, now) or broker in own.confirmed:
@@ -153,7 +147,7 @@ class OwnQuotas:
         """Note that one of the brokers in service shows our quota, or that somebody else has put back another one."""
         own, found = self._own.get(entity), seen.rates.get(entity)
         if own is None or not own.record.held:
-            self._contests.pop(entity, None)
+            self.contests.pop(entity, None)
             return
         if entity not in seen.originals and now - own.at >= SETTLE_SECONDS:
             own.lacking.add(seen.broker)
@@ -164,14 +158,10 @@ class OwnQuotas:
             if len(own.confirmed) >= brokers and own.rate is not None:
                 own.record = replace(own.record, rates=(own.rate,))
         elif found != own.rate and (seen.broker in own.confirmed or own.has_reached(seen.originals.get(entity), now)):
-            self._contests[entity] = note_put_back(self._contests.get(entity), now, found)
-        contest = self._contests.get(entity)
+            self.contests[entity] = note_put_back(self.contests.get(entity), now, found)
+        contest = self.contests.get(entity)
         if contest is not None and contest.is_over(now):
-            del self._contests[entity]
-
-    def contests(self) -> Mapping[Entity, Contest]:
-        """Return who sets the same quotas, by entity."""
-        return self._contests
+            del self.contests[entity]
 
     def confirmed(self, entity: Entity) -> int:
         """Return how many brokers have shown our last change."""
@@ -282,8 +272,3 @@ class PlannedQuotas:
     def all(self) -> dict[Entity, LevelPlan]:
         """All plans."""
         return {**self.throttle, **self.added}
-
-
-def name_quotas(quotas: Iterable[NamedQuota]) -> tuple[NamedQuota, ...]:
-    """Return as many quotas as a reading names."""
-    return tuple(quotas)[:MOST_NAMED]

@@ -22,7 +22,6 @@ from connectors.throttle.quotas.own_quotas import (
     PlannedQuotas,
     explain_callbacks,
     find_callbacks,
-    name_quotas,
     read_broker_settings,
 )
 from connectors.throttle.quotas.reports import QuotaReports, Released
@@ -262,8 +261,8 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         """Return the quotas that are set, those that decide in place of an entity, and those of rivals."""
         held, brokers = {entity: planned for entity, planned in plans.all.items() if planned.holds}, self._broker_count
         is_confirmed = all(self._own.confirmed(entity) >= brokers for entity in held)
-        unknown = [(e, p.found) for e, p in plans.all.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL]
-        contests = [(entity, each) for entity, each in self._own.contests().items() if each.is_contested]
+        unknown = {e: p.found for e, p in plans.all.items() if p.reason is LimitReason.UNKNOWN_ORIGINAL}
+        contests = [(entity, each) for entity, each in self._own.contests.items() if each.is_contested]
         return QuotaState(
             cluster=self._cluster,
             outcome=Outcome.OK,
@@ -273,15 +272,15 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             brokers=brokers,
             let_through_bytes_per_second=min(sum(plans.slowed.values()) * brokers, MAX_INT64),
             window_seconds=self._own.window_seconds,
-            escaping=name_quotas(NamedQuota(entity=str(e), bytes_per_second=rate) for e, rate in escaping.items()),
+            escaping=_name_quotas(escaping),
             escaping_count=len(escaping),
             clients_without_id_escape=plans.misses_empty_ids,
             not_set=plans.not_set,
-            contested=name_quotas(
+            contested=tuple(
                 NamedQuota(entity=str(e), bytes_per_second=c.value, period_seconds=round(c.period_seconds or 0.0))
-                for e, c in contests
+                for e, c in contests[:MOST_NAMED]
             ),
-            unknown=name_quotas(NamedQuota(entity=str(e), bytes_per_second=found) for e, found in unknown),
+            unknown=_name_quotas(unknown),
             callback_brokers=tuple(self._callbacks)[:MOST_NAMED],
             excluded_users=tuple(self._settings.exclude)[:MOST_NAMED] if self._settings is not None else (),
         )
@@ -391,7 +390,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             seconds.append(LOOK_SECONDS)
         if acted:  # quotas that were just set are verified soon
             seconds.append(SETTLE_SECONDS)
-        seconds += (contest.look_seconds(now, LOOK_SECONDS) for contest in self._own.contests().values())
+        seconds += (contest.look_seconds(now, LOOK_SECONDS) for contest in self._own.contests.values())
         for entity, planned in plans.items():
             if planned.reason is LimitReason.STEPPING:
                 step = self._own.find_step(entity, planned.rate, planned.record, now)
@@ -402,17 +401,12 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
     def _situation(self, entity: Entity, wanted: WantedFactor, seen: BrokerQuotas, rate: Rate = None) -> LevelSituation:
         """Return the inputs of a plan; `rate`: of an additional quota, which does not depend on the factor."""
         now = self._clock.monotonic()
-        quota = self._own.interpret(entity, seen, now)
-        step = self._own.find_step(entity, quota.found, quota.record, now) if rate is None else None
+        found, record, recorded = self._own.interpret(entity, seen, now)
+        step = self._own.find_step(entity, found, record, now) if rate is None else None
         floor, base = (self._floor, self._own.bases.get(entity)) if rate is None else (rate, rate)
         return LevelSituation(
-            wanted=wanted,
-            record=quota.record,
-            found=quota.found,
-            base=base,
-            floor=floor,
-            recorded=quota.recorded,
-            is_unknown=may_be_ours(quota.found, base, floor, self._factors),
+            *(wanted, record, found, base, floor, recorded),
+            is_unknown=may_be_ours(found, base, floor, self._factors),
             is_removal_meant=self._own.is_original_new(entity),
             obstacle=LimitReason.QUOTA_CALLBACK if self._callbacks else None,
             least=step.least if step else None,
@@ -457,6 +451,11 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         if is_known and _throttles(wanted) and not any(planned.holds for planned in plans.values()):
             not_set = PlannedQuotas(not_set=detail_of(error))
             self._state.publish_if_due(self._cluster, self._describe(wanted, not_set, {}))
+
+
+def _name_quotas(rates: Mapping[Entity, Rate]) -> tuple[NamedQuota, ...]:
+    named = list(rates.items())[:MOST_NAMED]
+    return tuple(NamedQuota(entity=str(entity), bytes_per_second=rate) for entity, rate in named)
 
 
 def _throttles(wanted: WantedFactor | None) -> bool:

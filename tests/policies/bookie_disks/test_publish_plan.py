@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.bookie_disks.publish_plan import FoundLimit, PublishRecord, plan_publish
+from policies.bookie_disks.readings import FoundLimit, PublishRecord, plan_publish
 from policies.free_space.levels import LimitReason, WantedFactor
 from tests.cases import for_each
 

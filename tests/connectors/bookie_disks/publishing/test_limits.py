@@ -1,7 +1,7 @@
 """The limits of namespaces, on names that must be quoted."""
 
 from connectors.bookie_disks.limits import NamespaceLimits
-from policies.bookie_disks.publish_plan import FoundLimit, PublishRecord
+from policies.bookie_disks.readings import FoundLimit, PublishRecord
 from tests.connectors.bookie_disks.publishing.test_worker import Pulsar
 
 
