@@ -80,12 +80,15 @@ def quota(outcome: ReportResult, rate: int | None, entity: str | None = "user=al
     return QuotaApplication.model_validate({**plain, **more})
 
 
+def standing(policy: str, at: datetime, cluster: str = "payments", quiet: PolicyPause | None = None) -> Record:
+    """The heartbeat of a policy."""
+    _, said = emit_heartbeat(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(at), quiet)
+    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+
+
 def paused(at: datetime, until: datetime, cluster: str = "payments") -> Record:
     """The heartbeat of a policy that alice paused."""
-    issuer = Issuer("throttle", cluster, Mode.ACTIVE, "cafe")
-    quiet = PolicyPause(to_millis(until), actor="alice", reason="disks are swapped")
-    _, said = emit_heartbeat(issuer, LastHeartbeat(), to_millis(at), quiet)
-    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
+    return standing("throttle", at, cluster, PolicyPause(to_millis(until), actor="alice", reason="disks are swapped"))
 
 
 def series(view: LoopView, name: str, at: datetime) -> Series:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,12 +20,11 @@ from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from connectors.sessions.view import SessionsView
 from connectors.switching.view import SwitchingView
-from policies.decisions import Decision, Issuer, Mode
+from policies.decisions import Decision
 from policies.observations import Outcome, ReportResult
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
-from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter.loop import (
     DECIDED,
     OBSERVED,
@@ -37,6 +36,7 @@ from tests.connectors.exporter.loop import (
     paused,
     quota,
     reported,
+    standing,
 )
 
 # Untyped upstream.
@@ -226,23 +226,20 @@ def test_who_it_is_is_always_shown(scene: Scene) -> None:
 # --- Whether the loop decides
 
 
-def heartbeat(at: datetime) -> Record:
-    _, said = emit_heartbeat(Issuer("throttle", "payments", Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(at))
-    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
-
-
 @pytest.mark.parametrize(
     ("records", "query", "silence"),
     [
         pytest.param([], None, None, id="nothing is observed yet"),
-        pytest.param([heartbeat(START)], None, None, id="a heartbeat, and the next one is not late"),
+        pytest.param([standing("throttle", START)], None, None, id="a heartbeat, and the next one is not late"),
         pytest.param(
-            [heartbeat(START - timedelta(seconds=100))],
+            [standing("throttle", START - timedelta(seconds=100))],
             None,
             "no heartbeat of a query has come for 3 min",
             id="a late one",
         ),
-        pytest.param([heartbeat(START)], "the query failed", "the query failed", id="its process knows better"),
+        pytest.param(
+            [standing("throttle", START)], "the query failed", "the query failed", id="its process knows better"
+        ),
     ],
 )
 def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem(
@@ -263,7 +260,7 @@ def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem
 def test_a_live_heartbeat_counts_from_when_it_is_read_by_whatever_clock_it_was_made(scene: Scene) -> None:
     def script() -> Iterator[tuple[list[Record], bool]]:
         yield [], True
-        yield [heartbeat(START - timedelta(hours=1))], True
+        yield [standing("throttle", START - timedelta(hours=1))], True
         assert scene.exporter.silence() is None
         scene.now += timedelta(seconds=91)
         assert scene.exporter.silence() is not None

@@ -1,7 +1,7 @@
 """The picture of the loop in virtual time: which series there are, what they say, and when they vanish."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,8 +21,6 @@ from policies.throttle.decisions import ThrottleFactor
 from policies.units import human_seconds, to_millis
 from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, make_letter
-from streaming.host import PolicyHost
-from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.cases import for_each
 from tests.connectors.exporter.loop import (
     ALERTS,
@@ -40,6 +38,7 @@ from tests.connectors.exporter.loop import (
     quota,
     reported,
     series,
+    standing,
 )
 from tests.examples import combined
 from tests.policies.virtual_run import NEVER_STEPPED
@@ -454,11 +453,6 @@ def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:
 
 
 # Whether what was decided is current
-
-
-def standing(policy: str, at: datetime, cluster: str = "payments") -> Record:
-    said = emit_heartbeat(PolicyHost().issuer(policy, cluster), LastHeartbeat(), to_millis(at))[1]
-    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -1,6 +1,6 @@
 """What is in force, as the topics tell it: by the fence that every consumer asks."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -15,11 +15,9 @@ from policies.decisions import Alert, Decision, Severity
 from policies.registry import decision_types
 from policies.units import to_millis
 from policies.wire import decision_event
-from streaming.host import PolicyHost
-from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.cases import for_each
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
-from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members
+from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members, standing
 
 
 @pytest.fixture
@@ -77,19 +75,13 @@ def test_what_its_reference_calls_an_order_is_not_kept_up(kind: type[Decision]) 
 
 
 def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: DecisionsInForce) -> None:
-    in_force.fold_records([*played(Loop()), watched("throttle", "payments", START - timedelta(hours=1))])
+    in_force.fold_records([*played(Loop()), standing("throttle", START - timedelta(hours=1))])
     (decision,) = in_force.decisions()
     assert in_force.unwatched(START) == {("throttle", "payments")}
     assert is_stale(decision, START, in_force.unwatched(START))
-    in_force.fold_records([watched("throttle", "payments", START)])
+    in_force.fold_records([standing("throttle", START)])
     assert in_force.decisions() == [decision]
     assert not is_stale(decision, START, in_force.unwatched(START))
-
-
-def watched(policy: str, cluster: str, at: datetime) -> Record:
-    """The record that says so."""
-    _, said = emit_heartbeat(PolicyHost({}).issuer(policy, cluster), LastHeartbeat(), to_millis(at))
-    return Record(f"{PREFIX}.{said.topic}", said.key.encode(), said.value, to_millis(at))
 
 
 class Outage:

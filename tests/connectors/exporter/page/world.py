@@ -8,14 +8,12 @@ from connectors.exporter.loop_view import LoopView
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.tail import Record
 from connectors.views import LoopSnapshot
-from policies.decisions import Issuer, Mode
 from policies.observations import Outcome
 from policies.switching.state import SwitchStage
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.units import to_millis
 from policies.wire import observation_event
-from streaming.key_state import LastHeartbeat, emit_heartbeat
 from tests.connectors.exporter import loop as throttle
 from tests.connectors.isolation import test_view as isolation
 from tests.connectors.sessions import test_view as sessions
@@ -65,8 +63,7 @@ class World:
 
     def watched(self, policy: str, cluster: str) -> None:
         """Publish a heartbeat of a policy for a cluster."""
-        _, said = emit_heartbeat(Issuer(policy, cluster, Mode.ACTIVE, "cafe"), LastHeartbeat(), to_millis(self.now))
-        self._take(said.topic, said.key, said.value)
+        self.view.fold([throttle.standing(policy, self.now, cluster)], live=True)
 
     def everything(self, *, with_fill: bool = True) -> "World":
         """Publish decisions of every policy, with a problem in each."""
