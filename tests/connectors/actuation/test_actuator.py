@@ -14,9 +14,10 @@ from connectors.kafka.tail import Record
 from policies.throttle.decisions import ThrottleFactor
 from policies.units import UserError
 from policies.wire import EventReader
-from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
+from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.test_order_worker import CLUSTER, Toy
 from tests.connectors.actuation.virtual_clock import VirtualClock
+from tests.fakes.tail import FakeTail
 
 DECIDED = "headgate.decided.toys"
 DEADLINE_SECONDS = 60.0

@@ -2,8 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from policies.decisions import Alert
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
+from tests.fakes.tail import Script, ScriptedTail
 
 TOPIC = "headgate.decided.alerts"
 ONE, TWO = "http://one:9093", "http://two:9093"
@@ -51,24 +51,6 @@ class Servers:
         return httpx.Response(200)
 
 
-class Script:
-    """A tail that hands out what the test gives, and lets it look in between."""
-
-    def __init__(self, steps: Iterator[tuple[list[Record], bool]]) -> None:
-        self._steps = steps
-        self.caught_up = False
-        self.problem: str | None = None
-        self.backlog = "1 partition is behind"
-
-    @contextmanager
-    def __call__(self, *_: Any) -> Iterator["Script"]:
-        yield self
-
-    def poll(self, _: float) -> list[Record]:
-        records, self.caught_up = next(self._steps)
-        return records
-
-
 class Stage:
     """A notifier, its clock, its servers, and the loop's topic."""
 
@@ -78,19 +60,15 @@ class Stage:
         ANSWERS[:] = [self.servers]
         self.registry = CollectorRegistry()
         self.stop = threading.Event()
-        self._monkeypatch = monkeypatch
+        self.tail = ScriptedTail(self.stop)
+        monkeypatch.setattr(module, "Tail", self.tail)
         self.notifier = Notifier(
             KafkaConnection(bootstrap_servers="127.0.0.1:9"), [TOPIC], Settings(urls=(ONE, TWO)),
             NotifierMetrics(self.registry), now=lambda: self.now,
         )  # fmt: skip
 
-    def play(self, steps: Iterator[tuple[list[Record], bool]]) -> None:
-        def until_the_end() -> Iterator[tuple[list[Record], bool]]:
-            yield from steps
-            self.stop.set()
-            yield [], True
-
-        self._monkeypatch.setattr(module, "Tail", Script(until_the_end()))
+    def play(self, steps: Script) -> None:
+        self.tail.script = steps
         self.notifier.run(self.stop)
 
     def failing(self, name: str) -> float | None:
@@ -113,7 +91,7 @@ def first() -> Alert:
 def test_history_is_read_whole_before_anything_is_said(stage: Stage) -> None:
     ended = resolved(NOON + timedelta(minutes=1), sequence=to_millis(NOON) + 1)
 
-    def steps() -> Iterator[tuple[list[Record], bool]]:
+    def steps() -> Script:
         assert stage.notifier.caught_up() == "the notifier has not started yet"
         yield [record(first())], False
         assert "it reads its history" in (stage.notifier.caught_up() or "")
@@ -128,7 +106,7 @@ def test_history_is_read_whole_before_anything_is_said(stage: Stage) -> None:
 
 
 def test_all_are_told_at_once_and_again_at_each_interval(stage: Stage) -> None:
-    def steps() -> Iterator[tuple[list[Record], bool]]:
+    def steps() -> Script:
         yield [record(first())], True
         yield [], True
         assert {name: len(told) for name, told in stage.servers.told.items()} == {"one:9093": 1, "two:9093": 1}
@@ -140,7 +118,7 @@ def test_all_are_told_at_once_and_again_at_each_interval(stage: Stage) -> None:
 
 
 def test_one_that_is_away_is_told_when_it_is_back_and_holds_up_no_other(stage: Stage) -> None:
-    def steps() -> Iterator[tuple[list[Record], bool]]:
+    def steps() -> Script:
         stage.servers.away.add("two:9093")
         yield [record(first())], True
         assert len(stage.servers.told["one:9093"]) == 1

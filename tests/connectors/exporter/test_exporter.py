@@ -1,8 +1,6 @@
 """The exporter as a registry sees it, without Kafka: what it shows before and after it has caught up."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +36,7 @@ from tests.connectors.exporter.loop import (
     reported,
     standing,
 )
+from tests.fakes.tail import Script, ScriptedTail
 
 # Untyped upstream.
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
@@ -45,29 +44,6 @@ parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 OWN = frozenset({"headgate_build_info", "headgate_settings_info", "headgate_loop_alive"})
 FIRST = to_millis(START)
 """Sequence of the first decision of a loop."""
-
-
-class ScriptedTail:
-    """Hands out batches; after each it may be caught up, and the script may look at the exporter. Then it stops."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self.script: Iterator[tuple[list[Record], bool]] = iter(())
-        self._stop = stop
-        self.caught_up = False
-        self.problem: str | None = None
-        self.backlog = "2 partitions are behind"
-
-    @contextmanager
-    def __call__(self, *arguments: Any) -> Iterator["ScriptedTail"]:
-        yield self
-
-    def poll(self, timeout_seconds: float) -> list[Record]:
-        records, caught_up = next(self.script, ([], None))
-        if caught_up is None:
-            self._stop.set()
-        else:
-            self.caught_up = caught_up
-        return records
 
 
 class Scene:
@@ -95,7 +71,7 @@ class Scene:
     def _hear(self, decision: Decision, caught_up: bool) -> None:
         self.heard.append((decision.sequence, caught_up))
 
-    def run(self, script: Iterator[tuple[list[Record], bool]]) -> None:
+    def run(self, script: Script) -> None:
         self.tail.script = script
         self.exporter.run(self.stop)
 
@@ -118,7 +94,7 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
     scene.now = loop.now + timedelta(seconds=1)
     history = [record for record in loop.records if record.topic == DECIDED]
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         assert scene.exporter.caught_up() == "the exporter has not started yet"
         yield [], False
         assert set(scene.families()) == OWN
@@ -136,7 +112,7 @@ def test_nothing_of_the_loop_is_shown_before_all_history_is_read(scene: Scene) -
 
 
 def test_an_exporter_that_fails_is_no_longer_ready(scene: Scene) -> None:
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield [], True
         assert scene.exporter.caught_up() is None
         raise RuntimeError
@@ -150,7 +126,7 @@ def test_news_are_told_from_history(scene: Scene) -> None:
     loop = Loop(min_hold="0s")
     loop.step(log_dirs(900))
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield loop.records, True
         said = len(loop.records)
         loop.step(log_dirs(800), after=60)
@@ -165,7 +141,7 @@ def test_while_kafka_is_away_the_picture_stays_and_the_check_says_why(scene: Sce
     loop = Loop()
     loop.step(log_dirs(900))
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         scene.tail.problem = "Kafka does not answer"
         yield [], False
         assert scene.exporter.caught_up() == "Kafka does not answer"
@@ -193,7 +169,7 @@ def test_every_family_is_described_and_readable_in_both_formats(scene: Scene) ->
         paused(START, START + timedelta(hours=1)),
     ]
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield loop.records[:2], True
         yield [*loop.records[2:], *bad, *effects], True
 
@@ -247,7 +223,7 @@ def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem
 ) -> None:
     scene.problem = query
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield records, True
         scene.now = START + timedelta(seconds=80)
         assert (scene.exporter.snapshot().silence or "").startswith(silence or "")
@@ -258,7 +234,7 @@ def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem
 
 
 def test_a_live_heartbeat_counts_from_when_it_is_read_by_whatever_clock_it_was_made(scene: Scene) -> None:
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield [], True
         yield [standing("throttle", START - timedelta(hours=1))], True
         assert scene.exporter.silence() is None
@@ -272,7 +248,7 @@ def test_a_query_that_never_answers_the_first_reading_is_silent(scene: Scene) ->
     loop = Loop()
     loop.step(log_dirs(300))
 
-    def script() -> Iterator[tuple[list[Record], bool]]:
+    def script() -> Script:
         yield [each for each in loop.records if each.topic == OBSERVED], True
         assert scene.exporter.silence() is None
         scene.now += timedelta(seconds=91)

@@ -26,9 +26,10 @@ from policies.sessions.readings import BundleUnloaded, UnloadOutcome
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
 from tests.cases import for_each
-from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
+from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.virtual_clock import VirtualClock
 from tests.connectors.sessions.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
+from tests.fakes.tail import FakeTail
 
 ANY = "any:8080"
 

@@ -29,8 +29,9 @@ from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.units import UserError, to_millis
 from policies.wire import decision_event
-from tests.connectors.actuation.tail import CONNECTION, FakeTail, record
+from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka
+from tests.fakes.tail import FakeTail
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)
