@@ -48,9 +48,7 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
 
     `root` is below the chroot; `read_ms` is the time before the first read.
 
-    Raises:
-        UserError: the root does not exist.
-        UnreadError: a znode cannot be read.
+    Raises UserError if the root does not exist, UnreadError if a znode cannot be read.
     """
     reader.read(reader.client.sync_async, root)  # a follower that lags behind would return old counters
     if reader.read(reader.client.exists_async, root) is None:
@@ -75,8 +73,7 @@ def read_layout(reader: Reader, root: str) -> Layout | None:
 def read_generator(reader: Reader, root: str) -> IdGenerator | None:
     """Return the present counters of the id generator; None if they make no sense.
 
-    Raises:
-        UnreadError: a znode cannot be read.
+    Raises UnreadError if a znode cannot be read.
     """
     exists, long_path = reader.client.exists_async, f"{root}/idgen-long"
     if reader.read(exists, long_path) is None:
@@ -273,10 +270,7 @@ class ListedLedgers(NamedTuple):
 def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> ListedLedgers:
     """List all ledgers of a cluster, with one request for each folder, which may hold thousands of ledgers.
 
-    The listing ends when it has more than `most` ledgers.
-
-    Raises:
-        UnreadError: a znode cannot be read.
+    The listing ends when it has more than `most` ledgers. Raises UnreadError if a znode cannot be read.
     """
     found, misplaced, ahead = set[int](), list[str](), [root]
     while ahead:
@@ -304,10 +298,7 @@ NOT_OURS = ""
 def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[int, Ledger], dict[int, CopiedLedger]]:
     """Return the ledgers of a target with their confirmed provenance, and the proved copies.
 
-    It costs one request for each ledger with a provenance property.
-
-    Raises:
-        ZnodeError: the journal cannot be read.
+    It costs one request for each ledger with a provenance property. Raises ZnodeError if the journal cannot be read.
     """
     ledgers, proved = {}, {}
     for ledger_id, ledger in found.facts.items():

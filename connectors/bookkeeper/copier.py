@@ -204,8 +204,7 @@ class LedgerCopier:
     def make_ready(self) -> None:
         """Start the JVM and both clients, unless they run: that saves the first copy some seconds.
 
-        Raises:
-            JvmDiedError: the JVM cannot be started.
+        Raises JvmDiedError if the JVM cannot be started.
         """
         self._jvm.start(self._settings_json())
 

@@ -80,9 +80,7 @@ class CopyJournal:
     def find(self, ledger_id: int) -> CopyRecord | None:
         """Return the record of a ledger's copy; None if no copy was intended.
 
-        Raises:
-            ZnodeError: the journal cannot be read.
-            ZnodeConflictError: the record is of another source.
+        Raises ZnodeError if the journal cannot be read, ZnodeConflictError if the record is of another source.
         """
         found = self._nodes.get(self._node(ledger_id), CopyRecord)
         if found is None:

@@ -68,8 +68,7 @@ class JavaError(Exception):
 def support_jars() -> tuple[Path, ...]:
     """Return the additional jars: Py4J's, and Janino's from PySpark's folder.
 
-    Raises:
-        UserError: this installation lacks them.
+    Raises UserError if this installation lacks them.
     """
     spark = find_spec("pyspark")  # finds its folder without an import
     folders = [Path(folder) / "jars" for folder in (spark.submodule_search_locations or () if spark else ())]
@@ -124,10 +123,7 @@ class BookKeeperJvm:
     def start(self, settings: str | None = None) -> LiveJvm:
         """Return the JVM that runs, or start it.
 
-        `settings` are JSON for the constructor of `LedgerCopier`.
-
-        Raises:
-            JvmDiedError: it cannot be started.
+        `settings` are JSON for the constructor of `LedgerCopier`. Raises JvmDiedError if it cannot be started.
         """
         with self._lock:
             if self._live is None or self.pid is None:

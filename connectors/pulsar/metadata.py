@@ -85,8 +85,7 @@ class StayingReference:
 def parse_locator(path: str, data: bytes) -> list[Reference]:
     """Return the ledgers that a schema locator names: of the current version, and of each version in the index.
 
-    Raises:
-        ValueError: it is no locator.
+    Raises ValueError if it is no locator.
     """
     locator = locator_message(data)
     entries = [("info", locator.info), *((f"index/{n}", entry) for n, entry in enumerate(locator.index))]
@@ -99,8 +98,7 @@ def parse_locator(path: str, data: bytes) -> list[Reference]:
 def check_versions(data: bytes) -> None:
     """Check that a locator names every version. Schema entries name the previous ones, too, but are not read.
 
-    Raises:
-        ValueError: the first versions are missing, so only schema entries name them.
+    Raises ValueError if the first versions are missing, so only schema entries name them.
     """
     versions = [entry.version for entry in locator_message(data).index]
     if versions and (first := min(versions)) > 0:
@@ -110,8 +108,7 @@ def check_versions(data: bytes) -> None:
 def parse_cursor(path: str, data: bytes) -> Reference:
     """Return the ledger that a cursor names, plain or compressed; -1 if it has none.
 
-    Raises:
-        ValueError: it is no cursor, or it cannot be decompressed.
+    Raises ValueError if it is no cursor, or it cannot be decompressed.
     """
     cursor = cursor_message(data)
     return Reference(LedgerKind.CURSOR, path, cursor.cursorsLedgerId, attribution_of(cursor.cursorProperties))
@@ -120,8 +117,7 @@ def parse_cursor(path: str, data: bytes) -> Reference:
 def parse_topic(path: str, data: bytes) -> list[StayingReference]:
     """Return the ledgers that a topic names, without those that are offloaded and deleted from BookKeeper.
 
-    Raises:
-        ValueError: it is no managed ledger, or it cannot be decompressed.
+    Raises ValueError if it is no managed ledger, or it cannot be decompressed.
     """
     topic, kind = parse(_MESSAGES["ManagedLedgerInfo"], decompress(data)), StayingKind.TOPIC
     name = path.rpartition("/")[2]
@@ -148,10 +144,7 @@ def parse_cursor_extras(path: str, data: bytes) -> list[StayingReference]:
     """Return a cursor's other ledgers: those of its topic's compaction, and the indexes of its delayed messages.
 
     While a compaction's cursor has an open ledger, only that ledger names the newest compacted one. Then the result has
-    one more reference, without an id.
-
-    Raises:
-        ValueError: it is no cursor, or a ledger's id is malformed.
+    one more reference, without an id. Raises ValueError if it is no cursor, or a ledger's id is malformed.
     """
     cursor = cursor_message(data)
     found = [
@@ -172,8 +165,7 @@ def parse_segment(path: str, data: bytes) -> StayingReference | None:
 
     A segment holds `version;ledger;first transaction;…`, an allocator the id of a ledger that is not used yet.
 
-    Raises:
-        ValueError: a segment or an allocator has another content.
+    Raises ValueError if a segment or an allocator has another content.
     """
     parent, _, name = path.rpartition("/")
     text = data.decode("ascii", errors="replace").strip()
@@ -209,10 +201,7 @@ def decompress(data: bytes) -> bytes:
 
     The compressed form is 0x4778, the length of a header in four bytes, the header (protobuf, with the type of
     compression and the size), and the compressed info. A plain info never starts with these bytes, because no field has
-    such a tag.
-
-    Raises:
-        ValueError: it is cut short, or damaged.
+    such a tag. Raises ValueError if it is cut short, or damaged.
     """
     if not data.startswith(_MAGIC):
         return data

@@ -115,8 +115,7 @@ def read_references(reader: Reader, leave_out: Collection[str] = ()) -> Inventor
     It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
     meanwhile are omitted. Znodes in `leave_out` are skipped with all below them.
 
-    Raises:
-        UnreadError: a znode cannot be read, so there is no inventory.
+    Raises UnreadError if a znode cannot be read, so there is no inventory.
     """
     return _Walk(reader, leave_out).read()
 

@@ -122,8 +122,7 @@ class PulsarAdmin(RedactedBlock):
     def bearer_token(self) -> str | None:
         """Return the present token in plain text; None without a token.
 
-        Raises:
-            UserError: its file cannot be read, or holds no token.
+        Raises UserError if its file cannot be read, or holds no token.
         """
         token = secret(self.token, self.token_file, "token_file")
         if token is not None and not _TOKEN.fullmatch(token):
@@ -135,8 +134,7 @@ class PulsarAdmin(RedactedBlock):
 
         It follows no redirect, so that no other server gets the token, and uses no proxy of the environment.
 
-        Raises:
-            UserError: a certificate's file cannot be used.
+        Raises UserError if a certificate's file cannot be used.
         """
         client = plain_client(self.admin_url, self, transport)
         client.auth = BearerAuth(self.bearer_token)

@@ -286,8 +286,7 @@ class ReferenceZnodes:
     def read_owners(self, paths: Iterable[str], kind: LedgerKind, ledger_id: int) -> frozenset[str | None]:
         """Return the clusters that these znodes attribute a ledger to; None stands for a position without attribute.
 
-        Raises:
-            ZnodeError: a znode cannot be read or parsed.
+        Raises ZnodeError if a znode cannot be read or parsed.
         """
         znodes = {path: self._read(path) for path in paths}
         found = [_parse_references(kind, path, znode.value) for path, znode in znodes.items() if znode is not None]

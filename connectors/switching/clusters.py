@@ -138,8 +138,7 @@ def parse_topic(path: str) -> tuple[str, str]:
 
     The namespace is `tenant/namespace`; in Pulsar's first topic names `tenant/cluster/namespace`.
 
-    Raises:
-        ValueError: the path is not a cursor's.
+    Raises ValueError if the path is not a cursor's.
     """
     match = _CURSOR.fullmatch(path)
     if match is None:

@@ -47,11 +47,7 @@ class SwitchExecutor(Follower):
         """The key is a kind of decision and its subject."""
 
     def run(self, stop: threading.Event) -> None:
-        """Carry switches out until `stop` is set.
-
-        Raises:
-            UserError: files of the connection cannot be used.
-        """
+        """Carry switches out until `stop` is set. Raises UserError if files of the connection cannot be used."""
         with self._opened:
             super().run(stop)
 

@@ -198,8 +198,7 @@ class LedgerOrders:
     def carry_out(self, decision: SwitchDecision, is_allowed: Callable[[], bool] = lambda: True) -> SwitchLedger:
         """Try to carry out an order; every failure is a result. The next try goes on where this one ended.
 
-        Raises:
-            ValueError: the decision is no order about a ledger.
+        Raises ValueError if the decision is no order about a ledger.
         """
         order = LedgerOrder(decision, is_allowed)
         try:

@@ -41,11 +41,7 @@ class SwitchExecution(RedactedBlock):
     )
 
     def password(self) -> bytes:
-        """Return the password of the ledgers; empty if none is set.
-
-        Raises:
-            UserError: its file cannot be read.
-        """
+        """Return the password of the ledgers; empty if none is set. Raises UserError if its file cannot be read."""
         return (secret(self.ledger_password, self.ledger_password_file, "ledger_password_file") or "").encode()
 
 

@@ -54,8 +54,7 @@ class CommandRunner:
     def make_command(self, name: str, /, digest: str | None = None, **args: Any) -> SwitchCommand:
         """Make the command with this name.
 
-        Raises:
-            UserError: an option is longer or larger than the wire format allows.
+        Raises UserError if an option is longer or larger than the wire format allows.
         """
         try:
             return SwitchCommand(

@@ -216,9 +216,7 @@ class LoopClient:
 
         With `with_past`, a command with an earlier key is not sent again while its result is still in the topic.
 
-        Raises:
-            NoDecisionError: no decision arrived in time.
-            UserError: the command could not be sent.
+        Raises NoDecisionError if no decision arrived in time, UserError if the command could not be sent.
         """
         earlier = self._find_result(command, earlier=True)
         if earlier is not None:

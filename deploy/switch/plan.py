@@ -188,8 +188,7 @@ def select_ledgers(decisions: Iterable[SwitchDecision], record: SwitchRecord | N
 def show_ledgers(settings: Settings, cluster: str, wanted: Wanted, otherwise: str, *, as_json: bool) -> None:
     """Print all selected ledgers of a broker cluster's present switch.
 
-    Raises:
-        UserError: the loop's Kafka is not known, or does not answer.
+    Raises UserError if the loop's Kafka is not known, or does not answer.
     """
     with LoopClient(settings, cluster, _LEDGERS_READ_SECONDS, with_past=True, ledgers=wanted) as loop:
         found = select_ledgers(loop.ledgers.values(), loop.record())

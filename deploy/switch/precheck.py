@@ -33,8 +33,7 @@ from policies.units import UserError, counted, human_seconds
 def open_sessions(settings: Settings, cluster: str) -> ClusterSessions:
     """Open the ZooKeeper of a cluster's brokers, and of the BookKeeper clusters that they may write to.
 
-    Raises:
-        UserError: the settings do not have them.
+    Raises UserError if the settings do not have them.
     """
     watched = settings.watched(cluster)
     if watched.bookkeeper is None or watched.zookeeper is None:
@@ -47,8 +46,7 @@ def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, A
 
     The identity is read at the address, because a name alone never suffices to register a cluster.
 
-    Raises:
-        UserError: the settings do not have its address, or no supported BookKeeper cluster is there.
+    Raises UserError if the settings do not have its address, or no supported BookKeeper cluster is there.
     """
     block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
     with open_sessions(settings, cluster) as sessions:

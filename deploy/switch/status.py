@@ -263,8 +263,7 @@ _REFRESH_SECONDS = 1.0
 def show_status(settings: Settings, cluster: str, console: Console, *, watch: bool, as_json: bool) -> None:
     """Print the state of a broker cluster's switch; with `watch`, until it is over or the user ends it.
 
-    Raises:
-        UserError: the loop's Kafka is not known, or does not answer.
+    Raises UserError if the loop's Kafka is not known, or does not answer.
     """
     is_drawn, printed = watch and console.is_terminal and not as_json, list[SwitchRecord | None]()
     if is_drawn:  # a parent process may ignore this signal, and only the signal ends the loop
