@@ -47,7 +47,7 @@ class Bookie(JvmServer):
         *,
         port: int = 0,
         session_timeout_ms: int = 3_000,
-        properties: Mapping[str, str | int] | None = None,
+        properties: Mapping[str, str | int | Path] | None = None,
     ) -> None:
         super().__init__(folder)
         self.port = port or free_port()

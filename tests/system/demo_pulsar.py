@@ -14,7 +14,7 @@ def main() -> int:
 
     try:
         return run_pulsar_demo(mounts=mounts)
-    except (UserError, DemoFailedError) as error:
+    except (UserError, DemoFailedError, AssertionError) as error:  # the last is of a server that does not start
         sys.stderr.write(f"{error}\n")
         return 1
 

@@ -173,14 +173,15 @@ class PulsarCluster:
         self.bookies[-1].start()
         return self.bookies[-1]
 
-    def add_http_bookie(self) -> tuple[Bookie, str]:
-        """Start another bookie with the HTTP endpoint; also returns the endpoint's address."""
+    def add_http_bookie(self, **more: str | int | Path) -> tuple[Bookie, str]:
+        """Start another bookie with the HTTP endpoint and more properties; also returns the endpoint's address."""
         port = free_port()
-        properties: dict[str, str | int] = {
+        properties: dict[str, str | int | Path] = {
             "httpServerEnabled": "true",
             "httpServerClass": "org.apache.bookkeeper.http.vertx.VertxHttpServer",
             "httpServerHost": LOOPBACK,
             "httpServerPort": port,
+            **more,
         }
         # Pulsar brings the HTTP server, plain BookKeeper leaves it out.
         folder = self.folder / f"bookie-{len(self.bookies)}"

@@ -1,7 +1,9 @@
 """`make demo-pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from connectors.component import Component
 from deploy.demo.run import Workplace, following_reports, run_story
@@ -13,12 +15,15 @@ from deploy.query.components import started_ahead
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import PublishApplication
 from policies.units import UserError, human_bytes
-from tests.system.pulsar_demo_servers import CLUSTER, ENSEMBLE, PulsarServers, running_pulsar
-from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, SOFT_USED, PulsarDirector
+from tests.system.pulsar import PulsarCluster
+from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, NAMESPACE, SOFT_USED, PulsarDirector
 from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder
 from tests.system.pulsar_load import pulsar_clients
+from tests.system.pulsar_topics import call, create_namespace
 
+_CLUSTER = "demo"
 _BOOKIES = 3
+"""Each ledger is striped over all of them, so that their disks fill evenly."""
 _DISK_BYTES = 160_000_000
 _FLOOR = 200_000
 _LIMITS = {"soft": {"available_ratio_below": 1 - SOFT_USED}, "hard": {"available_ratio_below": 0.25}}
@@ -62,12 +67,13 @@ def _run_story(place: Workplace, *, terminal: LoopTerminal) -> bool:
         kafka = EmbeddedKafka(place.folder / "loop", place.jars, heap_mebibytes=192)
         stack.callback(kafka.stop, grace_seconds=0)  # none of its data is kept
         kafka.start()
-        servers = stack.enter_context(running_pulsar(place.folder, pulsar_jars, [disk.folder for disk in disks]))
+        servers = stack.enter_context(PulsarCluster(place.folder, pulsar_jars, pulsar_jars, bookies=0))
+        urls = _start_servers(servers, [disk.folder for disk in disks])
         terminal.step(f"ZooKeeper, {_BOOKIES} bookies and a Pulsar broker ready on {servers.admin_url}")
         gateway = stack.enter_context(pulsar_clients(pulsar_jars))
         stop = place.shutdown.stop
         director = PulsarDirector(servers, gateway, disks, terminal, stop)
-        settings = _make_settings(place, kafka, servers)
+        settings = _make_settings(place, kafka, servers.admin_url, urls)
         more = (Component("demo", director.run), following_reports(settings, PublishApplication, terminal.step))
         sessions = stack.enter_context(started_ahead(settings))
         place.shutdown.in_order = True
@@ -75,16 +81,35 @@ def _run_story(place: Workplace, *, terminal: LoopTerminal) -> bool:
         return director.is_over
 
 
-def _make_settings(place: Workplace, kafka: EmbeddedKafka, servers: PulsarServers) -> Settings:
+def _start_servers(servers: PulsarCluster, disks: Sequence[Path]) -> dict[str, str]:
+    """Start a bookie on each disk, and a broker; return the HTTP server of each bookie, by its id."""
+    urls = {}
+    for disk in disks:
+        bookie, url = servers.add_http_bookie(
+            ledgerDirectories=disk / "ledgers", diskUsageThreshold="0.95", diskUsageWarnThreshold="0.90",
+            diskCheckInterval=500, gcWaitTime=1000, logSizeLimit=4 * 1024 * 1024,
+        )  # fmt: skip
+        urls[bookie.bookie_id] = url
+    copies = {f"managedLedgerDefault{which}Quorum": 2 for which in ("Write", "Ack")}
+    # Small ledgers, so that a deleted topic leaves whole entry logs without data.
+    small = {"managedLedgerMaxEntriesPerLedger": 10, "backlogQuotaDefaultLimitGB": -1, "allowAutoTopicCreation": "true"}
+    servers.add_broker(ensemble_size=_BOOKIES, properties=copies | small)
+    create_namespace(servers, NAMESPACE)
+    for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    call(servers, "POST", f"/admin/v2/namespaces/{NAMESPACE}/retention", for_ever)
+    return urls
+
+
+def _make_settings(place: Workplace, kafka: EmbeddedKafka, admin_url: str, bookie_urls: dict[str, str]) -> Settings:
     """Make the settings of a loop that watches the bookies and sets publish rates, with short intervals."""
-    entry = next(iter(servers.bookie_urls.values()))
+    entry = next(iter(bookie_urls.values()))
     cluster = {
-        "pulsar": {"admin_url": servers.admin_url},
-        "bookie_disks": {"bookie_url": entry, "urls": servers.bookie_urls, "poll_interval": "500ms"},
+        "pulsar": {"admin_url": admin_url},
+        "bookie_disks": {"bookie_url": entry, "urls": bookie_urls, "poll_interval": "500ms"},
         "publish": {"by": "namespace", "base": LOAD_BYTES_PER_SECOND, "floor_bytes_per_second": _FLOOR},
     }
     return place.settings(
         kafka={"bootstrap_servers": kafka.bootstrap_servers},
-        clusters={CLUSTER: cluster},
-        policies={"bookie_disks": {"ensemble": ENSEMBLE, "min_hold": "5s", **_LIMITS}},
+        clusters={_CLUSTER: cluster},
+        policies={"bookie_disks": {"ensemble": _BOOKIES, "min_hold": "5s", **_LIMITS}},
     )

@@ -10,9 +10,12 @@ from deploy.demo.run import DemoFailedError
 from deploy.demo.story import LoopTerminal
 from deploy.demo.volume import DemoVolume
 from policies.units import human_bytes, human_seconds
-from tests.system.pulsar_demo_servers import NAMESPACE, PulsarServers
+from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_load import PulsarLoad
+from tests.system.pulsar_topics import call
+from tests.system.small_servers import LOOPBACK
 
+NAMESPACE = "demo/orders"
 LOAD_BYTES_PER_SECOND = 6_000_000
 """The rate that the producer wants to publish; each bookie gets two thirds of it."""
 
@@ -35,7 +38,7 @@ class PulsarDirector:
 
     def __init__(
         self,
-        servers: PulsarServers,
+        servers: PulsarCluster,
         gateway: JavaGateway,
         disks: Sequence[DemoVolume],
         terminal: LoopTerminal,
@@ -79,7 +82,7 @@ class PulsarDirector:
             ends_at = time.monotonic() + _SLOWED_SECONDS
             yield self._await(stop, load, lambda: time.monotonic() >= ends_at)
             self._terminal.step("recovery: an operator deletes the topic `monday`, which frees space")
-            self._servers.delete_topic("monday")
+            call(self._servers, "DELETE", f"/admin/v2/persistent/{NAMESPACE}/monday?force=true")
             yield self._await(stop, load, lambda: self._terminal.factor == 1.0 and self._is_back(load))
         self._terminal.step(
             f"done: {rate} again, and no publish rate is set. The fullest disk was at {self._most_used:.2f}; at "
@@ -91,7 +94,8 @@ class PulsarDirector:
 
     def _load(self, topic: str) -> PulsarLoad:
         name = f"{NAMESPACE}/{topic}"
-        return PulsarLoad(self._gateway, self._servers.service_url, name, LOAD_BYTES_PER_SECOND)
+        service_url = f"pulsar://{LOOPBACK}:{self._servers.brokers[0].service_port}"
+        return PulsarLoad(self._gateway, service_url, name, LOAD_BYTES_PER_SECOND)
 
     def _used(self) -> list[float]:
         """Return the used share of each disk, and remember the largest."""
@@ -107,7 +111,7 @@ class PulsarDirector:
                 return False
             used = self._used()
             self._show(used, (load.sent_bytes - before) / _LOOK_SECONDS)
-            if not self._servers.are_alive:
+            if not all(server.is_alive for server in (*self._servers.bookies, *self._servers.brokers)):
                 raise DemoFailedError("A server of Pulsar ended before the story did.")
             if time.monotonic() > self._deadline:
                 waited = human_seconds(_PATIENCE_SECONDS)
