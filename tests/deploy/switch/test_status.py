@@ -1,16 +1,20 @@
-"""What a person sees of a switch: where it stands, how far it is, and what is in its way."""
+"""What a person sees of a switch: where it stands, how far and how fast it is, and what is in its way."""
 
+import json
 from datetime import datetime, timedelta
 from io import StringIO
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
-from deploy.switch.status import bars, present_stage, stage_line, status_view
-from policies.switching.decisions import BrokerCounts, SwitchHold
+from deploy.settings.application import Settings
+from deploy.switch import status
+from deploy.switch.status import bars, compute_pace, present_stage, show_status, stage_line, status_view
+from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchRecord
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.cases import for_each
+from tests.connectors.switching.orders import record as order_record
 from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
@@ -179,3 +183,187 @@ def test_the_registry_says_what_each_cluster_is_to_the_brokers() -> None:
 
 def test_it_says_how_old_it_is() -> None:
     assert view().rstrip().endswith("published 12 s ago")
+
+
+# --- how fast it is
+
+
+L, S = LedgerStage, SwitchStage
+HALF = {L.BUILT: 40, L.BUILD_FAILED: 10, L.COPYING: 16, L.PENDING: 34}
+
+
+def after(seconds: float, **fields: Any) -> Any:
+    return record(sequence=100 + int(seconds), decided_at=NOW + timedelta(seconds=seconds), **fields)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ledgers", "percent"),
+    [
+        (S.BUILD, HALF, 50.0),
+        (S.PROMOTE, {L.PROMOTED: 30, L.PROMOTED_VIA_ROLLOVER: 10, L.PROMOTE_DEFERRED: 10, L.PROMOTING: 50}, 50.0),
+        (S.CLEANUP, {L.CLEANED: 60, L.PROMOTED: 25, L.DELETE_INTENT: 15}, 60.0),
+        (S.ROLLBACK, {L.REVERTED: 75, L.PROMOTED: 25}, 75.0),
+    ],
+)
+def test_what_a_stage_has_to_do_is_counted(stage: SwitchStage, ledgers: dict[LedgerStage, int], percent: float) -> None:
+    pace = compute_pace(after(10, verdict=stage, ledgers=ledgers, stage_since=NOW), (), NOW)
+    assert pace is not None
+    assert pace.percent == percent
+
+
+@pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
+def test_a_stage_that_works_on_no_ledgers_has_no_pace(stage: SwitchStage) -> None:
+    assert compute_pace(after(10, verdict=stage, ledgers=HALF), (), NOW) is None
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    slow = [after(n, ledgers={L.BUILT: n, L.PENDING: 100 - n}) for n in range(0, 41, 10)]
+    now = after(50, ledgers={L.BUILT: 60, L.PENDING: 40})
+    pace = compute_pace(now, slow, now.decided_at)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (60 / 50, 40 / (60 / 50))
+    later = compute_pace(now, slow, NOW + timedelta(seconds=95))
+    assert later is not None
+    assert later.ledgers_per_second == 2.0, "only the record at 40 s is of the last minute"
+
+
+def test_without_earlier_records_it_is_that_since_the_stage_began() -> None:
+    pace = compute_pace(after(25, ledgers=HALF, stage_since=NOW), (), NOW)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
+
+
+def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
+    others = [after(1, verdict=S.PROMOTE, ledgers=HALF), after(2, attempt=2, ledgers=HALF)]
+    pace = compute_pace(after(25, ledgers=HALF, stage_since=NOW), others, NOW)
+    assert pace is not None
+    assert pace.ledgers_per_second == 2.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "since"),
+    [(30.0, None), (66.0, 5), (600.0, 5)],
+    ids=["for less than the rate is measured", "for longer", "for ten minutes"],
+)
+def test_a_stalled_stage_has_the_time_of_its_last_progress(seconds: float, since: float | None) -> None:
+    """Records are published for other changes, too, and none at all while nothing changes."""
+    before, reached, later = (
+        after(0, ledgers={L.PENDING: 100}),
+        after(5, ledgers=HALF),
+        after(20, ledgers=HALF, blocked="x"),
+    )
+    pace = compute_pace(later, (before, reached), NOW + timedelta(seconds=seconds))
+    assert pace is not None
+    assert pace.stalled_since == (None if since is None else NOW + timedelta(seconds=since))
+    assert (pace.ledgers_per_second > 0, pace.seconds_left is None) == (since is None, since is not None)
+
+
+def test_a_stage_that_never_began_is_stalled_since_it_was_reached() -> None:
+    pace = compute_pace(after(25, ledgers={L.PENDING: 3}, stage_since=NOW), (), NOW + timedelta(seconds=90))
+    assert pace is not None
+    assert pace.stalled_since == NOW
+
+
+def test_what_stands_still_has_no_end() -> None:
+    pace = compute_pace(after(25, ledgers=HALF), (after(5, ledgers=HALF),), NOW)
+    assert pace is not None
+    assert (pace.ledgers_per_second, pace.seconds_left) == (0.0, None)
+
+
+# --- `headgate switch status`: the record as it was last published, once, or each new one until the switch is over
+
+
+class Loop:
+    """What the loop publishes: one record more at each poll, as long as there are any.
+
+    Args:
+        records: one after the other.
+        known: how many of them there are at first.
+    """
+
+    def __init__(self, *records: SwitchRecord, known: int = 1) -> None:
+        self._known, self._ahead = list(records[:known]), list(records[known:])
+        self.polls = 0
+
+    def __call__(self, *asked: object, **more: object) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def poll(self, seconds: float) -> None:
+        self.polls += 1
+        assert self.polls < 100, "it never ends"
+        self._known += self._ahead[:1]
+        del self._ahead[:1]
+
+    def record(self) -> SwitchRecord | None:
+        return self._known[-1] if self._known else None
+
+    def records(self) -> list[SwitchRecord]:
+        return self._known
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch,
+    loop: Loop,
+    *,
+    watch: bool = False,
+    as_json: bool = False,
+    on_terminal: bool = False,
+) -> str:
+    """What a console of 200 columns is given."""
+    monkeypatch.setattr(status, "LoopClient", loop)
+    console = Console(width=200, force_terminal=on_terminal, record=True)
+    show_status(Settings(), "c1", console, watch=watch, as_json=as_json)
+    return console.export_text()
+
+
+def stages(*stages: str, **more: Any) -> list[SwitchRecord]:
+    return [order_record(verdict=SwitchStage(stage), sequence=100 + n, **more) for n, stage in enumerate(stages)]
+
+
+def test_it_says_where_the_switch_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "[build]" in shown(monkeypatch, Loop(*stages("build")))
+
+
+def test_of_a_cluster_nobody_registered_it_says_how_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "begin with `headgate switch register --cluster c1`" in shown(monkeypatch, Loop())
+
+
+@pytest.mark.parametrize(
+    ("loop", "verdict"), [(Loop(*stages("build")), "build"), (Loop(), None)], ids=["known", "unknown"]
+)
+def test_a_program_gets_the_record_or_null(
+    loop: Loop, verdict: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(monkeypatch, loop, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told and told["verdict"]) == verdict
+
+
+def test_watched_by_a_program_each_new_record_is_a_line_until_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build, promote, hold, done, after = stages("build", "promote", "hold", "done", "cleanup")
+    loop = Loop(build, build, promote, hold, hold, done, after)
+    shown(monkeypatch, loop, watch=True, as_json=True)
+    told = [json.loads(line)["verdict"] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["build", "promote", "hold", "done"]
+
+
+def test_watched_before_anything_is_known_it_begins_with_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = Loop(*stages("done"), known=0)
+    shown(monkeypatch, loop, watch=True, as_json=True)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each and each["verdict"] for each in told] == [None, "done"]
+
+
+def test_on_a_terminal_one_view_is_drawn_anew_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(monkeypatch, Loop(*stages("build", "hold", "rolled_back")), watch=True, on_terminal=True)
+    assert "[rolled_back]" in text
