@@ -125,7 +125,7 @@ def demo() -> None:
     """
     from deploy.demo.volume import enter_private_mounts
 
-    mounts = enter_private_mounts()  # before the imports below start threads
+    mounts = enter_private_mounts()  # it may execute this command again, so nothing has begun
     from deploy.demo.run import DemoFailedError, run_demo
 
     try:

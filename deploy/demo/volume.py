@@ -2,24 +2,19 @@
 
 The tmpfs is mounted in a mount namespace that only this process and its children see. Linux allows that to root and, on
 most machines, to everybody in a user namespace. Nothing has to be unmounted: the mounts end with the last process.
-Standard library only, because namespaces must be entered before any thread is started.
 """
 
-import ctypes
 import os
-import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 
-# Linux: include/uapi/linux/sched.h, mount.h
-_CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x4_0000
-_MNT_DETACH = 0x2
-
+_INSIDE = "HEADGATE_DEMO_MOUNTS"
+"""Set in the environment of the command that was started again with mounts of its own."""
 _BLOCK_BYTES = 512
 """The unit of `st_blocks`, whatever the file system's own block size is."""
 
@@ -47,18 +42,19 @@ class DemoVolume:
 
 
 def enter_private_mounts() -> bool:
-    """Give this process a mount namespace of its own; return False if the system does not allow it.
+    """Execute this command again in a mount namespace of its own; return False if the system allows none.
 
-    Call it before any thread is started, because Linux refuses a process with several threads.
+    In the command that was executed so, return True.
     """
-    if sys.platform != "linux":
-        return False
-    # The first kind is enough for root. The second makes us root of a user namespace, which may be refused half way.
-    # So a child process tries each kind first.
-    for kind in (_CLONE_NEWNS, _CLONE_NEWNS | _CLONE_NEWUSER):
-        if _is_allowed(kind):
-            _enter(kind)
-            return True
+    if os.environ.pop(_INSIDE, None):
+        return True
+    for options in ((), ("--map-root-user",)):  # an ordinary user may mount as root of a user namespace
+        unshare = ["unshare", "--mount", *options]
+        trial = ["mount", "-t", "tmpfs", "headgate-demo", tempfile.gettempdir()]
+        with suppress(OSError):  # this system has no such program
+            if subprocess.run([*unshare, *trial], capture_output=True, check=False).returncode == 0:
+                os.environ[_INSIDE] = "1"
+                os.execvp(unshare[0], [*unshare, sys.executable, *sys.orig_argv[1:]])
     return False
 
 
@@ -66,52 +62,11 @@ def enter_private_mounts() -> bool:
 def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[DemoVolume]:
     """Create an empty volume of this size at `folder`: a disk if this process has private `mounts`, else a folder."""
     folder.mkdir()
-    if not mounts:
-        yield DemoVolume(folder, total_bytes, is_disk=False)
-        return
-    _mount(folder, total_bytes)
+    if mounts:
+        options = f"size={total_bytes},mode=700,nosuid,nodev"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "headgate-demo", folder], check=True)
     try:
-        yield DemoVolume(folder, total_bytes, is_disk=True)
+        yield DemoVolume(folder, total_bytes, is_disk=mounts)
     finally:
-        # Detach lazily, because a process that is just ending may still have a file open there.
-        _call("umount2", os.fsencode(folder), _MNT_DETACH)
-
-
-def _is_allowed(kind: int) -> bool:
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    try:
-        _enter(kind)
-        folder = Path(mkdtemp(prefix="headgate-demo-"))
-        try:
-            _mount(folder, 1024 * 1024)
-            _call("umount2", os.fsencode(folder), _MNT_DETACH)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:
-        os._exit(1)
-    os._exit(0)
-
-
-def _enter(kind: int) -> None:
-    user, group = os.geteuid(), os.getegid()
-    _call("unshare", kind)
-    if kind & _CLONE_NEWUSER:
-        # The user and group ids stay the same. Only the owner of a namespace may mount in it, and now we are its owner.
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    _call("mount", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
-
-
-def _mount(folder: Path, total_bytes: int) -> None:
-    options = f"size={total_bytes},mode=700".encode()
-    _call("mount", b"headgate-demo", os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
-
-
-def _call(function: str, *arguments: object) -> None:
-    """Call a function of the C library; raise its error as OSError."""
-    if getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        if mounts:  # lazily, because a process that is just ending may still have a file open there
+            subprocess.run(["umount", "--lazy", folder], check=True)

@@ -12,13 +12,11 @@ from deploy.demo.volume import DemoVolume, small_volume
 MEBIBYTE = 1024 * 1024
 
 IN_PRIVATE = """
-import os, sys
+import sys
 from pathlib import Path
 from deploy.demo.volume import enter_private_mounts, small_volume
-user = os.geteuid()
 if not enter_private_mounts():
     sys.exit(77)
-assert os.geteuid() == user, "who we are stays as it is"
 folder = Path(sys.argv[1])
 with small_volume(folder, 4 * 1024 * 1024, mounts=True) as volume:
     assert volume.is_disk
