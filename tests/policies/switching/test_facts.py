@@ -91,8 +91,6 @@ def test_a_cluster_is_unread_by_an_inventory_that_is_no_older_than_the_end_of_th
 
 # --- what deletes, forgets or sends brokers on rests on readings under the directive in force, whatever their time
 
-S = SwitchStage
-
 
 def read_under(world: World, name: str, epoch: int) -> ClusterSnapshot:
     """A reading of a cluster, made while ZooKeeper had the directive of an epoch."""

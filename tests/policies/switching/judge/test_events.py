@@ -190,9 +190,6 @@ def test_an_order_says_that_the_other_kind_needs_the_copy() -> None:
     assert shared == {"/c1": True, "/s2": True, "/c2": False, "/s1": False}
 
 
-S, L = SwitchStage, LedgerStage
-
-
 def test_an_inventory_that_did_not_ask_the_target_makes_no_plan() -> None:
     world = World().to(S.LIVE_DUAL_READ)
     world.tell(world.inventory_event("old"))
@@ -215,9 +212,6 @@ def test_a_cursor_that_rolled_over_elsewhere_is_looked_for_again() -> None:
     world.work()
     assert world.is_at(S.HOLD)
     assert (world.task("/c1").ledger_id, world.task("/c1").stage) == (ref.ledger_id, L.PROMOTED)
-
-
-S, L = SwitchStage, LedgerStage
 
 
 def test_what_the_registry_lacks_is_written_again_until_it_is_seen_there() -> None:
@@ -263,7 +257,6 @@ def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_s
 
 # --- ledgers that get a new id in the target
 
-S, L = SwitchStage, LedgerStage
 
 SCHEMAS_ANEW = {"schema": "remap"}
 
