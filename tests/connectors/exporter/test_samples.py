@@ -141,8 +141,7 @@ def test_the_policy_names_the_reading_that_decides_first() -> None:
 
 
 def promotions(count: int) -> list[Decision]:
-    world = WireWorld()
-    world.to(SwitchStage.BUILD)
+    world = WireWorld().to(SwitchStage.BUILD)
     (step, *_) = [each for each in world.published if isinstance(each, SwitchDecision)]
     return [
         step.model_copy(update={"subject": f"ledgers/{n}", "decided_at": step.decided_at + timedelta(seconds=n)})
@@ -165,8 +164,7 @@ def test_of_like_steps_the_last_one_is_told_whatever_order_they_come_in() -> Non
 def test_steps_of_another_kind_and_what_is_no_step_stay() -> None:
     first, second = promotions(2)
     another = second.model_copy(update={"verdict": "delete", "subject": "another"})
-    world = WireWorld()
-    world.to(SwitchStage.BUILD)
+    world = WireWorld().to(SwitchStage.BUILD)
     record = world.records()[0].model_copy(update={"decided_at": first.decided_at})
     news = RecentDecisions()
     for each in (record, first, another, second):
@@ -175,8 +173,7 @@ def test_steps_of_another_kind_and_what_is_no_step_stay() -> None:
 
 
 def test_it_keeps_so_many_and_the_newest() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.BUILD)
+    world = WireWorld().to(SwitchStage.BUILD)
     record, news = world.records()[0], RecentDecisions()
     for n in range(MAX_RECENT_DECISIONS + 5):
         at = record.decided_at + timedelta(seconds=n)

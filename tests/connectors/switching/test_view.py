@@ -26,9 +26,7 @@ DECIDED = f"{PREFIX}.decided.switches"
 
 
 def switched_to(stage: SwitchStage) -> WireWorld:
-    world = WireWorld()
-    world.to(stage)
-    return world
+    return WireWorld().to(stage)
 
 
 def shown(decisions: Iterable[Decision]) -> LoopView:

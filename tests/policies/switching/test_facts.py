@@ -165,8 +165,7 @@ def test_brokers_are_not_sent_back_to_a_cluster_that_was_not_read_for_an_hour() 
 
 @pytest.mark.parametrize("name", ["old", "new"])
 def test_a_lower_hob_that_moves_is_an_alert_on_either_side_of_a_live_switch(name: str) -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.later().tell(world.cluster_event(name))
     world.clusters[name].advance((world.clusters[name].hob or 0) + 1)
     world.later().tell(world.cluster_event(name))

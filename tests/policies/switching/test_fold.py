@@ -31,8 +31,7 @@ def test_what_could_not_be_read_changes_nothing() -> None:
 
 @given(st.permutations(range(3)), st.sets(st.integers(0, 2)))
 def test_an_inventory_counts_when_all_its_parts_and_its_manifest_are_there(order: list[int], lost: set[int]) -> None:
-    world = WireWorld()
-    world.to(SwitchStage.LIVE_DUAL_READ)
+    world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     readings = inventory_readings(world.inventory_event(), world.now_ms)
     assert len(readings) == 3
     for i in order:
@@ -46,8 +45,7 @@ def test_an_inventory_counts_when_all_its_parts_and_its_manifest_are_there(order
 
 
 def test_a_manifest_that_counts_more_references_is_not_complete() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.LIVE_DUAL_READ)
+    world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     assert isinstance(manifest, SwitchInventory)
     wrong = manifest.model_copy(update={"references": manifest.references + 1})
@@ -59,8 +57,7 @@ def test_a_manifest_that_counts_more_references_is_not_complete() -> None:
 
 
 def test_a_reading_that_began_before_the_switch_was_live_is_too_old_however_late_it_comes() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.LIVE_DUAL_READ)
+    world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     early = manifest.model_copy(update={"took_ms": world.now_ms - world.switch.live_ms})
     world.step(*(world.observation(r) for r in (*parts, early)))
@@ -132,8 +129,7 @@ def test_the_ids_of_what_stays_are_taken() -> None:
 
 
 def test_a_manifest_brings_what_stays() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.LIVE_DUAL_READ)
+    world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     *parts, manifest = inventory_readings(world.inventory_event(), world.now_ms)
     assert isinstance(manifest, SwitchInventory)
     counted = StayingLedgers(StayingKind.TOPIC, "old", 7, 9)

@@ -68,8 +68,7 @@ def test_a_target_whose_generator_goes_back_while_brokers_follow_does_not_go_liv
 
 
 def test_a_generator_that_goes_back_under_the_brokers_is_an_alert_with_the_remedy() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     for _ in range(3):
         world.write("t1", "b1")
     read(world)

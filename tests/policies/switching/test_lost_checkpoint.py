@@ -61,8 +61,7 @@ class Journalled(World):
 
 def after_loss(stage: SwitchStage) -> Journalled:
     """A switch at a stage whose policy has just lost its state, and has read the registry again."""
-    world = Journalled()
-    world.to(stage)
+    world = Journalled().to(stage)
     return lose(world)
 
 
@@ -115,8 +114,7 @@ def test_a_clean_up_goes_back_to_hold_and_deletes_only_what_an_inventory_shows()
 
 
 def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
-    world = Journalled()
-    world.to(S.HOLD)
+    world = Journalled().to(S.HOLD)
     world.tell(command("end", "e", delete=True))
     world.work(SwitchVerdict.TAKE_INVENTORY).orders.sort(key=str)
     world.tell(*world.carry_out(world.orders.pop()))
@@ -132,8 +130,7 @@ def test_what_a_forgotten_clean_up_may_have_deleted_is_not_taken_back() -> None:
 
 def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> None:
     """An executor that lost its lease drops the order, and the next one keeps the progress of the record."""
-    world = Journalled()
-    world.to(S.HOLD)
+    world = Journalled().to(S.HOLD)
     first = world.state.directive
     world.tell(command("rollback", "r", attribution_only=False))
     world.raise_ids()
@@ -170,8 +167,7 @@ def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
 @for_each("stage", [S.TRIGGERED, *LIVE])
 def test_a_reading_from_before_the_progress_that_comes_first_gives_way_to_it(stage: SwitchStage, first: int) -> None:
     """Its `start` comes again, too, but is refused, because no lease is in force any more."""
-    world = Journalled()
-    world.to(stage)
+    world = Journalled().to(stage)
     before, world.state = world.state, SwitchingState()
     assert before.switch is not None
     world.orders.clear()

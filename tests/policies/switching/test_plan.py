@@ -1,56 +1,17 @@
 """The plan: idle ledgers come in the order of ids, however they came in."""
 
-from itertools import permutations
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from policies.switching.ledgers import LedgerKind
 from policies.switching.plan import LedgerPlan
 from policies.switching.state import LedgerStage, LedgerTask, SwitchAction
-from tests.cases import for_each
 
 L, A = LedgerStage, SwitchAction
 
 
 def task(ledger_id: int, stage: LedgerStage = L.PENDING, awaiting: SwitchAction = A.NONE) -> LedgerTask:
     return LedgerTask(ledger_id, LedgerKind.CURSOR, (f"/c{ledger_id}",), stage, awaiting)
-
-
-def ids(tasks: list[LedgerTask]) -> list[int]:
-    return [t.ledger_id for t in tasks]
-
-
-@for_each("order", list(permutations([1, 2, 3])))
-def test_the_least_ids_come_first_and_asking_takes_nothing_away(order: tuple[int, ...]) -> None:
-    plan = LedgerPlan([])
-    for ledger_id in order:
-        plan.put(task(ledger_id))
-        plan.put(task(ledger_id))
-    assert ids(plan.idle(2, L.PENDING)) == ids(plan.idle(2, L.PENDING)) == [1, 2]
-    assert ids(plan.idle(9, L.PENDING)) == ids(list(plan)) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("most", [0, -1])
-def test_where_nothing_more_may_be_asked_nothing_is_idle(most: int) -> None:
-    assert LedgerPlan([task(1)]).idle(most, L.PENDING) == []
-
-
-def test_one_stage_comes_after_the_other() -> None:
-    plan = LedgerPlan([task(1, L.BUILT), task(2, L.BUILT), task(3, L.PROMOTING)])
-    assert ids(plan.idle(2, L.PROMOTING, L.BUILT)) == [3, 1]
-
-
-def test_what_is_asked_dropped_or_elsewhere_is_not_idle() -> None:
-    plan = LedgerPlan([task(1), task(2), task(3), task(4)])
-    plan.put(task(1, awaiting=A.COPY))
-    plan.put(task(2, L.BUILT))
-    plan.drop(task(3).key)
-    assert ids(plan.idle(9, L.PENDING)) == [4]
-    plan.put(replace(task(1), tries=1))
-    assert ids(plan.idle(9, L.PENDING)) == [1, 4]
 
 
 def test_ledgers_are_counted_as_they_move() -> None:

@@ -38,10 +38,7 @@ def test_every_stage_is_reached_over_the_wire(stage: SwitchStage) -> None:
     assert stored(world.state) == world.state
 
 
-DONE = WireWorld()
-
-
-DONE.to(SwitchStage.DONE)
+DONE = WireWorld().to(SwitchStage.DONE)
 
 
 def test_a_repeated_input_gives_the_same_decisions_from_any_stored_state() -> None:
@@ -65,8 +62,7 @@ def test_a_command_without_its_arguments_is_rejected(name: CommandName) -> None:
 
 
 def test_it_wakes_when_a_broker_would_fall_silent_and_for_its_windows() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.HOLD)
+    world = WireWorld().to(SwitchStage.HOLD)
     assert world.state.members is not None
     reported = (world.state.members.at_ms, *(b.at_ms for b in world.state.brokers))
     assert world.wake_at == from_millis(min(reported) + 60_000)
@@ -76,8 +72,7 @@ def test_it_wakes_when_a_broker_would_fall_silent_and_for_its_windows() -> None:
 
 
 def test_the_record_is_repeated_before_it_runs_out() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.HOLD)
+    world = WireWorld().to(SwitchStage.HOLD)
     before = world.state.sequence
     world.now_ms = renewal_ms(world.state)
     world.step()
@@ -86,8 +81,7 @@ def test_the_record_is_repeated_before_it_runs_out() -> None:
 
 
 def test_our_copies_are_deleted_when_the_time_comes_without_any_observation() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.ROLLED_BACK)
+    world = WireWorld().to(SwitchStage.ROLLED_BACK)
     assert world.orders == []
     world.now_ms = world.switch.cleanup_from_ms
     world.step()
@@ -106,8 +100,7 @@ def test_in_shadow_mode_decisions_say_so() -> None:
 @given(st.data())
 def test_a_step_is_total(data: st.DataObject) -> None:
     """Whatever valid readings arrive in whatever stage, in whatever order."""
-    world = WireWorld()
-    world.to(data.draw(st.sampled_from(REACHABLE)))
+    world = WireWorld().to(data.draw(st.sampled_from(REACHABLE)))
     pool = [o for _, seen in DONE.inputs for o in seen]
     extremes = [2**63 - 1, 0, -1]
     wild: list[Any] = [
@@ -129,8 +122,7 @@ def test_a_step_is_total(data: st.DataObject) -> None:
 
 
 def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.LIVE_DUAL_READ)
+    world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     event = world.inventory_event()
     references = tuple(
         Reference(LedgerKind.CURSOR, f"/managed-ledgers/tenant/namespace/persistent/topic-{i}/cursor", 10 + i)
@@ -196,8 +188,7 @@ def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> Non
 
 
 def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.PROMOTE)
+    world = WireWorld().to(SwitchStage.PROMOTE)
     tell_of(world, "/c1", LedgerOutcome.PROMOTED, changed=("attribution", "entry_id"))
     assert world.alerts() == [("switch-halted", "firing")]
     world.tell(world.start_event())
@@ -205,23 +196,19 @@ def test_a_halted_switch_alarms_until_it_is_driven_on() -> None:
 
 
 def test_other_troubles_alarm_as_well() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.TRIGGERED)
+    world = WireWorld().to(SwitchStage.TRIGGERED)
     world.clusters["old"].hob = 2
     world.acks()
     assert world.alerts() == [("switch-blocked", "firing")]
-    world = WireWorld()
-    world.to(SwitchStage.TRIGGERED)
+    world = WireWorld().to(SwitchStage.TRIGGERED)
     world.tell(world.follow("b1"), world.broker_event("b2", failed=True, epoch=1))
     assert world.alerts() == [("switch-degraded", "firing")]
     world.tell(world.follow("b2"))
     assert world.alerts() == [("switch-degraded", "firing"), ("switch-degraded", "resolved")]
     assert not world.records()[-1].degraded
-    world = WireWorld()
-    world.to(SwitchStage.DONE_WITH_FAILURES)
+    world = WireWorld().to(SwitchStage.DONE_WITH_FAILURES)
     assert ("switch-ledgers-left-behind", "firing") in world.alerts()
-    world = WireWorld()
-    world.to(SwitchStage.BUILD)
+    world = WireWorld().to(SwitchStage.BUILD)
     assert world.state.lease is not None
     world.now_ms = world.state.lease.valid_until_ms
     world.step()
@@ -229,8 +216,7 @@ def test_other_troubles_alarm_as_well() -> None:
 
 
 def test_a_cluster_that_is_not_read_keeps_a_switch_from_going_live_and_is_an_alert_past_ack_timeout() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.TRIGGERED)
+    world = WireWorld().to(SwitchStage.TRIGGERED)
     world.tell(world.members_event(), world.follow("b1"), world.follow("b2"))
     for _ in range(6):
         reports = (world.broker_event(name) for name in world.brokers)
@@ -270,8 +256,7 @@ def test_an_order_says_under_which_lease_at_which_epoch_and_what_it_must_find() 
 
 
 def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_clusters() -> None:
-    world = WireWorld()
-    world.to(SwitchStage.ROLLED_BACK)
+    world = WireWorld().to(SwitchStage.ROLLED_BACK)
     reverts = [d for d in world.published if isinstance(d, SwitchDecision) and d.verdict is SwitchVerdict.REVERT]
     assert {(d.expects["attribution"], d.expects["legacy"]) for d in reverts} == {("new", "or_none")}
 

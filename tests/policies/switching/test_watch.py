@@ -60,8 +60,7 @@ def firing(world: WireWorld, alert: str) -> list[Alert]:
 def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
     stage: SwitchStage, deviates: Callable[[World], None], broker: str, why: str
 ) -> None:
-    world = WireWorld()
-    world.to(stage)
+    world = WireWorld().to(stage)
     deviates(world)
     world.later(60_000)
     world.step()
@@ -106,8 +105,7 @@ def test_done_waits_for_a_broker_that_joined_while_statuses_were_written() -> No
 
 
 def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None:
-    world = WireWorld()
-    world.to(S.TRIGGERED)
+    world = WireWorld().to(S.TRIGGERED)
     directed = world.state.directed_ms
     world.tell(world.members_event(), world.follow("b1"))
     assert world.records()[-1].brokers.awaited == {"b2": from_millis(directed)}
@@ -123,8 +121,7 @@ def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None
 
 
 def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout() -> None:
-    world = WireWorld()
-    world.to(S.TRIGGERED)
+    world = WireWorld().to(S.TRIGGERED)
     world.tell(MembersSeen((), world.now_ms))
     started = world.switch.started_ms
     assert "brokers are told to write to new" in world.records()[-1].explanation, "nobody is known to do so"
@@ -207,8 +204,7 @@ def test_what_somebody_else_wrote_stops_all_orders(
 
 
 def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.tell(two_active(world))
     [alert] = firing(world, CONTESTED)
     assert "new and old are active in the registry at once" in alert.summary
@@ -275,8 +271,7 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
 
 
 def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.now_ms = world.switch.cleanup_from_ms
     world.tell(world.members_event(), world.broker_event("b1"))
     [alert] = firing(world, ASTRAY)
@@ -287,8 +282,7 @@ def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:
 
 
 def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert() -> None:
-    world = WireWorld()
-    world.to(S.HOLD).later(15 * DAY_MS)
+    world = WireWorld().to(S.HOLD).later(15 * DAY_MS)
     world.later()
     world.tell(MembersSeen(None, world.now_ms))
     [refused] = world.tell(command("cleanup", "c"))
@@ -302,8 +296,7 @@ def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert()
 
 
 def test_another_cluster_at_a_registered_address_is_one_refusal_and_an_alert_until_the_right_one_answers() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     right = world.clusters["new"]
     world.clusters["new"] = Bookies("new", "id-of-another")
     for _ in range(3):
@@ -334,23 +327,18 @@ def test_a_reference_that_nobody_planned_for_keeps_a_switch_from_being_done_and_
     world = World().to(S.HOLD)
     made = world.clusters["old"].allocate("/late", world.now_ms)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, made, "/late", "old")
-    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
-    world.work()
+    world.clean_up()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert "1 reference names old that nobody planned for: /late" in world.said[-1].sentence
-    world.tell(world.start_event())
-    world.work()
-    world.later(15 * DAY_MS).tell(command("cleanup", "d"))
-    world.work()
+    world.drive_on()
+    world.clean_up()
     assert (world.stage, world.refs["/late"].attribution) == (S.DONE, "new")
 
 
 def test_the_alert_of_a_switch_that_is_done_but_for_a_reference_says_what_that_names() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, world.clusters["old"].allocate("/late", world.now_ms), "/late", "old")
-    world.later(15 * DAY_MS).acks().tell(command("cleanup", "c"))
-    world.work()
+    world.clean_up()
     [alert] = firing(world, LEFT_BEHIND)
     assert alert.summary.endswith("from old to new is done, but 1 reference names old; to end it: `start --target new`")
 
@@ -360,20 +348,16 @@ def test_a_planned_cursor_that_went_on_in_the_old_cluster_is_one_that_nobody_pla
     world = World().to(S.HOLD)
     ref = world.refs["/c1"]
     ref.ledger_id, ref.attribution = world.clusters["old"].allocate("/c1", world.now_ms), "old"
-    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
-    world.work()
+    world.clean_up()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert "1 reference names old that nobody planned for: /c1" in world.said[-1].sentence
-    world.tell(world.start_event())
-    world.work()
-    world.later(15 * DAY_MS).tell(command("cleanup", "d"))
-    world.work()
+    world.drive_on()
+    world.clean_up()
     assert (world.stage, world.refs["/c1"].attribution) == (S.DONE, "new")
 
 
 def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, 3, "/late", "old")
     world.later().tell(world.inventory_event())
     [alert] = firing(world, UNPLANNED)
@@ -386,13 +370,11 @@ def test_it_is_an_alert_as_soon_as_an_inventory_shows_it() -> None:
 
 def test_once_a_switch_is_done_only_an_inventory_since_then_shows_such_references_and_another_way_is_named() -> None:
     """A start of the same target is refused, because the target is active."""
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.refs["/late"] = Ref(LedgerKind.CURSOR, 3, "/late", "old")
     early = world.later().inventory_event()
     del world.refs["/late"]
-    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
-    world.work()
+    world.clean_up()
     assert world.is_at(S.DONE)
     world.tell(early)
     assert firing(world, UNPLANNED) == []

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -174,7 +174,7 @@ class World:
 
     # --- time and events
 
-    def later(self, milliseconds: int = 1000) -> "World":
+    def later(self, milliseconds: int = 1000) -> Self:
         """Let time pass; over an hour or more, agents and executors go on reporting what they did."""
         self.now_ms += milliseconds
         if self.goes_on_reporting and milliseconds >= HOUR_MS and self.state.directive is not None:
@@ -334,7 +334,7 @@ class World:
 
     # --- executors
 
-    def work(self, *verdicts: SwitchVerdict, limit: int = 10_000) -> "World":
+    def work(self, *verdicts: SwitchVerdict, limit: int = 10_000) -> Self:
         """Carry out orders, of these kinds if given, and report them until no order is left."""
         for _ in range(limit):
             mine = [o for o in self.orders if not verdicts or o.verdict in verdicts]
@@ -345,7 +345,7 @@ class World:
             self.tell(*self.carry_out(mine[0]))
         return self
 
-    def raise_ids(self) -> "World":
+    def raise_ids(self) -> Self:
         """Create the HOB for which the switch waits, as an operator does, and read it."""
         found = re.search(r"(\S+) gives \d+ next.*advance to HOB-(\d+)", self.switch.blocked)
         assert found is not None, self.switch.blocked
@@ -471,7 +471,7 @@ class World:
 
     # --- the way
 
-    def registered(self) -> "World":
+    def registered(self) -> Self:
         for name, one in self.clusters.items():
             self.tell(
                 command(
@@ -483,7 +483,7 @@ class World:
         self.orders.clear()
         return self.later()
 
-    def checked(self, target: str = "new") -> "World":
+    def checked(self, target: str = "new") -> Self:
         self.tell(command("precheck", self.key(), target=target))
         return self.work(SwitchVerdict.RUN_PRECHECK).later()
 
@@ -491,24 +491,24 @@ class World:
         check = self.state.check(target)
         return command("start", self.key(), target=target, **({"digest": check.digest if check else None} | more))
 
-    def triggered(self, target: str = "new") -> "World":
+    def triggered(self, target: str = "new") -> Self:
         self.tell(self.start_event(target))
         return self.later()
 
-    def acks(self) -> "World":
+    def acks(self) -> Self:
         """Let all brokers follow the directive, and let fresh readings of all parts arrive."""
         self.tell(self.members_event(), *(self.follow(b) for b in self.brokers))
         self.later()
         self.tell(*(self.cluster_event(n) for n in self.clusters))
         return self.later()
 
-    def refresh(self) -> "World":
+    def refresh(self) -> Self:
         """Let every broker report, and all readings arrive, as they do every few seconds."""
         self.tell(self.members_event(), *(self.broker_event(b) for b in self.brokers))
         self.tell(*(self.cluster_event(n) for n in self.clusters))
         return self.later()
 
-    def to(self, stage: SwitchStage) -> "World":
+    def to(self, stage: SwitchStage) -> Self:
         """Bring a switch to a stage without any trouble."""
         self.registered()
         if stage is SwitchStage.REGISTERED:
@@ -535,7 +535,7 @@ class World:
             return self
         return self._finish(stage)
 
-    def _finish(self, stage: SwitchStage) -> "World":
+    def _finish(self, stage: SwitchStage) -> Self:
         self.work()
         if stage is SwitchStage.HOLD:
             return self
@@ -552,6 +552,15 @@ class World:
         self.tell(command("cleanup", self.key()))
         if stage is SwitchStage.CLEANUP:
             return self
+        return self.work()
+
+    def clean_up(self) -> Self:
+        """Clean up once its time has come."""
+        self.later(15 * DAY_MS).tell(command("cleanup", self.key()))
+        return self.work()
+
+    def drive_on(self) -> Self:
+        self.tell(self.start_event())
         return self.work()
 
     def close_event(self, name: str = "old") -> SwitchCommand:

@@ -87,8 +87,7 @@ def test_a_promotion_that_changed_more_halts_the_switch() -> None:
     assert world.task("/c1").stage is L.PROMOTING
     assert world.task("/c2").stage is L.BUILT, "nothing more is ordered"
     assert world.is_at(S.PROMOTE)
-    world.tell(world.start_event())
-    world.work()
+    world.drive_on()
     assert world.is_at(S.HOLD)
 
 
@@ -123,8 +122,7 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     assert (world.task("/c1").stage, world.task("/c1").awaiting) == (L.DELETE_INTENT, SwitchAction.GIVEN_UP)
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
-    world.tell(world.start_event())
-    world.work()
+    world.drive_on()
     assert world.task("/c1").stage is L.DELETE_INTENT, "deleting is not resumed before the next clean-up"
     world.later().tell(command("cleanup", world.key()))
     world.work()
@@ -262,8 +260,7 @@ SCHEMAS_ANEW = {"schema": "remap"}
 
 
 def test_ledgers_of_a_remapped_kind_get_new_ids() -> None:
-    world = World(few(strategies=dict.fromkeys(LedgerKind, "remap")))
-    world.to(S.HOLD)
+    world = World(few(strategies=dict.fromkeys(LedgerKind, "remap"))).to(S.HOLD)
     assert world.stages() == {"/c1": L.PROMOTED_VIA_ROLLOVER, "/c2": L.PROMOTED_VIA_ROLLOVER, "/s1": L.PROMOTED}
     for path in ("/c1", "/c2", "/s1"):
         ref = world.refs[path]
@@ -288,8 +285,7 @@ def test_a_ledger_gets_a_new_id_where_its_own_is_taken_and_the_old_one_is_cleane
     world = anew(S.HOLD)
     ref, task = world.refs["/s1"], world.task("/s1")
     assert (task.stage, task.target_id, ref.ledger_id) == (L.PROMOTED, ref.ledger_id, ref.ledger_id)
-    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
-    world.work()
+    world.clean_up()
     assert world.is_at(S.DONE)
     assert task.ledger_id not in world.clusters["old"].ledgers
     assert is_untouched(world, task.ledger_id)
@@ -299,8 +295,7 @@ def test_what_stayed_behind_as_its_id_is_taken_is_driven_on_under_a_new_one() ->
     world = World().to(S.LIVE_DUAL_READ)
     world.clusters["new"].ledgers[world.refs["/s1"].ledger_id] = Held("foreign", START_MS)
     world.work()
-    world.later(15 * DAY_MS).tell(command("cleanup", world.key()))
-    world.work()
+    world.clean_up()
     assert (world.stage, world.task("/s1").stage) == (S.DONE_WITH_FAILURES, L.FOREIGN_CONFLICT)
     world.limits = few(strategies=SCHEMAS_ANEW)
     world.later().tell(world.start_event())

@@ -305,8 +305,7 @@ def early_cleanup() -> None:
 def referenced() -> None:
     world = World().to(S.HOLD)
     world.refs["/c1"].attribution = "old"
-    world.later(15 * DAY_MS).tell(command("cleanup", "x"))
-    world.work()
+    world.clean_up()
     unharmed(world)
 
 
@@ -327,8 +326,7 @@ def unpromoted() -> None:
     world = World().to(S.HOLD)
     tasks = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.tasks)
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
-    world.later(15 * DAY_MS).tell(command("cleanup", "x"))
-    world.work()
+    world.clean_up()
     unharmed(world)
 
 

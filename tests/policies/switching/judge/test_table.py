@@ -74,8 +74,7 @@ ABOUT_A_SWITCH = ("rollback", "abort", "pause", "resume", "cleanup", "end")
 
 
 def reached(stage: SwitchStage, *before: SwitchCommand, days: int = 0) -> WireWorld:
-    world = WireWorld()
-    world.to(stage)
+    world = WireWorld().to(stage)
     world.later(days * DAY_MS)
     world.tell(*world.reported_again(), *before)
     return world

@@ -137,10 +137,8 @@ def test_end_stops_a_clean_up_and_start_takes_it_up_again() -> None:
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
     assert sorted(world.stages().values()) == [LedgerStage.CLEANED, LedgerStage.PROMOTED, LedgerStage.PROMOTED]
-    world.tell(world.start_event())
-    world.work()
-    world.later(15 * DAY_MS).tell(command("cleanup", "c"))
-    world.work()
+    world.drive_on()
+    world.clean_up()
     assert world.is_at(S.DONE)
 
 
@@ -239,8 +237,7 @@ def test_a_refusal_names_the_command_that_is_right(stage: SwitchStage, asked: Sw
 @pytest.mark.parametrize("hob", [1, 2], ids=["the HOB that it had", "a greater one"])
 def test_after_the_window_a_target_that_is_lost_with_its_zookeeper_is_left_by_the_runbook(hob: int) -> None:
     """No inventory can be taken and no id of the target is read, until somebody makes its ZooKeeper again."""
-    world = WireWorld()
-    world.to(S.HOLD)
+    world = WireWorld().to(S.HOLD)
     world.later(2 * DAY_MS)
 
     def time_passes(*more: Event) -> str:
