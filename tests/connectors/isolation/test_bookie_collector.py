@@ -184,22 +184,6 @@ def test_a_hundred_hints_in_a_row_are_not_a_hundred_polls(collector: BookieColle
     assert published.count(BookieRacks) < 20
 
 
-def test_a_poll_that_breaks_ends_nothing_and_is_counted(
-    source: Source, published: Published, registry: CollectorRegistry
-) -> None:
-    source.poll_interval = timedelta(seconds=0.01)
-    collector = BookieCollector(source, published.take, PollMetrics(registry))
-    source.fails = {"racks": RuntimeError("a bug")}
-    stop = threading.Event()
-    thread = running(collector, stop)
-    published.wait_for(lambda _: published.count(Bookies) >= 3)
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
-    failures: Any = registry.get_sample_value("headgate_poll_failures_total", {"cluster": "c1"})
-    assert failures >= 2
-
-
 def test_what_a_stop_cut_short_is_not_published(
     source: Source, collector: BookieCollector, published: Published
 ) -> None:
