@@ -73,10 +73,15 @@ class ToyActuator(Actuator[Toy]):
 
     def __init__(self, tail: FakeTail, worker: RecordingWorker) -> None:
         topics = LoopTopics(CONNECTION, DECIDED, "headgate.audit")
-        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker}, Toy)
+        self.problems: list[str] = []
+        super().__init__("toy actuator", "headgate-toy", topics, {CLUSTER: worker}, Toy, find_refusals=self._find)
         self.tail = tail
         self.followed: dict[str, timedelta | None] = {}
         self.prepare: Callable[[], None] = lambda: None
+
+    def _find(self) -> list[str]:
+        self.prepare()
+        return self.problems
 
     def _read_decision(self, record: Record) -> Toy | None:
         return Toy(**json.loads(record.value)) if record.value else None
@@ -84,9 +89,6 @@ class ToyActuator(Actuator[Toy]):
     def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
         self.followed = dict(histories)
         return self.tail
-
-    def _prepare(self, stop: Event) -> None:
-        self.prepare()
 
 
 class Bench:
@@ -148,12 +150,9 @@ def test_it_says_how_far_behind_it_is_until_it_has_caught_up() -> None:
 
 
 def test_what_must_be_known_first_may_forbid_to_begin() -> None:
-    def refuse() -> None:
-        raise UserError("the settings do not fit")
-
     bench = Bench([decided(1)])
-    bench.actuator.prepare = refuse
-    with pytest.raises(UserError, match="do not fit"):
+    bench.actuator.problems = ["the settings do not fit", "nor do these"]
+    with pytest.raises(UserError, match="do not fit\nnor"):
         bench.run()
     assert bench.tail.is_closed
     assert bench.actuator.caught_up() is not None

@@ -1,37 +1,26 @@
 """Following decisions about quotas, and what keeps the actuator from starting, as the doctor finds it."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from connectors.actuation.actuator import Actuator, LoopTopics
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
 from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
-from connectors.kafka.tail import Record
 from connectors.policy_io import ProbeContext
 from connectors.throttle import io
 from connectors.throttle.io import judge_cordons
-from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
+from connectors.throttle.quotas.reports import Released
 from connectors.throttle.quotas.worker import QuotaWorker
-from policies.decisions import Mode
-from policies.free_space.levels import FactorOrder, Original
+from policies.free_space.levels import Original
 from policies.free_space.limits import Limit
 from policies.observations import Outcome
-from policies.throttle import ThrottleFactor, ThrottleSettings
-from policies.throttle.decisions import VolumeCounts
+from policies.throttle import ThrottleSettings
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
-from policies.units import UserError, to_millis
-from policies.wire import decision_event
-from tests.connectors.actuation.tail import CONNECTION, record
-from tests.connectors.throttle.quotas.test_worker import ANY, CLUSTER, KAFKA, Kafka
-from tests.fakes.tail import FakeTail
+from policies.units import UserError
+from tests.connectors.throttle.quotas.test_worker import CLUSTER, KAFKA, Kafka
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)
@@ -158,86 +147,14 @@ def test_release_prints_what_it_did_and_ends_with_an_error_if_anything_is_left(
     assert [s.startswith(p) for s, p in zip(released, printed, strict=True)] == [True] * len(printed)
 
 
-# --- the actuator
-
-DECIDED, APPLIED, AUDIT = "headgate.decided.throttle", "headgate.applied.quotas", "headgate.audit"
-DEADLINE_SECONDS = 60.0
-SETTINGS = QuotaSettings.model_validate(
-    {"entities": [{"client_id": "default", "base": 1_000_000}], "attempts": 1, "max_told_wait": "none"}
-)
-NOW = datetime.now(UTC)
-COUNTS = VolumeCounts(counted=0, stale=0, departed=0)
-
-
-def decided(factor: float, sequence: int) -> Record:
-    decision = ThrottleFactor(
-        decision_id=f"id-{sequence}", policy="throttle", cluster=CLUSTER, subject=CLUSTER, sequence=sequence,
-        verdict="lower", reason="soft_limit", explanation="as the test wants it", decided_at=NOW, mode=Mode.ACTIVE,
-        settings_hash="x", factor=factor, previous_factor=None, raw_factor=factor, limiting=None, volumes=COUNTS,
-        brokers=COUNTS, seconds_to_full=None, valid_until=NOW + timedelta(hours=1),
-    )  # fmt: skip
-    return record(DECIDED, decision_event(decision), to_millis(NOW))
-
-
-class MemoryActuator(Actuator[FactorOrder]):
-    """Follows topics in memory, acts on a cluster in memory, and ends once that has a rate for all clients.
-
-    Args:
-        kafka: the cluster.
-        history: what is in the topics at the start.
-        live: what comes later.
-        until: that rate.
-    """
-
-    def __init__(self, kafka: Kafka, *history: Record, live: tuple[Record, ...] = (), until: int = 0) -> None:
-        self.stop, self._reached = Event(), Event()
-        self._kafka, self._until = kafka, until
-        self.tail = FakeTail([history], live, self._end)
-        topics = LoopTopics(CONNECTION, DECIDED, AUDIT)
-        audit, applied = partial(self._hear, AUDIT), partial(self._hear, APPLIED)
-        reports = QuotaReports(CLUSTER, audit, applied, QuotaMetrics(CollectorRegistry()))
-        settings = ThrottleSettings()
-        worker = QuotaWorker(CLUSTER, KAFKA, SETTINGS, settings, reports, lambda _: None, connect=kafka.connect)
-        refuse = partial(io.find_refusals, [worker])
-        super().__init__("a", "b", topics, {CLUSTER: worker}, ThrottleFactor, FactorOrder.build, find_refusals=refuse)
-
-    def _open_tail(self, histories: Mapping[str, timedelta | None]) -> FakeTail:
-        assert histories == {DECIDED: None}
-        return self.tail
-
-    def _hear(self, topic: str, key: str, value: bytes) -> None:
-        assert (topic, key) in ((AUDIT, CLUSTER), (APPLIED, f"{CLUSTER}/{ANY}"))
-        assert value
-        if self._kafka.rates.get(ANY) == self._until:
-            self._reached.set()
-
-    def _end(self) -> None:
-        assert self._reached.wait(DEADLINE_SECONDS)
-        self.stop.set()
-
-
-def test_decisions_from_before_and_after_the_start_pass_the_fence() -> None:
-    kafka = Kafka()
-    actuator = MemoryActuator(kafka, decided(0.5, 5), live=(decided(1.0, 4), decided(0.25, 6)), until=250_000)
-    actuator.run(actuator.stop)
-    assert kafka.rates == {ANY: 250_000}, "never without a quota, which sequence 4 asked for"
-
-
-def test_settings_that_do_not_fit_keep_it_from_beginning() -> None:
+def test_settings_that_do_not_fit_keep_the_actuator_from_beginning() -> None:
     kafka = Kafka(brokers={1: BrokerQuotaSettings("io.example.Callback")})
-    actuator = MemoryActuator(kafka, decided(0.5, 1))
-    with pytest.raises(UserError, match=r"clusters\.payments\.quotas: broker 1 has"):
-        actuator.run(actuator.stop)
-    assert kafka.rates == {}
-    assert actuator.caught_up() is not None
-
-
-def test_a_record_that_cannot_be_read_is_passed_over() -> None:
-    kafka = Kafka()
-    bad = [record(DECIDED, value) for value in (b"{", None)]
-    actuator = MemoryActuator(kafka, *bad, decided(0.5, 1), live=tuple(bad), until=500_000)
-    actuator.run(actuator.stop)
-    assert kafka.rates == {ANY: 500_000}
+    settings = QuotaSettings.model_validate({"entities": [{"client_id": "default", "base": MB}]})
+    worker = QuotaWorker(
+        CLUSTER, KAFKA, settings, ThrottleSettings(), cast("Any", None), lambda _: None, connect=kafka.connect
+    )
+    (problem,) = io.find_refusals([worker])
+    assert problem.startswith("clusters.payments.quotas: broker 1 has")
 
 
 # --- cordons

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,3 +265,13 @@ def test_a_pause_keeps_what_is_set(after_seconds: float, is_frozen: bool) -> Non
     assert is_frozen or PAUSED.choose_factor(now, SETTINGS) == WantedFactor(0.2, LimitReason.STALE)
     longer = replace(PAUSED, frozen_until=NOW + timedelta(hours=1))
     assert longer.is_frozen(now), "a loop that died while paused"
+
+
+def test_a_decision_becomes_an_order_about_its_cluster_until_it_expires() -> None:
+    until, common = NOW + timedelta(minutes=3), {"mode": Mode.ACTIVE, "decided_at": NOW, "frozen_until": None}
+    named = {"cluster": "payments", "subject": "payments/g1", "decision_id": "id-1", "sequence": 7, "factor": 0.5}
+    order_ = FactorOrder("payments", "payments/g1", "id-1", 7, 0.5, Mode.ACTIVE, NOW, until)
+    decision = SimpleNamespace(**named, **common, valid_until=until)
+    assert FactorOrder.build(decision) == order_
+    decision.cluster_id = "abc"
+    assert FactorOrder.build(decision) == replace(order_, cluster_id="abc")

@@ -20,7 +20,7 @@ from connectors.policy_io import ActuatorContext
 from connectors.pulsar.settings import PulsarAdmin
 from connectors.registration import ClusterSources
 from policies.bookie_disks.decisions import BookieThrottle
-from policies.bookie_disks.readings import PublishState
+from policies.bookie_disks.readings import FoundLimit, PublishRecord, PublishState
 from policies.bookie_disks.settings import PublishSettings
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
@@ -492,3 +492,20 @@ def test_a_rate_that_goes_down_counts_from_when_it_is_read_back() -> None:
     bench = Bench("broker").decide(default=0.5).decide(after=6)
     assert let_through(bench.decide(default=0.1)) == 2 * 5 * MB
     assert let_through(bench.decide(after=6)) == 2 * MB
+
+
+# --- the limits of namespaces, on names that must be quoted
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    limits = NamespaceLimits(Pulsar("acme/a b").admin())
+    record = PublishRecord(FoundLimit(5, '{"x": 1}'), (4, 3))
+    limits.write_record("acme/a b", record)
+    assert limits.records().known == {"acme/a b": record}
+    limits.delete_record("acme/a b")
+    assert limits.records().known == {}
+
+
+def test_a_namespace_that_is_gone_has_no_limit() -> None:
+    limits = NamespaceLimits(Pulsar().admin())
+    assert limits.find("acme/gone") == FoundLimit(None, None)
