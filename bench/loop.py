@@ -30,9 +30,9 @@ from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.readings import VolumeReading
 from policies.wire import observation_event
 from streaming.host import PolicyHost
-from streaming.query import BatchProgress, Wiring, start_query
+from streaming.query import BatchProgress, Query
 from streaming.session import start_session
-from streaming.settings import StreamSettings
+from streaming.settings import CheckpointPlace, StreamSettings
 from tests.eager import TOTAL_BYTES
 from tests.system.waiting import eventually
 
@@ -66,7 +66,8 @@ def start_throttle(
     settings = StreamSettings.model_validate(stream)
     spark = start_session(settings, ensure_jars(spark_group(), default_cache_dir()), folder / "spark.log")
     host = PolicyHost({"throttle": ThrottleSettings.model_validate(throttle)}, clusters)
-    start_query(spark, Wiring({"bootstrap.servers": servers}, PREFIX, folder / "checkpoint"), host, settings)
+    place = CheckpointPlace.parse(folder / "checkpoint")
+    Query({"bootstrap.servers": servers}, PREFIX, place, host, settings).start(spark)
     return spark
 
 

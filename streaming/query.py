@@ -43,69 +43,102 @@ _LONGEST_REHEARSAL_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Wiring:
-    """The Kafka, the topics and the checkpoint of the query.
-
-    Args:
-        kafka: client properties of the loop's own Kafka, as the Java client names them.
-        checkpoint_dir: for state and position; a text is a URI.
-        steps: marks each step; None: nobody on this machine watches.
-    """
+class Query:
+    """The query of a prefix."""
 
     kafka: Mapping[str, str]
+    """Client properties of the loop's own Kafka, as the Java client names them."""
     prefix: str
-    checkpoint_dir: Path | str
+    checkpoint: CheckpointPlace
+    host: PolicyHost
+    settings: StreamSettings
     steps: StepMark | None = None
+    """Marks each step; None: nobody on this machine watches."""
 
-    def options(self) -> dict[str, str]:
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start from the checkpoint, or from the oldest records when there is none."""
+        interval_ms = set_polling_interval(spark, millis_of(self.settings.trigger_interval))
+        writer = (
+            self.decide(spark)
+            .writeStream.format("kafka")
+            .queryName(QUERY_NAME)
+            .outputMode("append")
+            .options(**self._options)
+            .option("kafka.acks", "all")
+            .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
+            .option("checkpointLocation", self.checkpoint.location)
+            .trigger(processingTime=f"{interval_ms} milliseconds")
+        )
+        return writer.start()
+
+    def rehearse(self, spark: SparkSession, over: threading.Event) -> bool:
+        """Run one throw-away micro-batch, so that a stand-by's first real batch is fast; return whether it finished.
+
+        Most of a query's first batch happens once per process: classes are loaded, code is compiled, Python workers
+        import their modules. A stand-by does that while it waits, with the same query on a temporary checkpoint. It
+        reads one record of each partition, as any consumer may, and discards the decisions. It is given up once `over`
+        is set.
+        """
+        scratch: Path = spark.sparkContext._gateway.scratch.path  # type: ignore[union-attr]
+        # Spark then reads one record of each partition.
+        smallest = replace(self, settings=self.settings.model_copy(update={"max_records_per_batch": 1}))
+        with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=scratch, ignore_cleanup_errors=True) as folder:
+            query = (
+                smallest.decide(spark)
+                .writeStream.format("noop")
+                .queryName(_REHEARSAL)
+                .outputMode("append")
+                .option("checkpointLocation", (Path(folder) / "checkpoint").as_uri())
+                .trigger(processingTime="1 hour")
+                .start()
+            )
+            until = time.monotonic() + _LONGEST_REHEARSAL_SECONDS
+            try:
+                while query.lastProgress is None:
+                    if not query.isActive or time.monotonic() > until or over.wait(_REHEARSAL_POLL_SECONDS):
+                        return False
+                return True
+            finally:
+                query.stop()
+
+    def decide(self, spark: SparkSession) -> DataFrame:
+        """Return the decisions on all observed records, as rows for Kafka's sink."""
+        set_defaults(spark, SMALL_BATCH_TUNING)
+        routed = _routed(self._read(spark), self.prefix, self.host.clusters)
+        if self.settings.shuffle_partitions == 1:
+            # One state partition needs no shuffle: one stage less per batch.
+            routed = routed.coalesce(1)
+        outputs = routed.groupBy("policy", "cluster").transformWithState(
+            statefulProcessor=PolicyOperator(self.host, self.prefix, self.settings.spark_internals, self.steps),
+            outputStructType=OUTPUT_SCHEMA,
+            outputMode="Append",
+            timeMode="ProcessingTime",
+        )
+        header = fn.struct(fn.lit("content-type").alias("key"), fn.lit(CONTENT_TYPE).cast("binary").alias("value"))
+        return outputs.withColumn("headers", fn.array(header))
+
+    def _read(self, spark: SparkSession) -> DataFrame:
+        reader = (
+            spark.readStream.format("kafka")
+            .options(**self._options)
+            .option("subscribe", ",".join(f"{self.prefix}.{topic}" for topic in (*observed_topics(), TICKS)))
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", str(self.settings.max_records_per_batch))
+            # Spark asks for the newest offsets on the connection whose last fetch still waits for records, and Kafka
+            # answers in turn. The default would cost each batch of a slow topic half a second. A batch reads only
+            # records that exist already, so a fetch need not wait.
+            .option("kafka.fetch.max.wait.ms", "1")
+            # Readings are levels: the next one replaces those that retention deleted while the loop was down.
+            .option("failOnDataLoss", "false")
+            # A record of a transaction that was aborted was never published.
+            .option("kafka.isolation.level", "read_committed")
+        )
+        return reader.load()
+
+    @property
+    def _options(self) -> dict[str, str]:
         """The client properties as Spark's connector names them."""
         return {f"kafka.{name}": value for name, value in self.kafka.items()}
-
-
-def start_query(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> StreamingQuery:
-    """Start the query from its checkpoint, or from the oldest records when there is none."""
-    writer = (
-        decide(spark, wiring, host, settings)
-        .writeStream.format("kafka")
-        .queryName(QUERY_NAME)
-        .outputMode("append")
-        .options(**wiring.options())
-        .option("kafka.acks", "all")
-        .option("kafka.max.request.size", str(_LARGEST_REQUEST_BYTES))
-        .option("checkpointLocation", CheckpointPlace.parse(wiring.checkpoint_dir).location)
-        .trigger(processingTime=f"{set_polling_interval(spark, millis_of(settings.trigger_interval))} milliseconds")
-    )
-    return writer.start()
-
-
-def rehearse(
-    spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings, over: threading.Event
-) -> bool:
-    """Run one throw-away micro-batch, so that a stand-by's first real batch is fast; return whether it finished.
-
-    Most of a query's first batch happens once per process: classes are loaded, code is compiled, Python workers import
-    their modules. A stand-by does that while it waits, with the same query on a temporary checkpoint. It reads one
-    record of each partition, as any consumer may, and discards the decisions. It is given up once `over` is set.
-    """
-    scratch: Path = spark.sparkContext._gateway.scratch.path  # type: ignore[union-attr]
-    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=scratch, ignore_cleanup_errors=True) as folder:
-        own = replace(wiring, checkpoint_dir=Path(folder) / "checkpoint")
-        smallest = settings.model_copy(update={"max_records_per_batch": 1})  # Spark then reads one of each partition
-        writer = decide(spark, own, host, smallest).writeStream.format("noop").queryName(_REHEARSAL)
-        query = (
-            writer.outputMode("append")
-            .option("checkpointLocation", Path(own.checkpoint_dir).as_uri())
-            .trigger(processingTime="1 hour")
-            .start()
-        )
-        until = time.monotonic() + _LONGEST_REHEARSAL_SECONDS
-        try:
-            while query.lastProgress is None:
-                if not query.isActive or time.monotonic() > until or over.wait(_REHEARSAL_POLL_SECONDS):
-                    return False
-            return True
-        finally:
-            query.stop()
 
 
 def set_polling_interval(spark: SparkSession, interval_ms: int) -> int:
@@ -121,44 +154,7 @@ def set_polling_interval(spark: SparkSession, interval_ms: int) -> int:
     return 0
 
 
-def decide(spark: SparkSession, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> DataFrame:
-    """Return the decisions on all observed records, as rows for Kafka's sink."""
-    set_defaults(spark, SMALL_BATCH_TUNING)
-    routed = _routed(_source(spark, wiring, settings), wiring, host.clusters)
-    if settings.shuffle_partitions == 1:
-        # One state partition needs no shuffle: one stage less per batch.
-        routed = routed.coalesce(1)
-    outputs = routed.groupBy("policy", "cluster").transformWithState(
-        statefulProcessor=PolicyOperator(host, wiring.prefix, settings.spark_internals, wiring.steps),
-        outputStructType=OUTPUT_SCHEMA,
-        outputMode="Append",
-        timeMode="ProcessingTime",
-    )
-    content_type = fn.struct(fn.lit("content-type").alias("key"), fn.lit(CONTENT_TYPE).cast("binary").alias("value"))
-    return outputs.withColumn("headers", fn.array(content_type))
-
-
-def _source(spark: SparkSession, wiring: Wiring, settings: StreamSettings) -> DataFrame:
-    topics = ",".join(f"{wiring.prefix}.{topic}" for topic in (*observed_topics(), TICKS))
-    reader = (
-        spark.readStream.format("kafka")
-        .options(**wiring.options())
-        .option("subscribe", topics)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(settings.max_records_per_batch))
-        # Spark asks for the newest offsets on the connection whose last fetch still waits for records, and Kafka
-        # answers in turn. The default would cost each batch of a slow topic half a second. A batch reads only
-        # records that exist already, so a fetch need not wait.
-        .option("kafka.fetch.max.wait.ms", "1")
-        # Readings are levels: the next one replaces those that retention deleted while the loop was down.
-        .option("failOnDataLoss", "false")
-        # A record of a transaction that was aborted was never published.
-        .option("kafka.isolation.level", "read_committed")
-    )
-    return reader.load()
-
-
-def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None) -> DataFrame:
+def _routed(records: DataFrame, prefix: str, clusters: frozenset[str] | None) -> DataFrame:
     """Add the state's keys to each record: the policies by topic, the cluster by content.
 
     A record that names no known cluster goes to the cluster '', so an invented name has no state. A record that is too
@@ -171,8 +167,8 @@ def _routed(records: DataFrame, wiring: Wiring, clusters: frozenset[str] | None)
     if clusters is not None:  # a column used twice would be parsed twice, which is a tenth of the JVM's work in a fleet
         named = fn.get(fn.filter(fn.array(named), lambda name: name.isin(sorted(clusters))), fn.lit(0))
     cut = fn.struct(size.alias("bytes"), fn.sha2(value, 256).alias("sha256"))
-    routed = records.where(fn.col("topic") != f"{wiring.prefix}.{TICKS}").select(
-        _readers(wiring.prefix, is_too_large).alias("policies"),
+    routed = records.where(fn.col("topic") != f"{prefix}.{TICKS}").select(
+        _readers(prefix, is_too_large).alias("policies"),
         fn.coalesce(named, fn.lit("")).alias("cluster"),
         fn.when(is_too_large, fn.substring(value, 1, KEPT_BYTES)).otherwise(value).alias("value"),
         "topic",

@@ -16,13 +16,13 @@ import msgspec
 
 from policies.decisions import Decision
 from policies.observations import Observation, Reading
-from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
+from policies.pauses import PauseCommand, commanded, open_at
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES, is_collected
 from policies.units import format_instant, from_millis, to_millis
 from policies.wire import BadRecordError, DeadLetterReason
 from streaming.host import PolicyHost
-from streaming.key_state import KeyState
+from streaming.key_state import NEVER_STEPPED, KeyState
 from streaming.transition import read_record, step_apart
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -63,7 +63,6 @@ class Replay:
     taken: int = 0
     _now: datetime = _BEGINNING
     _states: dict[tuple[str, str], KeyState] = field(default_factory=dict)
-    _pauses: dict[tuple[str, str], PolicyPause | None] = field(default_factory=dict)
 
     def run(self, records: Iterable[Recorded], until: datetime | None = None) -> Iterator[Decision]:
         """Yield the decisions in order; with `until`, the clock runs on to that time after the last event."""
@@ -107,16 +106,17 @@ class Replay:
 
     def _step(self, key: tuple[str, str], taken: Sequence[Taken] = ()) -> Iterator[Decision]:
         """Step a key; a pause command takes effect, but steps no key that was never stepped."""
-        observations = [each.observation for each in taken]
+        observations, before = [each.observation for each in taken], self._states.get(key, NEVER_STEPPED)
+        pause = before.pause
         if observations and isinstance(command := observations[0].reading, PauseCommand):
-            self._pauses[key] = commanded(self._pauses.get(key), [(observations.pop().at, command)])
-            if key not in self._states:
+            pause = commanded(pause, [(observations.pop().at, command)])
+            if not before.has_stepped:
+                self._states[key] = msgspec.structs.replace(before, pause=pause)
                 return
-        pause = self._pauses.get(key)
-        result, refused = step_apart(self.host, key, self._states.get(key), observations, self._now, pause)
+        result, refused = step_apart(self.host, key, before, observations, self._now, pause)
         quiet, state = open_at(pause, self._now), result.key_state
         wakes = [ms for ms in (state.wake_ms, None if quiet is None else quiet.until_ms) if ms is not None]
-        self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None))
+        self._states[key] = msgspec.structs.replace(state, wake_ms=min(wakes, default=None), pause=pause)
         self.rejected += (Rejected(taken[index].place, error) for index, error in refused.items())
         yield from result.step.decisions
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -34,7 +34,7 @@ from policies.registry import AUDIT
 from policies.units import UserError
 from policies.wire import audit_event, decision_event
 from streaming.operator import StepMark
-from streaming.query import Wiring, rehearse
+from streaming.query import Query
 from streaming.session import is_alive, require_startable, start_session, stop_session
 from streaming.settings import is_local, is_on_this_machine
 
@@ -135,7 +135,7 @@ class SparkSessions:
         if taken.wait(_UNTAKEN_SECONDS) or not is_local(settings.stream.master):
             return
         try:
-            if rehearse(session, _wiring(settings), settings.policy_host(), settings.stream, taken):
+            if _make_query(settings).rehearse(session, taken):
                 _log.info("Spark is warm")
         except (Py4JError, PySparkException, OSError) as error:  # the query starts without warm-up
             _log.info("Spark was not warmed up", reason=cause_in_one_line(error))
@@ -221,10 +221,7 @@ def query_components(
     )
     supervisor = QuerySupervisor(
         open_session=lambda: _open_session(sessions, settings, publisher),
-        wiring=replace(_wiring(settings), steps=steps),
-        host=settings.policy_host(),
-        settings=settings.stream,
-        checkpoint=settings.checkpoint(),
+        query=_make_query(settings, steps),
         health=health,
         tick=ticker.start,
         may_drain=may_decide,
@@ -247,9 +244,11 @@ def query_components(
     return components
 
 
-def _wiring(settings: Settings) -> Wiring:
+def _make_query(settings: Settings, steps: StepMark | None = None) -> Query:
     own = {name: value.get_secret_value() for name, value in settings.stream.kafka.items()}
-    return Wiring({**settings.loop_kafka().for_spark(), **own}, settings.topics.prefix, settings.checkpoint().uri)
+    kafka = {**settings.loop_kafka().for_spark(), **own}
+    place, host = settings.checkpoint(), settings.policy_host()
+    return Query(kafka, settings.topics.prefix, place, host, settings.stream, steps)
 
 
 def _open_session(sessions: SparkSessions, settings: Settings, publisher: Publisher) -> SparkSession:

@@ -16,11 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from deploy.query.checkpoint import Checkpoint, begin_anew
 from policies.units import UserError
-from streaming.host import PolicyHost
 from streaming.operator import StepMark
-from streaming.query import BatchProgress, Wiring, listen, start_query
+from streaming.query import BatchProgress, Query, listen
 from streaming.session import is_alive, kill_jvm, stop_session
-from streaming.settings import CheckpointPlace, StreamSettings
 
 # The query's health and metrics, from the progress it reports after each micro-batch.
 
@@ -170,18 +168,13 @@ class QuerySupervisor:
 
     Args:
         open_session: starts a Spark session; called again when its JVM was lost.
-        wiring: the query's sources and sinks.
-        checkpoint: its place, to name the remedy for damage.
         health: receives starts, batches and failures.
         tick: triggers a first batch, in which timers fire that were due while no query ran.
         may_drain: whether this process may still decide on the readings from before the stop.
     """
 
     open_session: Callable[[], SparkSession]
-    wiring: Wiring
-    host: PolicyHost
-    settings: StreamSettings
-    checkpoint: CheckpointPlace
+    query: Query
     health: QueryHealth
     tick: Callable[[], None]
     may_drain: Callable[[], bool]
@@ -200,7 +193,7 @@ class QuerySupervisor:
                     if stop.is_set():
                         _log.info("the query ended before it was drained", reason=reason)
                         return
-                    has_run = time.monotonic() - started > self.settings.stall_timeout.total_seconds()
+                    has_run = time.monotonic() - started > self.query.settings.stall_timeout.total_seconds()
                     if has_run and self.health.not_ready() is None:
                         restarts = failures = 0
                     restarts, failures = restarts + 1, failures + (_BUSY_MACHINE not in reason)
@@ -210,7 +203,7 @@ class QuerySupervisor:
             self._close_session()
 
     def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
-        is_given_up = failures > self.settings.restart_limit
+        is_given_up = failures > self.query.settings.restart_limit
         # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
         remedy = self._remedy(is_given_up=is_given_up) if is_given_up or failures > 1 else None
         if is_given_up or remedy:
@@ -220,20 +213,21 @@ class QuerySupervisor:
         _log.warning("query failed, restarting it", reason=reason, failures=failures)
 
     def _remedy(self, *, is_given_up: bool) -> str | None:
-        checkpoint = Checkpoint(self.checkpoint)
-        if self.checkpoint.folder is not None and (not checkpoint.exists or checkpoint.damage is not None):
+        place = self.query.checkpoint
+        checkpoint = Checkpoint(place)
+        if place.folder is not None and (not checkpoint.exists or checkpoint.damage is not None):
             return checkpoint.damage
         if not is_given_up or self.health.not_ready() is None:
             return None
         named = f"If the reason names a file of the checkpoint {checkpoint}, that file is damaged"
-        return f"{named}: {begin_anew(self.checkpoint)}"
+        return f"{named}: {begin_anew(place)}"
 
     def _run_query(self, stop: threading.Event) -> None:
         self.health.on_start()
         session = self._open()
         with _stopping_hung_query(session, self.health):
             self.tick()
-            query = start_query(session, self.wiring, self.host, self.settings)
+            query = self.query.start(session)
             try:
                 self._watch(query, stop)
                 # The first batch takes seconds, and a signal during the start should not wait for it.
@@ -269,7 +263,7 @@ class QuerySupervisor:
             self._close_session()
         if self._session is None:
             self._session = self.open_session()
-            listen(self._session, self.health.on_batch, self.settings.spark_internals)
+            listen(self._session, self.health.on_batch, self.query.settings.spark_internals)
         return self._session
 
     def _close_session(self) -> None:

@@ -11,23 +11,22 @@ from unittest.mock import MagicMock, call
 import pyspark
 import pytest
 
-from streaming import query as rehearsal
+from streaming import query as module
 from streaming.host import PolicyHost
 from streaming.query import (
     BatchProgress,
     ProgressListener,
+    Query,
     RawProgressListener,
-    Wiring,
-    _source,
     listen,
     read_progress,
-    rehearse,
     set_polling_interval,
 )
-from streaming.settings import SparkInternals, StreamSettings
+from streaming.settings import CheckpointPlace, SparkInternals, StreamSettings
 from tests.cases import for_each
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+QUERY = Query({}, "headgate", CheckpointPlace.parse("/srv/checkpoint"), PolicyHost(), StreamSettings())
 
 
 @pytest.mark.parametrize(
@@ -53,100 +52,83 @@ def test_a_record_of_an_aborted_transaction_is_not_read() -> None:
     reader = MagicMock()
     for method in (reader.format, reader.options, reader.option):
         method.return_value = reader
-    _source(MagicMock(readStream=reader), Wiring({}, "headgate", "nowhere"), StreamSettings())
+    QUERY._read(MagicMock(readStream=reader))
     assert call("kafka.isolation.level", "read_committed") in reader.option.call_args_list
 
 
 # --- A rehearsal: how it ends, and that nothing of it stays. On real servers: tests/system/test_high_availability.py.
 
 
-class Query:
-    """A query that is all there is of Spark; it writes down what it was told, and has a checkpoint while it runs."""
+class Started:
+    """A query that Spark runs; it has a checkpoint while it runs."""
 
     def __init__(self, *, batch_after: int | None = None, fails: bool = False) -> None:
         self.asked = 0
         self.isActive = not fails
-        self.told: dict[str, Any] = {}
-        self.is_stopped = False
+        self.writer = MagicMock()
+        for method in (self.writer.format, self.writer.queryName, self.writer.outputMode, self.writer.trigger):
+            method.return_value = self.writer
+        self.writer.option.side_effect = self._option
+        self.writer.start.return_value = self
+        self.stop = MagicMock()
         self._batch_after = batch_after
+
+    def _option(self, _name: str, checkpoint: str) -> MagicMock:
+        self.checkpoint = Path(checkpoint.removeprefix("file://"))
+        self.checkpoint.mkdir()
+        return self.writer
 
     @property
     def lastProgress(self) -> object | None:  # noqa: N802 - Spark's name
         self.asked += 1
         return object() if self._batch_after is not None and self.asked > self._batch_after else None
 
-    def stop(self) -> None:
-        self.is_stopped = True
-
-    def decided(self, _spark: Any, wiring: Wiring, _host: PolicyHost, settings: StreamSettings) -> Any:
-        self.told |= {"wiring": wiring, "records": settings.max_records_per_batch}
-        return SimpleNamespace(writeStream=self)
-
-    def format(self, sink: str) -> "Query":
-        self.told["sink"] = sink
-        return self
-
-    def option(self, _name: str, checkpoint: str) -> "Query":
-        self.told["checkpoint"] = Path(checkpoint.removeprefix("file://"))
-        return self
-
-    def queryName(self, name: str) -> "Query":  # noqa: N802 - Spark's name
-        self.told["name"] = name
-        return self
-
-    def outputMode(self, _mode: str) -> "Query":  # noqa: N802 - Spark's name
-        return self
-
-    def trigger(self, **_when: str) -> "Query":
-        return self
-
-    def start(self) -> "Query":
-        self.told["checkpoint"].mkdir()
-        return self
-
 
 def rehearsed(
-    monkeypatch: pytest.MonkeyPatch, scratch: Path, query: Query, over: threading.Event | None = None
+    monkeypatch: pytest.MonkeyPatch, scratch: Path, started: Started, over: threading.Event | None = None
 ) -> bool:
-    monkeypatch.setattr(rehearsal, "decide", query.decided)
-    monkeypatch.setattr(rehearsal, "_REHEARSAL_POLL_SECONDS", 0.0)
-    spark: Any = SimpleNamespace(
-        sparkContext=SimpleNamespace(_gateway=SimpleNamespace(scratch=SimpleNamespace(path=scratch)))
-    )
-    wiring = Wiring({}, "headgate", "/srv/checkpoint")
-    return rehearse(spark, wiring, PolicyHost(), StreamSettings(), over or threading.Event())
+    def decide(query: Query, _spark: object) -> Any:
+        assert query.settings.max_records_per_batch == 1
+        return SimpleNamespace(writeStream=started.writer)
+
+    monkeypatch.setattr(Query, "decide", decide)
+    monkeypatch.setattr(module, "_REHEARSAL_POLL_SECONDS", 0.0)
+    spark = MagicMock()
+    spark.sparkContext._gateway.scratch.path = scratch
+    return QUERY.rehearse(spark, over or threading.Event())
 
 
 def test_it_is_one_batch_of_few_records_that_goes_nowhere_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    query = Query(batch_after=2)
-    assert rehearsed(monkeypatch, tmp_path, query)
-    assert (query.told["sink"], query.told["records"], query.is_stopped) == ("noop", 1, True)
-    assert query.told["name"] != "headgate", "else its batch would be taken for one of the query"
-    assert query.told["checkpoint"].is_relative_to(tmp_path)
-    assert query.told["wiring"].checkpoint_dir == query.told["checkpoint"]
+    started = Started(batch_after=2)
+    assert rehearsed(monkeypatch, tmp_path, started)
+    started.writer.format.assert_called_once_with("noop")
+    assert started.writer.queryName.call_args != call("headgate"), "else its batch would be taken for the query's"
+    assert started.checkpoint.is_relative_to(tmp_path)
     assert list(tmp_path.iterdir()) == []
+    started.stop.assert_called_once()
 
 
 def test_it_is_given_up_when_the_query_is_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    over, query = threading.Event(), Query()
+    over, started = threading.Event(), Started()
     over.set()
-    assert not rehearsed(monkeypatch, tmp_path, query, over)
-    assert (query.asked, query.is_stopped) == (1, True)
+    assert not rehearsed(monkeypatch, tmp_path, started, over)
+    assert started.asked == 1
+    started.stop.assert_called_once()
 
 
 @pytest.mark.parametrize(
-    ("query", "longest_seconds"),
-    [(Query(), 0.0), (Query(fails=True), 60.0)],
+    ("started", "longest_seconds"),
+    [(Started(), 0.0), (Started(fails=True), 60.0)],
     ids=["no record in any topic", "it fails"],
 )
 def test_it_ends_where_no_batch_comes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: Query, longest_seconds: float
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: Started, longest_seconds: float
 ) -> None:
-    monkeypatch.setattr(rehearsal, "_LONGEST_REHEARSAL_SECONDS", longest_seconds)
-    assert not rehearsed(monkeypatch, tmp_path, query)
-    assert query.is_stopped
+    monkeypatch.setattr(module, "_LONGEST_REHEARSAL_SECONDS", longest_seconds)
+    assert not rehearsed(monkeypatch, tmp_path, started)
+    started.stop.assert_called_once()
 
 
 # --- What is read from Spark's progress of a micro-batch.

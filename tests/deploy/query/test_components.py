@@ -18,6 +18,7 @@ from deploy.query import components
 from deploy.query.components import LoopWatch, SparkSessions, started_ahead
 from deploy.settings.application import Settings
 from policies.units import UserError
+from streaming.query import Query
 
 SECONDS = 30.0
 """Nothing here takes so long; a mistake must not hang the suite."""
@@ -79,7 +80,7 @@ def test_a_session_that_nobody_took_is_ended(spark: Spark) -> None:
 def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     used, ended = threading.Event(), threading.Event()
 
-    def use(session: SparkSession, _wiring: Any, _host: Any, _settings: Any, taken: threading.Event) -> bool:
+    def use(_query: Query, session: SparkSession, taken: threading.Event) -> bool:
         assert str(session) == "session 1"
         used.set()
         assert taken.wait(SECONDS)
@@ -87,7 +88,7 @@ def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, mo
         return False
 
     monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
-    monkeypatch.setattr(components, "rehearse", use)
+    monkeypatch.setattr(Query, "rehearse", use)
     spark.sessions.stand_by()
     assert used.wait(SECONDS)
     assert str(spark.sessions.open()) == "session 1", "nobody waits for what is done meanwhile"
@@ -96,7 +97,7 @@ def test_who_stands_by_uses_the_time_until_its_session_is_taken(spark: Spark, mo
 
 def test_a_session_that_is_taken_at_once_is_used_by_nobody_else(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[object] = []
-    monkeypatch.setattr(components, "rehearse", lambda *given: used.append(given))
+    monkeypatch.setattr(Query, "rehearse", lambda *given: used.append(given))
     spark.sessions.stand_by()
     spark.sessions.open()
     spark.sessions.close()
@@ -111,7 +112,7 @@ def test_what_goes_wrong_meanwhile_takes_nothing_away(spark: Spark, monkeypatch:
         raise Py4JError("the topic is not there")
 
     monkeypatch.setattr(components, "_UNTAKEN_SECONDS", 0.0)
-    monkeypatch.setattr(components, "rehearse", fail)
+    monkeypatch.setattr(Query, "rehearse", fail)
     spark.sessions.stand_by()
     assert tried.wait(SECONDS)
     assert str(spark.sessions.open()) == "session 1"

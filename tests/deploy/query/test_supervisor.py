@@ -17,13 +17,11 @@ from pyspark.errors import StreamingQueryException
 from deploy.query import supervisor
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line, running_in_background
 from policies.units import UserError, parse_duration
-from streaming.host import PolicyHost
 from streaming.operator import StepMark
-from streaming.query import BatchProgress, Wiring
+from streaming.query import BatchProgress
 from streaming.settings import CheckpointPlace, StreamSettings
 from tests.cases import for_each
 
-WIRING = Wiring({"bootstrap.servers": "loop:9092"}, "headgate", Path("/nowhere"))
 IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
 
 FAILED = StreamingQueryException("[STREAM_FAILED] Query failed\n\n at org.apache.spark")
@@ -134,6 +132,7 @@ class Loop:
         *courses: Course,
         stop_after: float = float("inf"),
         restart_limit: int = 3,
+        checkpoint: Path | str = "/nowhere",
     ) -> None:
         self.time = Time()
         self.courses = list(courses)
@@ -145,18 +144,16 @@ class Loop:
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
         self.stop = Stop(self.time, stop_after)
+        self.settings = StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s"))
+        self.checkpoint = CheckpointPlace.parse(checkpoint)
         self.supervisor = QuerySupervisor(
             self._open_session,  # type: ignore[arg-type]  # a stand-in
-            WIRING,
-            PolicyHost(),
-            StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s")),
-            CheckpointPlace.parse(WIRING.checkpoint_dir),
+            self,  # type: ignore[arg-type]  # a stand-in, too
             self.health,
             lambda: self.said.append("ticked"),
             lambda: self.is_ours,
         )
         monkeypatch.setattr(supervisor, "time", self.time)
-        monkeypatch.setattr(supervisor, "start_query", self._start_query)
         monkeypatch.setattr(supervisor, "is_alive", lambda session: session.alive)
         monkeypatch.setattr(supervisor, "stop_session", lambda session: self.said.append("session stopped"))
 
@@ -169,7 +166,8 @@ class Loop:
         self.sessions.append(Session())
         return self.sessions[-1]
 
-    def _start_query(self, session: Session, wiring: Wiring, host: PolicyHost, settings: StreamSettings) -> Query:
+    def start(self, session: Session) -> Query:
+        """Start the query, as which this stands in, too."""
         assert session is self.sessions[-1]
         course = self.courses.pop(0) if self.courses else Course()
         if course.at_start is not None:
@@ -296,21 +294,18 @@ def test_a_worker_that_a_busy_machine_starts_too_late_is_retried_with_pauses_and
 def test_a_damaged_checkpoint_does_not_mend_by_itself_so_the_second_failure_is_the_last_and_names_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restart_limit: int, failures: int
 ) -> None:
-    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", Wiring(WIRING.kafka, "headgate", tmp_path))
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets/0").touch()
     remedy = "start again with `headgate checkpoint reset`, which lists the losses$"
     says = rf"failed {failures} times.*\n.*metadata: .*: {remedy}"
     with pytest.raises(UserError, match=says):
-        Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit).run()
+        Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit, checkpoint=tmp_path).run()
 
 
 def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command_that_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wired = Wiring(WIRING.kafka, "headgate", "s3a://loop/checkpoint")
-    monkeypatch.setattr("tests.deploy.query.test_supervisor.WIRING", wired)
-    loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0)
+    loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0, checkpoint="s3a://loop/checkpoint")
     with pytest.raises(UserError, match=r"checkpoint s3a://loop/checkpoint, .*`hadoop fs -mv s3a://loop/c"):
         loop.run()
 
