@@ -111,7 +111,7 @@ def session_properties(
 ) -> dict[str, str]:
     """Return the properties of the session, beyond those `given` by the launcher and the settings file."""
     place = settings.checkpoint
-    manager = FILE_MANAGERS["file"] if place is None else place.file_manager
+    manager = FILE_MANAGERS.get("file" if place is None else place.scheme)
     here = _LOOPBACK if is_on_this_machine(master) else {}
     proposed = {**TUNING, **here, **({} if manager is None else {_FILE_MANAGER: manager})}
     return {

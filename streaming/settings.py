@@ -68,11 +68,6 @@ class CheckpointPlace:
         """The location for Hadoop, which decodes no percent signs: a path is written with its blanks and letters."""
         return self.uri if self.folder is None else f"file://{self.folder}"
 
-    @property
-    def file_manager(self) -> str | None:
-        """Spark's class that writes there; None: Spark chooses."""
-        return FILE_MANAGERS.get(self.scheme)
-
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 

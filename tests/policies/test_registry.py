@@ -37,47 +37,9 @@ class ForeignSettings(PolicySettings):
     """Its own settings."""
 
 
-class Decided(Decision):
-    """A decision on a topic of its own."""
-
-    event_type: ClassVar[str] = "example.decided.v1"
-    topic: ClassVar[str] = "decided.foreign"
-
-
-class Twin(Decided):
-    """A decision with the event type of a reading."""
-
-    event_type: ClassVar[str] = Foreign.event_type
-
-
-class OnAudit(Decided):
-    """A decision on a core topic."""
-
-    topic: ClassVar[str] = "audit"
-
-
-class OnThrottle(Decided):
-    """A decision on another policy's topic."""
-
-    topic: ClassVar[str] = ThrottleFactor.topic
-
-
-class OnReadings(Decided):
-    """A decision on the topic of another policy's readings."""
-
-    topic: ClassVar[str] = "observed.log-dirs"
-
-
-class OnItsReadings(Decided):
-    """A decision on the topic of its policy's own readings."""
-
-    topic: ClassVar[str] = "observed.foreign"
-
-
-class LikeAlert(Decided):
-    """A decision with a core event type."""
-
-    event_type: ClassVar[str] = Alert.event_type
+def decided(topic: str = "decided.foreign", event_type: str = "example.decided.v1") -> type[Decision]:
+    """A kind of decision."""
+    return type("Decided", (Decision,), {"topic": topic, "event_type": event_type})
 
 
 class Installed:
@@ -148,39 +110,31 @@ def test_an_entry_point_that_gives_no_policy_is_named_with_what_it_gives(value: 
     assert f"entry point mine = {value} of headgate.policies: {said}" in refusal((), entry(value))
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (foreign(name="throttle"), "policy throttle: another policy has this name"),
-        (foreign(topic="observed.log-dirs"), "policy foreign: topic observed.log-dirs is policy throttle's"),
-        (foreign(reading=LogDirs), "policy foreign: event type headgate.log-dirs.v1 is one of policy throttle"),
-        (
-            foreign(decision=ThrottleFactor),
-            "policy foreign: topic decided.throttle is policy throttle's",
-        ),
-        (
-            foreign(report=QuotaApplication),
-            f"policy foreign: event type {QuotaApplication.event_type} is one of policy throttle",
-        ),
-    ],
-    ids=["name", "topic", "reading", "decision", "report"],
-)
-def test_what_is_taken_is_said_with_whose_it_is(kind: PolicyKind, said: str) -> None:
-    assert said in refusal((THROTTLE, kind))
-
-
 @for_each(
     ("flawed", "said"),
     [
-        ({"decision": Twin}, "two of its readings, decisions and reports have event type example.foreign.v1"),
-        ({"decision": LikeAlert}, "event type headgate.alert.v1 is Headgate's own: name another"),
+        ({"name": "throttle"}, "another policy has this name"),
+        ({"topic": "observed.log-dirs"}, "topic observed.log-dirs is policy throttle's: a topic is one policy's"),
+        ({"reading": LogDirs}, "event type headgate.log-dirs.v1 is one of policy throttle"),
+        ({"report": QuotaApplication}, f"event type {QuotaApplication.event_type} is one of policy throttle"),
+        (
+            {"decision": decided(event_type=Foreign.event_type)},
+            "two of its readings, decisions and reports have",
+        ),
+        (
+            {"decision": decided(event_type=Alert.event_type)},
+            "event type headgate.alert.v1 is Headgate's own",
+        ),
         ({"topic": "commands"}, "topic commands is Headgate's own: name another"),
         ({"topic": "ticks"}, "topic ticks is Headgate's own: name another"),
-        ({"decision": OnAudit}, "topic audit is Headgate's own: name another"),
-        ({"decision": OnThrottle}, "topic decided.throttle is policy throttle's: a topic is one policy's"),
-        ({"decision": OnReadings}, "topic observed.log-dirs is policy throttle's: a topic is one"),
+        ({"decision": decided("audit")}, "topic audit is Headgate's own: name another"),
+        ({"decision": ThrottleFactor}, "topic decided.throttle is policy throttle's: a topic is one policy's"),
+        ({"decision": decided("observed.log-dirs")}, "topic observed.log-dirs is policy throttle's: a topic is one"),
         ({"topic": ThrottleFactor.topic}, f"topic {ThrottleFactor.topic} is policy throttle's: a topic is"),
-        ({"decision": OnItsReadings}, "topic observed.foreign has both its readings and its decisions: name one"),
+        (
+            {"decision": decided("observed.foreign")},
+            "topic observed.foreign has both its readings and",
+        ),
         ({"topic": "observed foreign"}, "topic 'observed foreign' is no name of a Kafka topic: use up to 200"),
         ({"settings": dict}, "its settings, dict, must be a PolicySettings: make it one"),
         ({"state": dict}, "its state, dict, must be a Struct: make it one"),
@@ -198,7 +152,7 @@ def test_a_flawed_registration_is_refused_in_one_sentence(flawed: dict[str, Any]
 
 
 def test_a_sound_registration_of_a_package_is_accepted() -> None:
-    installed: Any = Installed(foreign(decision=Decided, state_version=2, upgrades={1: list}))
+    installed: Any = Installed(foreign(decision=decided(), state_version=2, upgrades={1: list}))
     assert list(registered((THROTTLE,), [installed])) == ["throttle", "foreign"]
 
 

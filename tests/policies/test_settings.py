@@ -166,54 +166,43 @@ def test_an_override_must_fit_the_defaults_it_is_laid_over() -> None:
     assert "(5) must lie above" in found["clusters.dev"]
 
 
-def test_overrides_have_no_overrides_of_their_own() -> None:
-    assert set(mistakes({"clusters": {"dev": {"clusters": {}}}})) == {"clusters.dev.clusters"}
+LIMITS = ("validity", "fallback_factor", "hard.available_ratio_below")
+A, B = {"validity": "x", "hard": {"available_bytes_below": "5XB"}}, {"hrad": 1}
 
 
-@pytest.mark.parametrize("override", [None, 5, "x", [1]])
-def test_an_override_is_a_block(override: object) -> None:
-    assert set(mistakes({"clusters": {"dev": override}})) == {"clusters.dev"}
+@for_each(
+    ("block", "places"),
+    [
+        ({"clusters": {"dev": {"clusters": {}}}}, ("clusters.dev.clusters",)),
+        *(({"clusters": {"dev": no_block}}, ("clusters.dev",)) for no_block in (None, 5, "x", [1])),
+        ({"validity": "x", "fallback_factor": 2, "hard": {"available_ratio_below": 2}}, LIMITS),
+        (
+            {"clusters": {"a": A, "b": B, "c": {"mode": "shadow"}}},
+            ("clusters.a.validity", "clusters.a.hard.available_bytes_below", "clusters.b.hrad"),
+        ),
+        (
+            {"fallback_factor": 2, "clusters": {"dev-*": {"validity": "x"}}},
+            ("fallback_factor", "clusters.dev-*.validity"),
+        ),
+    ],
+)
+def test_all_mistakes_of_defaults_and_overrides_are_reported_at_once(
+    block: dict[str, Any], places: tuple[str, ...]
+) -> None:
+    assert set(mistakes(block)) == set(places)
 
 
-def test_several_mistakes_are_reported_at_once() -> None:
-    assert set(mistakes({"validity": "x", "fallback_factor": 2, "hard": {"available_ratio_below": 2}})) == {
-        "validity",
-        "fallback_factor",
-        "hard.available_ratio_below",
-    }
-    assert set(
-        mistakes(
-            {
-                "clusters": {
-                    "a": {"validity": "x", "hard": {"available_bytes_below": "5XB"}},
-                    "b": {"hrad": 1},
-                    "c": {"mode": "shadow"},
-                }
-            }
-        )
-    ) == {"clusters.a.validity", "clusters.a.hard.available_bytes_below", "clusters.b.hrad"}
-
-
-def test_mistakes_of_the_defaults_and_of_overrides_are_reported_together() -> None:
-    found = mistakes({"fallback_factor": 2, "clusters": {"dev-*": {"validity": "x"}}})
-    assert set(found) == {"fallback_factor", "clusters.dev-*.validity"}
-
-
-def test_the_strimzi_preset_stands_for_its_settings() -> None:
-    settings = read({"preset": "strimzi"}).model_dump(mode="json")
-    assert {k: settings[k] for k in ("recovery_margin", "min_hold", "min_change", "departed_hold")} == {
-        "recovery_margin": 0.0,
-        "min_hold": "0s",
-        "min_change": 0.0,
-        "departed_hold": "0s",
-    }
-    assert settings["validity"] == "5m"
-
-
-def test_what_is_set_beside_a_preset_wins_over_it() -> None:
-    settings = read({"min_hold": "10s", "preset": "strimzi"})
-    assert settings.model_dump(mode="json")["min_hold"] == "10s"
-    assert settings.recovery_margin == 0.0
+def test_the_strimzi_preset_stands_for_its_settings_and_what_is_set_beside_it_wins() -> None:
+    for own, min_hold in ({}, "0s"), ({"min_hold": "10s"}, "10s"):
+        settings = read({**own, "preset": "strimzi"}).model_dump(mode="json")
+        preset: dict[str, Any] = {
+            "recovery_margin": 0.0,
+            "min_hold": min_hold,
+            "min_change": 0.0,
+            "departed_hold": "0s",
+        }
+        preset |= {"preset": "strimzi", "expired_action": "fallback", "anticipate": False}
+        assert settings == {**read({}).model_dump(mode="json"), **preset}
 
 
 @for_each("pattern", ["old", "*"])

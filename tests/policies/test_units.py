@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from policies import units
 from policies.decisions import Alert
 from policies.units import (
     ClosedEnum,
@@ -70,9 +69,7 @@ def test_durations_round_trip_to_the_millisecond(milliseconds: int) -> None:
     assert millis_of(duration) == milliseconds
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (300, "5m"), (5400, "1h30m"), (172_800, "2d")]
-)
+@for_each(("seconds", "text"), [(0, "0s"), (0.25, "250ms"), (300, "5m"), (5400, "1h30m"), (172_800, "2d")])
 def test_durations_are_written_in_their_largest_units(seconds: float, text: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == text
 
@@ -160,19 +157,7 @@ def test_numbers_in_sentences_have_three_digits_or_are_whole(value: float, text:
 
 @for_each(
     ("count", "text"),
-    [
-        (0, "0 B"),
-        (12, "12 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (4 * 10**9, "4.0 GB"),
-        (99.9e9, "99.9 GB"),
-        (99.96e9, "100 GB"),
-        (100 * 10**9, "100 GB"),
-        (12 * 10**12, "12.0 TB"),
-        (3 * 10**15, "3.0 PB"),
-        (5 * 10**18, "5000 PB"),
-    ],
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99.9e9, "99.9 GB"), (99.96e9, "100 GB"), (5e18, "5000 PB")],
 )
 def test_sizes_in_sentences(count: float, text: str) -> None:
     assert human_bytes(count) == text
@@ -180,23 +165,10 @@ def test_sizes_in_sentences(count: float, text: str) -> None:
 
 @for_each(
     ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (12.4, "12 s"),
-        (99, "99 s"),
-        (100, "2 min"),
-        (2460, "41 min"),
-        (12_600, "3.5 h"),
-        (172_800, "2 days"),
-        (777_600, "9 days"),
-    ],
+    [(12.4, "12 s"), (99, "99 s"), (100, "2 min"), (2460, "41 min"), (12_600, "3.5 h"), (172_800, "2 days")],
 )
 def test_lengths_of_time_in_sentences(seconds: float, text: str) -> None:
     assert human_seconds(seconds) == text
-
-
-def test_the_state_holds_64_bits() -> None:
-    assert units.MAX_INT64 == 2**63 - 1
 
 
 @for_each(

@@ -5,6 +5,7 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -198,9 +199,15 @@ def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyP
     assert loop.run().said == []
 
 
-def test_a_stop_before_the_first_batch_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, Course(silent=True), stop_after=5).run()
-    assert loop.said[-3:] == ["query started", "query stopped", "session stopped"]
+@pytest.mark.parametrize(
+    ("course", "said"),
+    [(Course(silent=True), "query started"), (Course(5, FAILED), "query started"), (Course(), "drained")],
+    ids=["no batch has finished: it does not wait for one", "the query ends with it: no failure", "a batch"],
+)
+def test_a_stop_ends_the_query(monkeypatch: pytest.MonkeyPatch, course: Course, said: str) -> None:
+    loop = Loop(monkeypatch, course, stop_after=5).run()
+    assert loop.said[-3:] == [said, "query stopped", "session stopped"]
+    assert (loop.restarts, loop.health.problem()) == (0, None)
 
 
 def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +225,6 @@ def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Query, "processAllAvailable", lost)
     loop = Loop(monkeypatch, stop_after=10).run()
     assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
-
-
-def test_a_query_that_ends_with_the_stop_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, Course(5, FAILED), stop_after=5).run()
-    assert (loop.restarts, loop.health.problem(), loop.said[-1]) == (0, None, "session stopped")
 
 
 # Failures
@@ -264,11 +266,20 @@ def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loop.stop.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_it_gives_up_after_too_many_failures_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=3)
-    with pytest.raises(UserError, match=r"^The query failed 4 times in a row; the last time: \[STREAM_FAILED\]"):
+@pytest.mark.parametrize(
+    ("course", "restart_limit", "says"),
+    [
+        (Course(1, FAILED), 3, r"^The query failed 4 times in a row; the last time: \[STREAM_FAILED\]"),
+        (Course(1, FAILED), 0, "^The query failed 1 times"),
+        (Course(silent=True), 2, "failed 3 times in a row; the last time: no progress for 181 s"),
+    ],
+    ids=["after too many failures in a row", "without restarts", "never a batch, however long each try takes"],
+)
+def test_it_gives_up(monkeypatch: pytest.MonkeyPatch, course: Course, restart_limit: int, says: str) -> None:
+    loop = Loop(monkeypatch, *[course] * 9, restart_limit=restart_limit)
+    with pytest.raises(UserError, match=says):
         loop.run()
-    assert loop.restarts == 3
+    assert loop.restarts == restart_limit
     assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
 
 
@@ -310,21 +321,10 @@ def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command
         loop.run()
 
 
-def test_without_restarts_the_first_failure_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="failed 1 times"):
-        Loop(monkeypatch, Course(1, FAILED), restart_limit=0).run()
-
-
 def test_failures_long_apart_are_not_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(monkeypatch, *[Course(61, FAILED)] * 9, restart_limit=1, stop_after=1000).run()
     assert loop.restarts == 9
     assert set(loop.stop.pauses) == {1}
-
-
-def test_a_query_that_never_finishes_a_batch_is_given_up_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *[Course(silent=True)] * 9, restart_limit=2, stop_after=10_000)
-    with pytest.raises(UserError, match=r"failed 3 times in a row; the last time: no progress for 181 s"):
-        loop.run()
 
 
 def test_a_stop_during_a_pause_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def test_a_failure_is_a_problem_until_a_batch_finishes() -> None:
 def test_what_a_batch_says_is_shown() -> None:
     first = {"duration_seconds": 0.18, "input_records": 3, "input_records_per_second": 9.0, "lag_records": 5}
     last = {"input_records": 2, "lag_seconds": 0.1, "duration_seconds": 0.4, "state_keys": 4, "state_bytes": 51_200}
-    watched = Watched().start().batch(**first).batch(**last)
+    watched = Watched().fail().fail().start().batch(**first).batch(**last)
     shown = {
         "input_records_total": 5,
         "input_records_per_second": 0,
@@ -444,14 +444,10 @@ def test_what_a_batch_says_is_shown() -> None:
         "state_bytes": 51_200,
         "batch_duration_seconds_count": 2,
         "batch_duration_seconds_sum": pytest.approx(0.58),
-        "restarts_total": 0,
+        "restarts_total": 2,
     }
     assert {name: watched.value(name) for name in shown} == shown
     assert (watched.value("last_progress_timestamp_seconds") or 0) > 0
-
-
-def test_every_restart_is_counted() -> None:
-    assert Watched().fail().fail().value("restarts_total") == 2
 
 
 # --- Work running_in_background a block: it runs while the block does, and has ended when that ends, however it ends.
@@ -460,7 +456,8 @@ def test_every_restart_is_counted() -> None:
 HANGS_SECONDS = 60
 
 
-def test_it_works_while_the_block_runs_and_has_ended_with_it() -> None:
+@pytest.mark.parametrize("error", [None, LookupError()], ids=["ends", "fails"])
+def test_it_works_while_the_block_runs_and_has_ended_with_it(error: Exception | None) -> None:
     began, ended = threading.Event(), threading.Event()
 
     def work(over: threading.Event) -> None:
@@ -468,25 +465,11 @@ def test_it_works_while_the_block_runs_and_has_ended_with_it() -> None:
         over.wait(HANGS_SECONDS)
         ended.set()
 
-    with running_in_background("test-work", work):
+    with suppress(LookupError), running_in_background("test-work", work):
         assert began.wait(HANGS_SECONDS)
         assert not ended.is_set()
-    assert ended.is_set()
-
-
-def test_a_block_that_fails_ends_it_too() -> None:
-    ended = threading.Event()
-
-    def work(over: threading.Event) -> None:
-        over.wait(HANGS_SECONDS)
-        ended.set()
-
-    def fail() -> None:
-        with running_in_background("test-work", work):
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        fail()
+        if error is not None:
+            raise error
     assert ended.is_set()
 
 
