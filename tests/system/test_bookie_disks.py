@@ -11,9 +11,8 @@ The last test leaves the disks full: no later test can use these servers.
 
 import json
 import multiprocessing
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,17 +32,16 @@ from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics
 from connectors.pulsar.settings import PulsarAdmin
 from deploy import cli
-from policies.bookie_disks import BookieThrottle, alerts
-from policies.bookie_disks.alerts import BELOW_SOFT, READ_ONLY, SUSPENDED, WITHOUT_EFFECT
+from policies.bookie_disks import BookieThrottle
+from policies.bookie_disks.alerts import BELOW_SOFT, READ_ONLY, SUSPENDED
 from policies.bookie_disks.policy import BookieDisksPolicy
-from policies.bookie_disks.readings import PublishState
 from policies.bookie_disks.settings import PublishSettings
-from policies.decisions import Alert, AlertStatus, Mode, Severity
+from policies.decisions import Alert, AlertStatus, Mode
 from policies.free_space.levels import FactorOrder
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
-from tests.system.disks import Intruder, small_disk, why_not_mountable
+from tests.system.disks import small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_load import PulsarLoad, pulsar_clients
 from tests.system.pulsar_topics import call, create_namespace
@@ -65,9 +63,7 @@ def _ignore(*_: object) -> None:
 
 
 @contextmanager
-def publish_worker(
-    pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536, observe: Callable[[PublishState], None] = _ignore
-) -> Iterator[PublishWorker]:
+def publish_worker(pulsar: PulsarAdmin, by: str, base: int, floor: int = 65_536) -> Iterator[PublishWorker]:
     """A worker of one kind of limits; its reports go nowhere, and its connections are closed at the end."""
     block = PublishSettings.model_validate({"by": by, "base": base, "floor_bytes_per_second": floor})
     with ExitStack() as stack:
@@ -76,7 +72,7 @@ def publish_worker(
             stack.callback(each.close)
         limits = kinds.pop(by)
         metrics, others = PublishMetrics(CollectorRegistry()), tuple(kinds.values())
-        yield PublishWorker("messaging", block, settings(), limits, _ignore, observe, metrics, others)
+        yield PublishWorker("messaging", block, settings(), limits, _ignore, _ignore, metrics, others)
 
 
 MB = 1_000_000
@@ -87,7 +83,6 @@ FLOOR = 200_000
 _WINDOW_SECONDS = 5.0
 """A rate is measured over this time, so that the burst after a change of the limit does not count for much."""
 _EARLY_GATE = {"soft": {"available_ratio_below": 0.35}, "hard": {"available_ratio_below": 0.25}}
-_WIDE_GATE = {"soft": {"available_ratio_below": 0.97}, "hard": {"available_ratio_below": 0.1}}
 """Publishing is slowed as soon as there is data, and stopped much later."""
 
 
@@ -215,8 +210,6 @@ class Headgate:
         self.policy = BookieDisksPolicy("messaging", settings(**block))
         self.kept = NEVER_STEPPED
         self.last: BookieThrottle | None = None
-        self.limits: list[PublishState] = []
-        """The actuator's readings that the policy has not seen yet."""
         self.alerts: dict[str, Alert] = {}
 
     def fires(self, alert: str) -> bool:
@@ -229,8 +222,6 @@ class Headgate:
         now = datetime.now(UTC)
         self.worst_used = max(self.worst_used, self.pulsar.used())
         seen = [Observation(f"{r.bookie}-{now.timestamp()}", now, r) for r in self.pulsar.readings]
-        seen += [Observation(f"limits-{n}-{now.timestamp()}", now, each) for n, each in enumerate(self.limits)]
-        self.limits.clear()
         self.kept, step = step_hosted(self.policy, self.kept, seen, now)
         for decision in step.decisions:
             if isinstance(decision, Alert):
@@ -311,36 +302,6 @@ def test_publishing_is_slowed_before_any_bookie_stops_to_compact_and_shorter_ret
     set_retention(pulsar.cluster, -1)
     delete_topic(pulsar, "old")
     delete_topic(pulsar, "new")
-
-
-@pytest.mark.long  # varies `test_each_kind_of_limit`
-def test_a_disk_that_fills_although_publishing_is_slowed_is_an_alert_until_it_no_longer_does(
-    pulsar: Stack, gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The entry logs of these bookies have 16 MiB instead of 1 GiB, and the windows are shorter by as much.
-    monkeypatch.setattr(alerts, "_ENTRY_LOG_BYTES", 16 * 1024 * 1024)
-    monkeypatch.setattr(alerts, "_WINDOW_SECONDS", 4.0)
-    with producing(pulsar, gateway, "slowed") as producer, ExitStack() as stack:
-        eventually("each disk has data", lambda: pulsar.shares()[-1] > 0.1)
-        limits: list[PublishState] = []
-        worker = stack.enter_context(publish_worker(pulsar.pulsar, "broker", MB, observe=limits.append))
-        headgate = Headgate(pulsar, worker, has_actuator=True, min_hold="5s", **_WIDE_GATE)
-        headgate.limits = limits
-        eventually("publishing is slowed", lambda: headgate.steer(producer) < 0.5 * BASE)
-        assert not headgate.fires(WITHOUT_EFFECT)
-
-        intruder = stack.enter_context(Intruder(pulsar.cluster.folder / "disk-0", 10 * MB))
-        eventually("it has no effect", lambda: headgate.fires(WITHOUT_EFFECT))
-        alert = headgate.alerts[WITHOUT_EFFECT]
-        slowed = r"publishing to group default of messaging is slowed to (?:more than )?0\.\d+"
-        said = rf"{slowed}, but bookie \S+ \S+ fills by [\d.]+ MB/s, where the limits let through [\d.]+ [kM]B/s"
-        assert re.fullmatch(said, alert.summary), alert.summary
-        assert alert.severity is Severity.CRITICAL
-        intruder.stop()
-        eventually("it has an effect", lambda: not headgate.fires(WITHOUT_EFFECT))
-    assert release(pulsar, "broker", monkeypatch) == 0
-    assert_nothing_is_left(pulsar)
-    delete_topic(pulsar, "slowed")
 
 
 def assert_nothing_is_left(pulsar: Stack) -> None:

@@ -348,21 +348,6 @@ def test_what_was_there_before_is_put_back_exactly(
     watched.tool("--alter", "--entity-type", "users", "--entity-default", "--delete-config", "consumer_byte_rate")
 
 
-def test_stopped_in_order_it_leaves_quotas_and_release_puts_them_back(
-    watched: Watched, decider: Decider, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    with acting(settings, tmp_path):
-        decider.decide(0.5)
-        has(watched, ANY_CLIENT, MEGABYTE)
-    assert watched.rate(ANY_CLIENT) == MEGABYTE
-    del settings["clusters"][CLUSTER]["quotas"]  # taken out of the settings too soon: still put back
-    file = write_settings(tmp_path / "headgate.yaml", **settings)
-    with Headgate(["act", "--release", "-s", str(file)], tmp_path / "release.log") as headgate:
-        assert headgate.wait() == 0, headgate.output()
-    assert watched.rate(ANY_CLIENT) is None
-    said(decider, reason="released", outcome="applied")
-
-
 def test_nobody_escapes_a_stop_and_another_process_without_its_topics_restores_it(
     watched: Watched, decider: Decider, loop_kafka: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:

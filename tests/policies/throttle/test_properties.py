@@ -248,19 +248,6 @@ def test_silence_never_raises_the_factor(course: list[Batch], block: dict[str, A
             assert second <= max(first, raw)
 
 
-@given(courses, settings_blocks)
-def test_what_fails_to_be_read_grants_nothing(course: list[Batch], block: dict[str, Any]) -> None:
-    """A failed reading of a member is silence: it changes the factor no more than no reading would."""
-    quiet, loud = run_of(course, throttle(block)), run_of(course, throttle(block))
-    assert quiet.state is not None
-    last = int((quiet.steps[-1][0] - at(0)).total_seconds())
-    brokers = [b.name for b in quiet.state.cluster.brokers if b.left_ms is None]
-    for seconds in range(last + 100, last + 1000, 100):
-        loud.see(*(failed(seconds, b) for b in brokers), seconds=seconds)
-        quiet.until(seconds)
-        assert loud.factor == quiet.factor
-
-
 # --- idle steps
 
 
