@@ -182,10 +182,8 @@ def apply_step(facts: Facts, verdicts: Iterable[MemberVerdict], budget: Budget, 
     sources = {
         name: s for name, s in facts.sources.items() if name == SESSIONS or facts.now_ms - s.tried_ms < FORGET_MS
     }
-    roles = facts.roles
-    if len(members) < len(facts.members):
-        known = {name: tuple(m for m in role.members if m.member in members) for name, role in roles.items()}
-        roles = {name: replace(role, members=known[name]) for name, role in roles.items()}
+    known = {name: tuple(m for m in role.members if m.member in members) for name, role in facts.roles.items()}
+    roles = {name: replace(role, members=known[name]) for name, role in facts.roles.items()}
     bundles = [n for n in facts.bundles if n.path not in gone] if gone else facts.bundles
     return replace(facts, members=members, roles=roles, nodes=nodes, bundles=bundles, sources=sources, budget=budget)
 

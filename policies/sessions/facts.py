@@ -168,7 +168,7 @@ class Facts:
             is_open: whether an alert reports it. Then only an owner ends that, and not another loss of its last owner.
         """
         is_own = named_member(node.path) is not None or node.prior in node.path.split("/")
-        if node.exists or node.prior is None or is_own or self.replaced.get(node.path):
+        if node.prior is None or is_own or self.replaced.get(node.path):
             return None
         since_ms, owner = node.changed_ms, self.members.get(node.prior)
         if owner is not None and owner.track is not None and not is_open:

@@ -271,8 +271,9 @@ class ClusterState:
                     self.members[health.member] = fold_health(member, seen, health, self._settings)
         self._pass_time(now_ms)
         self.claims.contest_by_session()
-        for member in [m for m in self.members.values() if m.died_ms != NEVER] if self.claims.by_path else ():
-            self.claims.drop_of(member.member)
+        for member in self.members.values():
+            if member.died_ms != NEVER:
+                self.claims.drop_of(member.member)
 
     def _find_excess(self, reading: Reading) -> str | None:
         """The bound that the reading would exceed; None if there is room for it."""

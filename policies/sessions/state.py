@@ -10,7 +10,6 @@ from functools import lru_cache
 from msgspec import Struct
 
 from policies.confirmation import Doubt
-from policies.observations import Outcome
 from policies.sessions.decisions import (
     OwnershipReason,
     OwnershipVerdict,
@@ -105,7 +104,7 @@ class Health(Struct, array_like=True, frozen=True, gc=False):
 
     def has_refused_twice(self, since_ms: int = 0) -> bool:
         """Whether both of its last readings were taken since then and were refused a connection."""
-        return self.outcome == Outcome.UNREACHABLE.value and self.before_ms > max(self.answered_ms, since_ms - 1)
+        return self.before_ms > max(self.answered_ms, since_ms - 1)
 
 
 class LastPublishedOrder(Struct, array_like=True, frozen=True, gc=False):

@@ -6,7 +6,7 @@ import pytest
 
 from policies.observations import Observation
 from policies.sessions import SessionsSettings
-from policies.sessions.fleet import Budget, Certainty, RoleFacts, fewest_fleet_wide, find_unread
+from policies.sessions.fleet import Budget, Certainty, ReadingPair, RoleFacts, fewest_fleet_wide, find_unread
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
@@ -139,10 +139,11 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
             False,
         ),
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 309, False),
+        ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), session(8.5, "b1", "closed", "0xb1"), *LOST], 10, False),
     ],
     ids=[
         "refused twice", "refused once", "answered in between", "slow at last", "slow", "an answer", "a session",
-        "lost by time", "connected since", "long ago",
+        "lost by time", "connected since", "long ago", "closed before",
     ],
 )  # fmt: skip
 def test_dead_is_who_is_expired_and_has_refused_twice_since(
@@ -235,3 +236,9 @@ def test_a_member_that_no_session_protects_is_dead_for_the_validity_of_its_last_
     lasting = owned(0, "b1", None, "/loadbalance/brokers/b1", ephemeral=False)
     facts = joined(lasting, health(1, "b1", REFUSED), health(2, "b1", REFUSED), until=until)
     assert facts.members["b1"].liveness.is_dead is is_dead
+
+
+@pytest.mark.parametrize(("apart_ms", "certainty"), [(120_000, Certainty.SURE), (120_001, Certainty.ONCE)])
+def test_readings_further_apart_than_two_minutes_are_not_in_a_row(apart_ms: int, certainty: Certainty) -> None:
+    pair = ReadingPair(1000 + apart_ms, 1000, event_ms=0, timeout_ms=30_000)
+    assert pair.judge_certainty(1000 + apart_ms) is certainty

@@ -257,6 +257,20 @@ def reestablished(**settings: Any) -> Run:
     )
 
 
+def test_a_second_loss_within_a_recovery_has_a_plan_of_its_own() -> None:
+    run = reestablished().together(
+        session(30, "b1", "expired", "0xnew"), session(31, "b1", "connected", "0xnext"), owned(32, "b1", "0xnext")
+    )
+    plans = [(second, what) for second, what in run.told("b1") if what.startswith("re")]
+    assert plans[-1] == (32, "recover session_reestablished")
+
+
+def test_of_sessions_without_an_id_an_owner_read_before_the_present_one_began_orders_nothing() -> None:
+    run = Run().together(*[session(0, m, "connected") for m in ("b1", "b2")]).see(owned(1, "b1", None))
+    run.see(session(10, "b1", "expired"), owned(12, "b2", None), session(20, "b1", "connected"))
+    assert [second for second, _ in run.ruled("b1") if second >= 20] == []
+
+
 def test_a_node_of_the_old_session_is_waited_for_until_the_time_is_over() -> None:
     run = reestablished(ownership_rules="pip57").see(owned(21, "b1", "0xb1")).until(60)
     assert run.ruled("b1") == [(21, "wait old_session"), (50, "unload old_session_persists")]

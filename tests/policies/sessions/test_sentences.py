@@ -212,6 +212,7 @@ def test_a_lost_session_s_sentence_says_how_it_was_lost() -> None:
 
 def test_without_any_reading_of_bundles_their_number_is_unknown() -> None:
     run = Run().together(session(0, "b1", "connected", "0xb1"), session(0, "b2", "connected", "0xb2"))
+    run.see(tree(1, name="/loadbalance/brokers"))
     run.see(session(10, "b1", "expired", "0xb1"), session(20, "b1", "connected", "0xnew"))
     assert "it owned an unknown number of bundles" in run.sessions[-1].explanation
     assert run.sessions[-1].bundle_count is None
