@@ -17,15 +17,13 @@ from msgspec import structs
 
 from connectors.bookkeeper import gateway
 from connectors.bookkeeper.copier import CONCURRENCY, CopyOutcome, CopyResult, LedgerCluster, LedgerCopier
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopyJournal, CopyRecord
 from connectors.bookkeeper.gateway import BookKeeperJvm
 from connectors.switching.reconciler import REQUESTED_COPIES
-from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
 from policies.switching.ledgers import Layout, path_of
-from policies.units import UserError
 from tests.system.bookkeeper import Bookie, init_cluster
 from tests.system.ledgers import LedgerClient
 from tests.system.processes import freeze
@@ -250,22 +248,6 @@ class KillsAfterIntent:
         return record
 
 
-class FailsToComplete:
-    """A journal that cannot be written when copies are complete, once."""
-
-    def __init__(self, journal: CopyJournal) -> None:
-        self._journal, self._armed = journal, True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        if self._armed:
-            self._armed = False
-            raise ZnodeError("the journal is away")
-        return self._journal.complete(record, copied)
-
-
 def test_killed_between_intent_and_creation_the_next_copy_succeeds(two: Two) -> None:
     warm, ledger_id = next(_ids), next(_ids)
     for each in (warm, ledger_id):
@@ -297,16 +279,6 @@ def test_killed_while_writing_the_partial_copy_is_known_as_ours_and_made_again(t
         assert not two.exists(two.new, ledger_id)
         assert copier.copy(ledger_id).outcome is CopyOutcome.COPIED
     assert two.ledgers.read(two.new, ledger_id) == entries
-
-
-@pytest.mark.long  # varies `test_killed_while_writing`
-def test_killed_between_completion_and_its_note_the_copy_counts_as_built(two: Two, ledger_id: int) -> None:
-    two.ledgers.write(two.old, ledger_id, [b"1"])
-    with two.copier(wrap=FailsToComplete) as copier:
-        assert copier.copy(ledger_id).outcome is CopyOutcome.FAILED
-        assert copier.delete(ledger_id, own=False).outcome is CopyOutcome.NOT_RECORDED
-        assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
-        assert copier.delete(ledger_id, own=False).outcome is CopyOutcome.DELETED
 
 
 @pytest.mark.long  # varies `test_killed_while_writing`
@@ -344,11 +316,6 @@ def test_a_jvm_that_hangs_is_ended_and_replaced(two: Two, ledger_id: int, monkey
         assert died.outcome is CopyOutcome.FAILED
         assert not Path(f"/proc/{pid}").exists()
         assert copier.copy(ledger_id).outcome is CopyOutcome.BUILT
-
-
-def test_a_missing_jar_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no jar bookkeeper-server-\*\.jar"):
-        BookKeeperJvm(find_java(), (), tmp_path)
 
 
 # --- what is down

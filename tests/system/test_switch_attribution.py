@@ -90,23 +90,6 @@ def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
     assert tree.get(CURSOR)[1].version == version + 1
 
 
-def test_what_others_wrote_meanwhile_is_not_lost(
-    tree: KazooClient, references: ReferenceZnodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tree, CURSOR, cursor(7))
-    read = references._read
-
-    def read_before_others(path: str) -> Any:
-        found = read(path)
-        monkeypatch.undo()
-        tree.set(CURSOR, cursor(9, *cluster_is("new")))
-        return found
-
-    monkeypatch.setattr(references, "_read", read_before_others)
-    assert to_new(references).failure is LedgerOutcome.CONFLICT
-    assert to_new(references).new_id == 9
-
-
 # --- what is in the way
 
 

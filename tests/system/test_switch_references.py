@@ -1,12 +1,7 @@
 """Who refers to which ledger: what real brokers write, and every place where topics keep their cursors."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
-
-import pytest
-from kazoo.client import KazooClient
 
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.zookeeper.session import ZooKeeperSession
@@ -15,11 +10,9 @@ from deploy.settings.application import Settings
 from deploy.switch.precheck import check
 from policies.switching.ledgers import FindingReason, LedgerKind, Reference
 from policies.switching.readings import SwitchPrecheck
-from tests.connectors.pulsar.znodes import cursor_info, schema_locator
 from tests.system.bookkeeper import init_cluster
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, produce
-from tests.system.zookeeper import ZooKeeper
 
 
 def read(servers: str) -> Inventory:
@@ -35,63 +28,6 @@ def precheck_of(servers: str) -> SwitchPrecheck:
     clusters = {"old": {}, "new": {"zookeeper": {"servers": f"{servers}/new"}}}
     block = {"zookeeper": {"servers": servers}, "bookkeeper": {"bootstrap": "old", "clusters": clusters}}
     return check(Settings.model_validate({"clusters": {"c1": block}}), "c1", "new")[0]
-
-
-@pytest.fixture
-def tree(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
-    """An empty tree below a chroot of its own."""
-    with zookeeper.client() as client:
-        client.ensure_path(chroot := f"/{uuid4().hex[:8]}")
-        client.chroot = chroot
-        yield client
-
-
-def put(tree: KazooClient, path: str, data: bytes) -> None:
-    tree.ensure_path(path)
-    tree.set(path, data)
-
-
-def found(zookeeper: ZooKeeper, tree: KazooClient) -> Inventory:
-    return read(f"{zookeeper.servers}{tree.chroot}")
-
-
-def test_a_cluster_without_topics_refers_to_nothing(zookeeper: ZooKeeper, tree: KazooClient) -> None:
-    assert found(zookeeper, tree) == Inventory()
-
-
-def test_cursors_are_found_below_old_and_new_topic_names(zookeeper: ZooKeeper, tree: KazooClient) -> None:
-    put(tree, "/managed-ledgers/t/n/persistent/topic", b"\n\x00")  # the topic's own, of no interest
-    put(tree, "/managed-ledgers/t/n/persistent/topic/s1", cursor_info(1))
-    put(tree, "/managed-ledgers/t/n/persistent/topic/persistent", cursor_info(2))
-    put(tree, "/managed-ledgers/t/cluster/n/persistent/topic/s1", cursor_info(3))
-    tree.ensure_path("/managed-ledgers/t/empty")
-    inventory = found(zookeeper, tree)
-    assert {each.path.removeprefix("/managed-ledgers"): each.ledger_id for each in inventory.references} == {
-        "/t/n/persistent/topic/s1": 1,
-        "/t/n/persistent/topic/persistent": 2,
-        "/t/cluster/n/persistent/topic/s1": 3,
-    }
-    assert inventory.problems == []
-
-
-def test_a_managed_ledger_in_another_place_is_a_problem(zookeeper: ZooKeeper, tree: KazooClient) -> None:
-    put(tree, "/managed-ledgers/mine", b"\n\x00")
-    put(tree, "/managed-ledgers/mine/cursor", cursor_info(1))
-    put(tree, "/managed-ledgers/t/cluster/n/odd/topic", b"\n\x00")
-    assert [line.split(": ")[0] for line in found(zookeeper, tree).problems] == [
-        "/managed-ledgers/mine",
-        "/managed-ledgers/t/cluster/n/odd",
-    ]
-
-
-def test_a_damaged_znode_hides_no_other(zookeeper: ZooKeeper, tree: KazooClient) -> None:
-    put(tree, "/schemas/t/n/damaged", b"\xff")
-    put(tree, "/schemas/t/n/topic", schema_locator(5))
-    put(tree, "/managed-ledgers/t/n/persistent/topic/s1", b"\xff")
-    put(tree, "/managed-ledgers/t/n/persistent/topic/s2", cursor_info(7))
-    inventory = found(zookeeper, tree)
-    assert [each.ledger_id for each in inventory.references] == [5, 5, 7]
-    assert len(inventory.problems) == 2
 
 
 def test_what_a_real_broker_writes_is_read_plain_and_compressed(

@@ -2,50 +2,27 @@
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.zookeeper.session import Reader
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from tests.cases import for_each
 from tests.connectors.pulsar.znodes import compaction_info, cursor_info, delayed_info, schema_locator, topic_info
+from tests.fakes.zookeeper import Server
 
 TOPICS = "/managed-ledgers/t/n/persistent"
 TOPIC = f"{TOPICS}/topic"
 PACKAGES = "/pulsar/packages"
 
 
-class TreeReader:
-    """Reads a tree in memory; the znodes above its own exist, and are empty."""
-
-    def __init__(self, tree: Mapping[str, bytes]) -> None:
-        self.tree: dict[str, bytes] = {}
-        for path in tree:
-            parts = path.split("/")
-            self.tree |= {"/".join(parts[:end]): b"" for end in range(2, len(parts))}
-        self.tree |= tree
-        self.client = SimpleNamespace(get_async=self._get, get_children_async=self._children)
-
-    def read_all(self, ask: Callable[[str], Any], paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        yield from ((path, ask(path)) for path in paths)
-
-    def _get(self, path: str) -> Any:
-        if path not in self.tree:
-            return None
-        return self.tree[path], SimpleNamespace(numChildren=len(self._children(path)))
-
-    def _children(self, path: str) -> list[str]:
-        start = f"{path}/"
-        return sorted({each.removeprefix(start).split("/")[0] for each in self.tree if each.startswith(start)})
-
-
 def found(tree: Mapping[str, bytes], leave_out: Collection[str] = ()) -> Inventory:
-    return read_references(cast("Reader", TreeReader(tree)), leave_out)
+    server = Server()
+    for path, data in tree.items():
+        server.write(path, data)
+    return read_references(server.reader(), leave_out)
 
 
 def held_by(**ids: Collection[int]) -> Callable[[Collection[int]], Mapping[str, Collection[int]]]:
@@ -173,6 +150,23 @@ def test_a_locator_that_does_not_name_its_first_versions_is_a_problem() -> None:
     inventory = found({"/schemas/t/n/s": schema_locator(6, first_version=1)})
     assert [each.ledger_id for each in inventory.references] == [6, 6]
     assert "versions before 1" in inventory.problems[0]
+
+
+def test_cursors_are_found_below_old_and_new_topic_names_and_a_damaged_znode_hides_no_other() -> None:
+    tree = {
+        TOPIC: b"\n\x00",
+        f"{TOPIC}/s1": cursor_info(1),
+        f"{TOPIC}/persistent": cursor_info(2),
+        f"{TOPIC}/damaged": b"\xff",
+        "/managed-ledgers/t/cluster/n/persistent/topic/s1": cursor_info(3),
+        "/managed-ledgers/t/empty": b"",
+        "/schemas/t/n/topic": schema_locator(5),
+        "/schemas/t/n/damaged": b"\xff",
+    }
+    inventory = found(tree)
+    assert sorted(each.ledger_id for each in inventory.references) == [1, 2, 3, 5, 5]
+    assert len(inventory.problems) == 2
+    assert found({}) == Inventory()
 
 
 def test_what_is_left_out_hides_nothing_else() -> None:
