@@ -14,7 +14,7 @@ from msgspec import structs
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.bookkeeper.cluster import confirm_provenance
-from connectors.pulsar.referrers import Inventory, read_references
+from connectors.pulsar.referrers import read_references
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
@@ -65,10 +65,6 @@ class SwitchReadings:
         """The registry as it was last read."""
         self._last: dict[str, Reading] = {}
         self._all_published_at = float("-inf")
-
-    def publish_all_next(self) -> None:
-        """Publish everything again next time, changed or not."""
-        self._last.clear()
 
     def publish(self, *, unchanged_too: bool) -> None:
         """Publish registry, live brokers and BookKeeper clusters, which are read quickly.
@@ -164,26 +160,20 @@ class SwitchReadings:
         )
 
     def _take_inventory(self, manifest: SwitchInventory, source: str) -> Iterator[Reading]:
-        began, bootstrap, target = time.monotonic(), self._bootstrap(), manifest.target
-        found = self._read_references()
-        staying = found.staying(bootstrap, self._find_holders)
+        began, bootstrap, target, sessions = time.monotonic(), self._bootstrap(), manifest.target, self._sessions
+        reader = sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
+        reader.read(reader.client.sync_async, "/")
+        found = read_references(reader, sessions.settings.leave_out)
+        if found.problems:
+            raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
+        staying = found.staying(
+            bootstrap, lambda ids: {name: sessions.find_ledgers(name, ids).ids for name in sessions.settings.clusters}
+        )
         owners = {source, target} if manifest.moved_too else {source}
         wanted = {r.ledger_id for r in with_ledger(found.references) if find_owner(r, bootstrap) in owners}
         existing = self._find_existing(wanted, source, target) if target else {}
         seen = {"took_ms": _elapsed_ms(began), "staying": staying, "left_out": tuple(found.left_out)}
         yield from make_inventory(found.references, existing, manifest.model_copy(update=seen))
-
-    def _read_references(self) -> Inventory:
-        reader = self._sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
-        reader.read(reader.client.sync_async, "/")
-        found = read_references(reader, self._sessions.settings.leave_out)
-        if found.problems:
-            raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
-        return found
-
-    def _find_holders(self, ledger_ids: Collection[int]) -> dict[str, set[int]]:
-        clusters = self._sessions.settings.clusters
-        return {name: self._sessions.find_ledgers(name, ledger_ids).ids for name in clusters}
 
     def _find_existing(self, wanted: Collection[int], source: str, target: str) -> dict[int, Ledger]:
         found = self._sessions.find_ledgers(target, wanted)

@@ -169,18 +169,17 @@ class SwitchReconciler:
         """Renew the lease and publish readings if due; process received decisions, and begin to carry them out."""
         self._woken.clear()
         if time.monotonic() >= self._polled_at + self._poll_seconds:
-            self._polled_at = time.monotonic()
+            self._polled_at, before = time.monotonic(), self._lease
             self._renew_lease()
             if self._lease is not None:
                 is_idle = self._record is None or self._record.verdict in _IDLE
-                self._readings.publish(unchanged_too=not is_idle)
+                self._readings.publish(unchanged_too=not is_idle or self._lease != before)
         self._read_inbox(ledgers, readings)
         if self._lease is not None:
             self._run_guarded("registry", self._write_registry)
             self._keep_progress()
             self._send_answers()
-            self._take_ordered_inventory(readings)
-            self._take_due_inventory(readings)
+            self._take_inventory(readings)
 
     # --- the lease
 
@@ -209,34 +208,32 @@ class SwitchReconciler:
         self._inventory_order = None
         self._ledgers = defaultdict(_LedgerWork)
         self._answers = SimpleQueue()
-        self._readings.publish_all_next()
         self._failing.clear()
         self._metrics.failing.labels(self._cluster).set(0)
         self._inventory_at = self._lease_published_at = _NEVER
 
     # --- observations
 
-    def _take_due_inventory(self, readings: Executor) -> None:
+    def _take_inventory(self, readings: Executor) -> None:
+        """Take an inventory that is due or ordered.
+
+        An ordered one waits until the registry is written and read again: under the directive before, it does not
+        count.
+        """
+        order, record, about = self._inventory_order, self._record, dict[str, Any]()
         is_due = time.monotonic() - self._inventory_at >= self._settings.inventory_interval.total_seconds()
-        if is_due and (self._inventory is None or self._inventory.done()):
-            record = self._record
+        if order is not None and not self._registry_pending and self._polled_at != _NEVER:
+            self._inventory_order, pair = None, (order.source, order.target)
+            about = {"moved_too": bool(order.args.get("moved_too")), "attempt": order.args.get("attempt", 1)}
+        elif is_due and (self._inventory is None or self._inventory.done()):
             is_live = record is not None and record.verdict not in ENDED | {SwitchStage.NONE}
             pair = (record.source, record.target) if record is not None and is_live else (None, None)
             about = {"moved_too": record.recovering, "attempt": record.attempt} if record is not None else {}
-            self._submit_inventory(readings, pair[0] or "", pair[1] or "", **about)
-
-    def _submit_inventory(self, readings: Executor, source: str, target: str, **about: Any) -> None:
+        else:
+            return
         self._inventory_at = time.monotonic()
-        publish = partial(self._readings.publish_inventory, source, target, **about)
+        publish = partial(self._readings.publish_inventory, pair[0] or "", pair[1] or "", **about)
         self._inventory = readings.submit(self._run_guarded, "inventory", publish)
-
-    def _take_ordered_inventory(self, readings: Executor) -> None:
-        """Take it once the registry is written and read again: under the directive before, it does not count."""
-        order = self._inventory_order
-        if order is not None and not self._registry_pending and self._polled_at != _NEVER:
-            self._inventory_order = None
-            about = {"moved_too": bool(order.args.get("moved_too")), "attempt": order.args.get("attempt", 1)}
-            self._submit_inventory(readings, order.source or "", order.target or "", **about)
 
     # --- orders
 

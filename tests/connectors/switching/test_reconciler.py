@@ -99,9 +99,6 @@ class FakeReadings:
         self.published += 1
         self.unchanged_too = unchanged_too
 
-    def publish_all_next(self) -> None:
-        self.published = 0
-
     def publish_precheck(self, source: str, target: str) -> None:
         self.prechecks.append((source, target))
 
@@ -191,8 +188,10 @@ def test_who_holds_the_lease_says_so_and_publishes_what_there_is() -> None:
     (lease,) = world.of(SwitchLease)
     assert (lease.token, lease.holder, lease.valid_ms) == (3, "me", 60_000)
     assert (world.readings.published, world.readings.inventories) == (1, [("", "")])
+    assert world.readings.unchanged_too, "a new lease begins with everything"
     for _ in range(2):
         world.reconcile()
+    assert not world.readings.unchanged_too
     assert (len(world.published), world.readings.inventories) == (1, [("", "")]), "not again at once"
 
 
