@@ -133,7 +133,10 @@ class QuotaClient(ClusterClient):
             if (failure := error_in(result)) is not None:
                 failures.append(failure)
             else:
-                found[node] = _read_settings({each.name: each.value for each in result.configs})
+                configs = {each.name: each.value for each in result.configs}
+                samples, seconds = (configs.get(key) for key in _WINDOW_KEYS)
+                window = float(samples) * float(seconds) if samples and seconds else DEFAULT_WINDOW_SECONDS
+                found[node] = BrokerQuotaSettings(configs.get(CALLBACK_KEY) or None, window)
         for failure in failures:
             if isinstance(failure, errors.AuthorizationError) or len(failures) == len(brokers):
                 raise failure
@@ -165,12 +168,6 @@ def _read_quotas(node: NodeId, response: Any) -> BrokerQuotas:
         elif RATE_KEY in values and entity.parts:
             rates[entity] = values[RATE_KEY]
     return BrokerQuotas(node, rates, originals)
-
-
-def _read_settings(configs: Mapping[str, str | None]) -> BrokerQuotaSettings:
-    samples, seconds = (configs.get(key) for key in _WINDOW_KEYS)
-    window = float(samples) * float(seconds) if samples and seconds else DEFAULT_WINDOW_SECONDS
-    return BrokerQuotaSettings(configs.get(CALLBACK_KEY) or None, window)
 
 
 def _names(entity: Entity) -> list[tuple[str, str | None]]:

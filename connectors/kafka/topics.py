@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
-from policies import registry
 from policies.bookie_disks.readings import PublishState
 from policies.policy import TICKS, TIMERS
 from policies.registry import (
@@ -87,8 +86,7 @@ class TopicSettings(BaseModel):
         return f"{self.prefix}.{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
+class TopicPlan(NamedTuple):
     """The planned configuration of one topic."""
 
     topic: str
@@ -98,8 +96,7 @@ class TopicPlan:
     config: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDifference:
+class TopicDifference(NamedTuple):
     """A difference between a topic and its plan."""
 
     topic: str
@@ -116,15 +113,15 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     """Return all topics of the loop by name: of events, and of its own timers, ticks and work partitions."""
     # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
     observed = _retain(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
-    configs = dict.fromkeys(registry.observed_topics(), observed)
-    configs |= {name: _decided(settings) for name in registry.decided_topics()}
-    configs[registry.AUDIT] = _retain(settings.audit_retention, settings.large_record)
-    configs |= {name: _decided(settings) for name in (registry.APPLIED_QUOTAS, registry.REPORTS)}
+    configs = dict.fromkeys(observed_topics(), observed)
+    configs |= {name: _decided(settings) for name in decided_topics()}
+    configs[AUDIT] = _retain(settings.audit_retention, settings.large_record)
+    configs |= {name: _decided(settings) for name in (APPLIED_QUOTAS, REPORTS)}
     configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
     # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
     ticks = _retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES))
     configs[TICKS] = {**ticks, "segment.ms": str(millis_of(_TICKS_KEPT))}
-    configs[registry.DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
+    configs[DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
     configs |= {name: {**_common(), CLEANUP: "delete"} for name in _SHARED_BY}
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
@@ -222,24 +219,27 @@ TOPIC, GROUP = "topic", "group"
 """The kinds of resources, by the names of `kafka-acls.sh`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """A right on a topic or a consumer group, or on all with a prefix."""
 
     name: str
     """Without the loop's prefix."""
-    is_prefix: bool
     operations: tuple[str, ...]
     """As `kafka-acls.sh` names them."""
     resource: str = TOPIC
 
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the right is on all that begin with the name."""
+        return self.resource == GROUP or not self.name or self.name.endswith(".")
 
-_LOOK = Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs"))
+
+_LOOK = Grant(_ALL, ("Describe", "DescribeConfigs"))
 """Every component checks the topics' configuration when it starts."""
 
 
 def _grant(operation: str, *topics: str) -> Iterator[Grant]:
-    return (Grant(topic, topic.endswith("."), (operation,)) for topic in topics)
+    return (Grant(topic, (operation,)) for topic in topics)
 
 
 _read, _write = partial(_grant, "Read"), partial(_grant, "Write")
@@ -247,10 +247,7 @@ _read, _write = partial(_grant, "Read"), partial(_grant, "Write")
 
 def _member(topic: str, group: str) -> tuple[Grant, ...]:
     """Return the rights to divide work with identical processes; the topic has no records."""
-    return (
-        Grant(topic, is_prefix=False, operations=("Read",)),
-        Grant(group, is_prefix=True, operations=("Read",), resource=GROUP),
-    )
+    return (Grant(topic, ("Read",)), Grant(group, ("Read",), GROUP))
 
 
 def rights() -> Mapping[str, tuple[Grant, ...]]:
@@ -274,7 +271,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
             *_write(_DECIDED, AUDIT, DEAD_LETTERS, TICKS, TIMERS, COMMANDS, REPORTS),
             *_member(DECIDER_TOPIC, "decide."),
         ),
-        "export": (Grant(_ALL, is_prefix=True, operations=("Describe", "DescribeConfigs", "Read")),),
+        "export": (Grant(_ALL, ("Describe", "DescribeConfigs", "Read")),),
         "act": (
             _LOOK,
             *_read(_OBSERVED, _DECIDED, AUDIT),
@@ -289,7 +286,7 @@ def rights() -> Mapping[str, tuple[Grant, ...]]:
         ),
         "command": (_LOOK, *_read(_OBSERVED, REPORTS, *decided_topics()), *_write(COMMANDS)),
         # `headgate topics create`.
-        "topics": (Grant(_ALL, is_prefix=True, operations=("Create", "Describe", "DescribeConfigs")),),
+        "topics": (Grant(_ALL, ("Create", "Describe", "DescribeConfigs")),),
     }
 
 
@@ -345,4 +342,4 @@ def missing_rights(
             allowed = [m for each, m in topics.items() if each == name or (grant.is_prefix and each.startswith(name))]
         missing = tuple(each for each in grant.operations if not all(each in may for may in allowed))
         if missing:
-            yield replace(grant, operations=missing)
+            yield grant._replace(operations=missing)
