@@ -70,10 +70,7 @@ def ticks(
     """Yield the number of each tick, the first at once, until stopped.
 
     The rate is fixed: neither jitter nor the duration of a poll moves later ticks. A tick that is due during a long
-    poll is skipped.
-
-    Args:
-        stopped_within: waits at most the given seconds, and returns whether to stop, like `threading.Event.wait`.
+    poll is skipped. `stopped_within` waits at most the given seconds, and returns whether to stop.
     """
     start = clock()
     number, jitter = 0, 0.0
@@ -142,11 +139,7 @@ class PollMetrics:
 
 
 class Collector(ABC):
-    """Reads one cluster periodically.
-
-    Args:
-        publish: called with each reading, perhaps from several threads; must not block.
-    """
+    """Reads one cluster periodically. `publish` is called with each reading, from any thread; it must not block."""
 
     def __init__(
         self, cluster: str, poll_interval: timedelta, publish: Callable[[Reading], None], metrics: PollMetrics

@@ -26,10 +26,7 @@ class Component:
         """Run on a thread of its own.
 
         The thread is a daemon: a second Ctrl-C ends the process at once, whatever the component is waiting for.
-
-        Args:
-            failures: gets the exception that ended the run, or one if the component ended without `stop`.
-            ended: is set when the component has ended.
+        `failures` gets the exception that ended the run, or one if the component ended without `stop`.
         """
         thread = threading.Thread(target=self._run, args=(failures, ended), name=self.name, daemon=True)
         thread.start()
@@ -58,15 +55,9 @@ LIMIT_BYTES = 1_000_000
 
 
 def read_named_file(file: Path, kind: str) -> bytes:
-    """Return a file's content.
+    """Return the content of a file or a pipe; `kind` names it in the error, with its article.
 
-    Args:
-        file: any path; also a pipe.
-        kind: what such a file is, with its article, for the error.
-
-    Raises:
-        OSError: it cannot be read.
-        UserError: it is larger than the limit.
+    Raises OSError if it cannot be read, UserError if it is larger than the limit.
     """
     with file.open("rb") as stream:
         content = stream.read(LIMIT_BYTES + 1)

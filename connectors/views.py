@@ -197,13 +197,8 @@ class PolicyView(ABC):
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Fold a decision that is newer than the last one of its key.
 
-        Args:
-            decision: a decision of this policy, never an alert.
-            live: False if the decision is older than the exporter's start. Counters must not count such a decision,
-                or a restart would look like an event.
-
-        Returns:
-            True if the first reading of the evidence caused the decision, so that its latency is meaningful.
+        Counters must not count a decision that is not `live` but older than the exporter's start, or a restart would
+        look like an event. Returns whether the first reading of the evidence caused it, so that its latency counts.
         """
 
     @abstractmethod
@@ -227,12 +222,7 @@ class Foldable(Protocol):
 
 
 class FoldingView(PolicyView, Generic[StateT]):
-    """Folds the readings of each cluster in the order of their times.
-
-    Args:
-        history: the age of the oldest reading that still counts in any cluster.
-        make: makes the state of a new cluster from its name.
-    """
+    """Folds the readings of each cluster, whose state `make` makes from its name, in the order of their times."""
 
     def __init__(self, history: timedelta, make: Callable[[str], StateT]) -> None:
         self.history = history

@@ -65,20 +65,14 @@ _log = structlog.get_logger(__name__)
 
 
 class MetricsServer(HttpServer):
-    """Serves metrics, health checks, and a site.
+    """Serves metrics, health checks, and a site. Raises as `HttpServer` does, and if a file of `access` cannot be used.
 
     Args:
-        registry: the metrics of `/metrics`, in the format that the client asks for, compressed on request.
-        port: 0 for any free port, which the attribute `port` then holds.
         healthy: the checks of `/-/healthy`, by name. The status is 200 if all return None; otherwise it is 503, and
             the body has one sentence a line.
         ready: the same for `/-/ready`.
-        setting: the name of the port's setting, for the error.
         site: serves all other paths.
         names: further names by which clients call this server, for their header `Host`.
-
-    Raises:
-        UserError: it cannot listen there, or a file that `access` names cannot be used.
     """
 
     def __init__(

@@ -149,15 +149,7 @@ class LoopView:
         return {**observed, **dict.fromkeys(self._decided), self._reports: None, self._dead_letters: timedelta(0)}
 
     def fold(self, records: Sequence[Record], *, live: bool) -> list[Decision]:
-        """Fold a batch.
-
-        Args:
-            records: of any topics, in order by partition.
-            live: False for history, which counters do not count.
-
-        Returns:
-            The new decisions and alerts, in their order.
-        """
+        """Fold a batch, in order by partition; return its new decisions and alerts. Counters count live ones only."""
         # Observations first, wherever they are in the batch, because decisions are based on them.
         rest = [record for record in records if record.topic not in self._observed]
         self._observe([record for record in records if record.topic in self._observed])

@@ -70,10 +70,7 @@ def is_own_host(header: str | None, names: Collection[str]) -> bool:
     """Whether a request's `Host` can be this server's, and not a name that somebody else has pointed at its address.
 
     A page of `evil.example` may let its name resolve to our address: the browser then takes our answers for its own.
-    Addresses, the machine's name, and names without a public domain cannot be used for that.
-
-    Args:
-        header: as it was sent; None: the client is no browser.
+    Addresses, the machine's name, and names without a public domain cannot be used for that. A browser sends a header.
     """
     if header is None:
         return True
@@ -111,15 +108,9 @@ _BACKLOG = 128
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
-    """Listen on an address of the kind that the host has.
+    """Listen on an address of the kind that the host has: an empty one means all addresses, port 0 any free port.
 
-    Args:
-        host: empty for all addresses.
-        port: 0 for any free port.
-        setting: the name of the port's setting, for the error.
-
-    Raises:
-        UserError: it cannot listen on this port.
+    Raises UserError with the name of the port's setting if it cannot.
     """
     try:
         family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]

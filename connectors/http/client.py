@@ -82,11 +82,7 @@ def bounded_client(
     """Make a client whose requests take at most `timeout_seconds` with their answer, or until their `ENDS_AT`.
 
     It follows no redirect, so that no other server gets a credential, and uses no proxy of the environment.
-
-    Args:
-        timeout_seconds: limit of one request, connecting included.
-        max_answer_bytes: a longer answer raises DecodingError, as a compressed one does.
-        transport: replaces the network in tests.
+    An answer longer than `max_answer_bytes`, or a compressed one, raises DecodingError; tests replace `transport`.
     """
     # At INFO httpx logs each request, thousands for each reading; the readings report their results.
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -144,9 +144,8 @@ Parsed = TypeVar("Parsed")
 class RestClient:
     """One server's REST API, for any number of threads.
 
-    Args:
-        timeout_seconds: limit of a call with its retries and redirects.
-        may_follow: whether to follow a redirect to another host, with the token; by default never.
+    `timeout_seconds` limits a call with its retries and redirects. `may_follow` allows a redirect to another host, with
+    the token.
     """
 
     def __init__(
@@ -165,12 +164,7 @@ class RestClient:
         """Read a document; an empty answer counts as null.
 
         It makes up to three attempts if the server drops the connection or is too busy. It does not retry if no server
-        listens or the time is over, because its callers poll anyway.
-
-        Raises:
-            AdminError: the server refuses, or its answer has another shape.
-            httpx.RequestError: there is no answer.
-            UserError: a file of the connection cannot be used.
+        listens or the time is over, because its callers poll anyway. Raises what `REST_READ_ERRORS` expects.
         """
         retrying = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(_ATTEMPTS),

@@ -24,17 +24,9 @@ _REQUEST_SECONDS = 0.25
 
 
 class HttpServer:
-    """Serves until it is closed; use it as a context manager, or call `close`.
+    """Serves an ASGI application, which logs its own faults, until it is closed. Listens and raises as `listen` does.
 
-    Args:
-        app: an ASGI application. It logs its own faults.
-        host: the address to listen on; empty for all.
-        port: 0 for any free port; the attribute `port` has its number.
-        setting: the name of the port's setting, for the error.
-        headers: added to each answer.
-
-    Raises:
-        UserError: it cannot listen on this port.
+    The attribute `port` has the number of its port; `headers` are added to each answer.
     """
 
     def __init__(

@@ -34,9 +34,7 @@ _MOST_VOLUMES = 100
 class ReplicaSizesReader:
     """Decides when a broker's replica sizes are read, and compares each answer with the one before.
 
-    Args:
-        alert_seconds: a volume that is full sooner, at its present rate, is looked at.
-        interval_seconds: the shortest time between two readings of a broker.
+    It looks at volumes at a limit, and at those that are full sooner than `alert_seconds` at their present rate.
     """
 
     def __init__(

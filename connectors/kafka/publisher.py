@@ -66,9 +66,7 @@ class Publisher(AbstractContextManager["Publisher"]):
     """Sends records in order per key; all in-sync replicas acknowledge each, and it is appended once.
 
     It may be used from any thread. Its own thread handles delivery reports. Close it, or use it as a context manager.
-
-    Raises:
-        UserError: the connection's files cannot be used.
+    Raises UserError if the connection's files cannot be used.
     """
 
     def __init__(
@@ -123,11 +121,7 @@ class Publisher(AbstractContextManager["Publisher"]):
                 self._count(error.args[0], topic)
 
     def flush(self, timeout_seconds: float) -> int:
-        """Wait until all records are delivered or given up.
-
-        Returns:
-            The number of records that are still waiting after the timeout.
-        """
+        """Wait until all records are delivered or given up; return how many still wait after the timeout."""
         with self._lock:
             producer = self._producer
         return 0 if producer is None else producer.flush(timeout_seconds)

@@ -91,16 +91,10 @@ class QuotaClient(ClusterClient):
     def alter(
         self, rates: Mapping[Entity, Rate], originals: Mapping[Entity, Original | None] | None = None
     ) -> dict[Entity, Exception]:
-        """Set the rates of entities, or remove them (None); their other quotas stay.
+        """Set the rates of entities, or remove them (None); return the refused ones, each with its error.
 
-        Args:
-            originals: by entity the record of its original quota to set, or to remove (None), in the same change.
-
-        Returns:
-            The refused entities, each with its error.
-
-        Raises:
-            KafkaError: no answer in time; the request may have had its effect or not.
+        Their other quotas stay. `originals` has the records of original quotas to set or to remove in the same change.
+        Raises KafkaError if there is no answer in time; the request may have had its effect or not.
         """
         changes = {entity: [(RATE_KEY, float(rate or 0), rate is None)] for entity, rate in rates.items()}
         for entity, original in (originals or {}).items():

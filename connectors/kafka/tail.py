@@ -88,17 +88,13 @@ _ELECTIONS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 class Tail(AbstractContextManager["Tail"]):
     """Reads topics, waits for new records, and finds new partitions and topics by itself.
 
-    Use it from one thread, as a context manager.
-    A topic that does not exist yet counts as read.
+    Use it from one thread, as a context manager. A topic that does not exist yet counts as read.
+    Raises UserError if the connection's files cannot be used.
 
     Args:
-        connection: the connection to the cluster.
         histories: the topics, each with the part of its past to read: None for all of it, zero for nothing.
         client_id: the client's name in the brokers' logs and quotas. The group id is the same, and is never used.
         until: where the past ends; None: at the start.
-
-    Raises:
-        UserError: the connection's files cannot be used.
     """
 
     def __init__(

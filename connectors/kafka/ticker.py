@@ -30,11 +30,7 @@ class Ticker:
     After a restart it learns all timers from that topic again. A forged record causes one batch too many. A lost record
     delays its timer by `slow_seconds` at most, because then a tick is appended without any timer.
 
-    Args:
-        publish: publishes (topic, key, value) without blocking.
-        silent_seconds: returns the time since the last batch finished.
-        slow_seconds: the time without a batch after which a tick is appended without any timer.
-        clock: the wall clock, in seconds since the epoch, because timers are instants.
+    `silent_seconds` returns the time since the last batch finished; the clock is the wall's, as timers are instants.
     """
 
     def __init__(

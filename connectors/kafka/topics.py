@@ -329,10 +329,7 @@ def missing_rights(
     """Yield the rights of a component that a client lacks.
 
     `topics` has the client's operations on each existing topic. `groups` has them for each right on consumer groups; a
-    right that is missing there counts as granted.
-
-    Raises:
-        UserError: the component does not exist.
+    right that is missing there counts as granted. Raises UserError if the component does not exist.
     """
     for grant in rights_of(component):
         name = f"{prefix}.{grant.name}"
