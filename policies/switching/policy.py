@@ -32,7 +32,7 @@ from policies.switching.decisions import (
 )
 from policies.switching.facts import SwitchFacts, awaited, deviations, find_due_ms
 from policies.switching.fold import Judged, fold
-from policies.switching.judge.invariants import TransitionResult, breaches
+from policies.switching.judge.invariants import breaches
 from policies.switching.judge.stages import advance
 from policies.switching.judge.table import Hold, explain_refusal, find_holds, judge, refuse
 from policies.switching.plan import make_progress, stage_counts
@@ -127,7 +127,7 @@ def _check(transition: Transition) -> None:
     facts, plan = transition.facts(), transition.plan
     touched = [t for i in sorted(plan.touched) if (t := plan.get(i)) is not None]
     plan.touched = set()
-    found = list(breaches(TransitionResult(facts.state, touched, transition.drafts, facts.now_ms)))
+    found = list(breaches(facts.state, touched, transition.drafts, facts.now_ms))
     if not found:
         return
     transition.drafts = [d for d in transition.drafts if d.verdict not in ORDERS]

@@ -333,16 +333,13 @@ def find_remedy(reason: FindingReason, hob: int | None) -> str:
     return _REMEDIES[reason].replace("{hob}", hob_name(hob) if hob is not None else "HOB-<k>")
 
 
-BYPASSABLE = frozenset({FindingReason.IDGEN_BEHIND})
-"""The findings that a lab may bypass: ids could collide. A collision, or an unknown value, cannot be bypassed."""
-
-
 def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now_ms: int) -> SwitchPrecheck:
     """Judge a snapshot; its digest depends on the findings and the rules, and not on the time."""
     wanted = ids_to_import(seen, rules)
     hits, greatest = hits_by_class(seen, rules, wanted), greatest_referenced(seen)
     found = tuple(sorted(findings(seen, rules, wanted, hits, now_ms), key=lambda f: (f.reason.value, f.detail)))
-    bypassed = tuple(f for f in found if rules.skip_idgen_precheck and f.reason in BYPASSABLE)
+    # Ids could collide then; a collision, or an unknown value, cannot be bypassed.
+    bypassed = tuple(f for f in found if rules.skip_idgen_precheck and f.reason is FindingReason.IDGEN_BEHIND)
     source_next, target_next = (c.generator.next_id if c.generator else None for c in (seen.source, seen.target))
     # Both options were added later. They enter the digest only if set, so that other digests stay as they were.
     options: list[object] = [list(seen.left_out)] if seen.left_out else []

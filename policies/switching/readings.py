@@ -342,3 +342,9 @@ class SwitchStatus(Reading):
     action: StatusAction
     op: Count = Field(description="The number of the order that it answers.")
     written: bool = Field(default=False, description="Whether it is written to the registry.")
+
+
+OBSERVED = (
+    SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
+    SwitchInventoryPart, SwitchInventory, SwitchLedger, SwitchStatus,
+)  # fmt: skip

@@ -6,26 +6,10 @@ from policies.policy import AlertKind, Inhibition, Policy, PolicyKind
 from policies.switching import NAME
 from policies.switching import alert_kinds as kinds
 from policies.switching.decisions import SwitchDecision, SwitchRecord
-from policies.switching.readings import (
-    SwitchBroker,
-    SwitchBrokers,
-    SwitchCluster,
-    SwitchCommand,
-    SwitchInventory,
-    SwitchInventoryPart,
-    SwitchLease,
-    SwitchLedger,
-    SwitchPrecheck,
-    SwitchRegistry,
-    SwitchStatus,
-)
+from policies.switching.readings import OBSERVED, SwitchBroker, SwitchCommand
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchingState, limit_instants
 
-_OBSERVED = (
-    SwitchLease, SwitchRegistry, SwitchBrokers, SwitchBroker, SwitchCluster, SwitchPrecheck,
-    SwitchInventoryPart, SwitchInventory, SwitchLedger, SwitchStatus,
-)  # fmt: skip
 _EXECUTOR = "the switching executor"
 
 _INHIBITIONS = (Inhibition(kinds.HALTED, (kinds.BLOCKED, kinds.DEGRADED)),)
@@ -52,7 +36,7 @@ def _build(cluster: str, settings: SwitchingSettings) -> Policy[SwitchingState]:
 
 KIND = PolicyKind(
     name=NAME,
-    observed={"observed.switches": _OBSERVED, "commands": (SwitchCommand,)},
+    observed={"observed.switches": OBSERVED, "commands": (SwitchCommand,)},
     decisions=(SwitchDecision, SwitchRecord),
     alerts=tuple(map(_add_holds, kinds.ALERTS)),
     inhibitions=_INHIBITIONS,
@@ -64,7 +48,7 @@ KIND = PolicyKind(
     build=_build,
     # No collector publishes the readings of a switch: operators, brokers and its executor do.
     written_by={
-        **dict.fromkeys(_OBSERVED, _EXECUTOR),
+        **dict.fromkeys(OBSERVED, _EXECUTOR),
         SwitchCommand: "`headgate switch`",
         SwitchBroker: "each broker's agent",
     },

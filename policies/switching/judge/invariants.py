@@ -4,8 +4,7 @@ A breach halts the switch, raises an alert with its evidence, and suppresses eve
 Rules: docs/design/switching.md, Invariants.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from policies.switching.decisions import SwitchVerdict
@@ -38,30 +37,21 @@ Breach = tuple[Invariant, str]
 """An invariant that does not hold, with the evidence."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransitionResult:
-    """A state after a transition, with the ledgers it changed and the decisions it made."""
-
-    state: SwitchingState
-    tasks: Sequence[LedgerTask]
-    """The ledgers that changed. The others were checked when they changed."""
-    drafts: Sequence[DecisionDraft]
-    now_ms: int
-
-
-def breaches(after: TransitionResult) -> Iterator[Breach]:
-    """Return every invariant that does not hold."""
-    yield from _check_active(after.state)
-    switch = after.state.switch
+def breaches(
+    state: SwitchingState, tasks: Iterable[LedgerTask], drafts: Iterable[DecisionDraft], now_ms: int
+) -> Iterator[Breach]:
+    """Return every invariant that does not hold, given the ledgers that changed, and the decisions that were made."""
+    yield from _check_active(state)
+    switch = state.switch
     if switch is None:
         return
-    for task in after.tasks:
+    for task in tasks:
         if task.stage in _IN_TARGET and not task.cleared:
             evidence = f"ledger {task.ledger_id} is {task.stage.value}, not known to be free"
             yield Invariant.IMPORT_DISJOINT, evidence
-    yield from _check_ids(after.state, switch)
-    yield from _check_identity(after.state, switch)
-    yield from _check_orders(after, switch)
+    yield from _check_ids(state, switch)
+    yield from _check_identity(state, switch)
+    yield from _check_orders(state, switch, drafts, now_ms)
 
 
 def _check_active(state: SwitchingState) -> Iterator[Breach]:
@@ -133,12 +123,14 @@ def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
         yield Invariant.IDENTITY, evidence
 
 
-def _check_orders(after: TransitionResult, switch: Switch) -> Iterator[Breach]:
+def _check_orders(
+    state: SwitchingState, switch: Switch, drafts: Iterable[DecisionDraft], now_ms: int
+) -> Iterator[Breach]:
     """INV-6 and INV-7: no id is copied that was deleted, only our copies are deleted, and both need the lease."""
-    lease, target = after.state.lease, after.state.cluster(switch.target)
-    is_held = lease is not None and after.now_ms < lease.valid_until_ms
-    gone = next((d.ids for d in after.state.deleted if target and d.instance == target.instance_id), ())
-    for draft in after.drafts:
+    lease, target = state.lease, state.cluster(switch.target)
+    is_held = lease is not None and now_ms < lease.valid_until_ms
+    gone = next((d.ids for d in state.deleted if target and d.instance == target.instance_id), ())
+    for draft in drafts:
         task, verdict = draft.task, draft.verdict
         if task is None or verdict not in _IRREVERSIBLE:
             continue

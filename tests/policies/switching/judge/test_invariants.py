@@ -1,19 +1,22 @@
 """Each invariant is seen when it is broken, whoever broke it; and then nothing is ordered."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from policies.switching.decisions import ORDERS, SwitchReason, SwitchVerdict
-from policies.switching.judge.invariants import Invariant, TransitionResult, breaches
+from policies.switching.judge.invariants import Invariant, breaches
 from policies.switching.ledgers import IdGenerator, IdMark
 from policies.switching.state import (
     ClusterStatus,
     DeletedIds,
     Directive,
     LedgerStage,
+    LedgerTask,
     OrchestratorLease,
+    SwitchingState,
     SwitchStage,
     put,
 )
@@ -25,42 +28,49 @@ from tests.policies.switching.world import World
 S = SwitchStage
 
 
-def after(stage: SwitchStage, *said: DecisionDraft, **switch: Any) -> TransitionResult:
+class After(NamedTuple):
+    state: SwitchingState
+    tasks: Sequence[LedgerTask]
+    drafts: Sequence[DecisionDraft]
+    now_ms: int
+
+
+def after(stage: SwitchStage, *said: DecisionDraft, **switch: Any) -> After:
     world = World().to(stage)
     state = replace(world.state, switch=replace(world.switch, **switch))
-    return TransitionResult(state, world.switch.tasks, said, world.now_ms)
+    return After(state, world.switch.tasks, said, world.now_ms)
 
 
-def seen(found: TransitionResult) -> set[Invariant]:
-    return {invariant for invariant, _ in breaches(found)}
+def seen(found: After) -> set[Invariant]:
+    return {invariant for invariant, _ in breaches(*found)}
 
 
-def with_state(found: TransitionResult, **changes: Any) -> TransitionResult:
-    return TransitionResult(replace(found.state, **changes), found.tasks, found.drafts, found.now_ms)
+def with_state(found: After, **changes: Any) -> After:
+    return found._replace(state=replace(found.state, **changes))
 
 
-def with_cluster(found: TransitionResult, name: str, **changes: Any) -> TransitionResult:
+def with_cluster(found: After, name: str, **changes: Any) -> After:
     known = found.state.cluster(name)
     assert known is not None
     return with_state(found, clusters=put(found.state.clusters, replace(known, **changes)))
 
 
-def order(found: TransitionResult, verdict: SwitchVerdict) -> TransitionResult:
+def order(found: After, verdict: SwitchVerdict) -> After:
     said = DecisionDraft(verdict, SwitchReason.COMMANDED, "do it", task=found.tasks[0])
-    return TransitionResult(found.state, found.tasks, (said,), found.now_ms)
+    return found._replace(drafts=(said,))
 
 
-def unclear(found: TransitionResult, stage: LedgerStage) -> TransitionResult:
+def unclear(found: After, stage: LedgerStage) -> After:
     tasks = [replace(u, cleared=False, stage=stage) for u in found.tasks]
-    return TransitionResult(found.state, tasks, found.drafts, found.now_ms)
+    return found._replace(tasks=tasks)
 
 
 HOLD, BUILD, ROLLBACK = after(S.HOLD), after(S.BUILD), after(S.ROLLBACK, attribution_only=False)
 WENT_BACK = with_state(ROLLBACK, directive=Directive(2, "old"))
 AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
 TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
-UNCOPIED = TransitionResult(BUILD.state, [replace(u, copied=False) for u in BUILD.tasks], (), BUILD.now_ms)
-UNPROMOTED = TransitionResult(HOLD.state, [replace(u, promoted_op=0) for u in HOLD.tasks], (), HOLD.now_ms)
+UNCOPIED = BUILD._replace(tasks=[replace(u, copied=False) for u in BUILD.tasks])
+UNPROMOTED = HOLD._replace(tasks=[replace(u, promoted_op=0) for u in HOLD.tasks])
 
 BROKEN = {
     "INV-1, copying": (unclear(BUILD, LedgerStage.COPYING), Invariant.IMPORT_DISJOINT),
@@ -93,7 +103,7 @@ BROKEN = {
 
 
 @for_each(("broken", "invariant"), BROKEN.values(), ids=BROKEN)
-def test_a_breach_is_seen(broken: TransitionResult, invariant: Invariant) -> None:
+def test_a_breach_is_seen(broken: After, invariant: Invariant) -> None:
     assert invariant in seen(broken)
 
 
