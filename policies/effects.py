@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from policies.decisions import Decision, Mode, Standing, has_expired
 from policies.observations import ReportedEffect, ReportResult
@@ -62,33 +63,32 @@ class EffectBook:
     """The effects of all actuators, from their reports in any order."""
 
     def __init__(self) -> None:
-        self._reports: dict[tuple[str, str], dict[str, dict[ReportResult, Report]]] = {}
-        """The last report by (policy, cluster), target and result; of repeated failures the first."""
+        self._reports: dict[tuple[str, str], dict[tuple[str, ReportResult], Report]] = {}
+        """The last report of each target and result, by (policy, cluster); of repeated failures the first."""
 
     def fold(self, report: Report) -> None:
         """Fold one report; a late or repeated one changes nothing."""
-        of_target = self._reports.setdefault((report.policy, report.cluster), {}).setdefault(report.effect.target, {})
-        result = report.effect.result
-        before = of_target.get(result)
+        known = self._reports.setdefault((report.policy, report.cluster), {})
+        target, result = report.effect.target, report.effect.result
+        before = known.get((target, result))
         if before is not None and before.at >= report.at:
             return
+        of_target = (known[target, kind] for kind in ReportResult if (target, kind) in known)
         is_failure = result in (ReportResult.FAILED, ReportResult.REFUSED)
-        if is_failure and before is not None and all(other.at <= before.at for other in of_target.values()):
+        if is_failure and before is not None and all(other.at <= before.at for other in of_target):
             report = replace(report, at=before.at)  # it began with the first one
-        of_target[result] = report
+        known[target, result] = report
 
     def drop(self, report: Report) -> None:
         """Drop a report whose record was deleted; a newer one about the same target stays."""
-        by_target = self._reports.get((report.policy, report.cluster), {})
-        of_target = by_target.get(report.effect.target, {})
-        last = of_target.get(report.effect.result)
-        if last is None or last.at > report.at:
-            return
-        del of_target[report.effect.result]
-        if not of_target:
-            del by_target[report.effect.target]
-        if not by_target:
-            del self._reports[report.policy, report.cluster]
+        known, key = (
+            self._reports.get((report.policy, report.cluster), {}),
+            (report.effect.target, report.effect.result),
+        )
+        if key in known and known[key].at <= report.at:
+            del known[key]
+        if not known:
+            self._reports.pop((report.policy, report.cluster), None)
 
     def reported(self) -> Iterable[tuple[str, str]]:
         """Return each policy and cluster with a report."""
@@ -96,10 +96,12 @@ class EffectBook:
 
     def effects(self, policy: str, cluster: str) -> tuple[Effect, ...]:
         """Return the effects on a cluster by target, without those that newer reports have made void."""
-        by_target = self._reports.get((policy, cluster), {})
-        done = [r.at for target in by_target.values() for kind, r in target.items() if kind in _DONE]
-        newest_done = max(done, default=None)
-        found = (_fold_target(target, reports, newest_done) for target, reports in sorted(by_target.items()))
+        known = sorted(self._reports.get((policy, cluster), {}).items(), key=itemgetter(0))
+        newest_done = max((report.at for (_, kind), report in known if kind in _DONE), default=None)
+        found = (
+            _fold_target(target, {kind: report for (_, kind), report in of_target}, newest_done)
+            for target, of_target in groupby(known, key=lambda item: item[0][0])
+        )
         return tuple(effect for effect in found if effect is not None)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.units import to_millis
-from policies.wire import DEAD_LETTER_TYPE, KEPT_BYTES, BadRecordError, DeadLetterReason, ObservedRecord
+from policies.wire import DEAD_LETTER_TYPE, KEPT_BYTES, LAST_MS, BadRecordError, DeadLetterReason, ObservedRecord
 from streaming.dead_letters import LETTERS_A_WINDOW, MOST_KINDS, DeadLetter, dead_letter
 from streaming.host import PolicyHost
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
@@ -98,6 +98,13 @@ def test_a_timestamp_that_is_no_time_is_refused_and_yet_shown(appended_ms: int, 
     reading = transitions.record(log_dirs(0, 3, GB), appended=0)._replace(appended_ms=appended_ms)
     (told,) = letters(transitions.take(1, reading))
     assert (told["detail"], told["appended_at"]) == (f"timestamp: {appended_ms} ms is no time", shown)
+
+
+@pytest.mark.parametrize("appended_ms", [0, LAST_MS])
+def test_the_first_and_the_last_time_are_times(appended_ms: int) -> None:
+    transitions = Transitions(HOST)
+    reading = transitions.record(log_dirs(0, 3, GB), appended=0)._replace(appended_ms=appended_ms)
+    assert letters(transitions.take(1, reading)) == []
 
 
 # --- Dead letters: a few a minute of one kind, the others counted, and nothing that grows with what anybody writes

@@ -87,8 +87,21 @@ def times(*appended_ms: int, places: tuple[ReadPosition, ...] = (), now_ms: int 
         ([-1000, -1000 - DAY_MS, -DAY_MS, -500], [-1000, 0, 1, 2]),
         ([-DAY_MS, -1000], [-DAY_MS, -1000]),
         ([CLOCK_JUMP_MS, -1000, 0], [1000, 1001, 1002]),
+        ([0, -CLOCK_JUMP_MS], [0, 1]),
+        ([-1, -CLOCK_JUMP_MS - 2], [-1, 0]),
+        ([-9, -CLOCK_JUMP_MS - 9], [-9, -8]),
     ],
-    ids=["true", "ties", "a little back", "a day back", "a day of silence", "ahead"],
+    ids=[
+        "true",
+        "ties",
+        "a little back",
+        "a day back",
+        "a day of silence",
+        "ahead",
+        "five minutes back",
+        "more",
+        "no more",
+    ],
 )
 def test_times_grow_with_offsets(appended: list[int], expected: list[int]) -> None:
     assert [at - NOW for at in times(*(NOW + ms for ms in appended))] == expected
@@ -219,6 +232,23 @@ def test_a_clock_that_is_set_back_a_little_takes_nothing_along(back: float) -> N
     (data,) = read(transitions, 2, 1000 - back, 1001)
     assert data["decided_at"] == "2026-11-21T08:16:40.000Z"
     assert transitions.key_state.now_ms == before.now_ms
+
+
+@pytest.mark.parametrize(
+    ("appended", "begins_again"),
+    [(None, False), (399.999, True), (400.0, False)],
+    ids=["five minutes are no jump", "Kafka's clock is further back, too", "Kafka's clock says otherwise"],
+)
+def test_it_begins_again_after_more_than_five_minutes_that_no_record_contradicts(
+    appended: float | None, begins_again: bool
+) -> None:
+    transitions = key()
+    read(transitions, 4, 700, 700)
+    if appended is None:
+        transitions.take(400)
+    else:
+        transitions.take(399, transitions.record(b"garbage", appended=appended))
+    assert (transitions.key_state.state_version == 0) is begins_again
 
 
 def test_while_the_drivers_clock_is_behind_kafkas_time_stands_still_and_no_state_is_lost() -> None:

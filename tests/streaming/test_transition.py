@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from policies.alerts import CONFIRM_MS
 from policies.book import Step
+from policies.bookie_disks.readings import BookieDisks
+from policies.bookie_readings import BookieRacks
 from policies.decisions import Alert
-from policies.observations import Observation, Reading
+from policies.observations import Observation, Outcome, Reading
 from policies.pauses import PauseCommand
 from policies.policy import POLICY_FAILED
 from policies.recovery import OpenAlerts
-from policies.registry import POLICIES
+from policies.registry import POLICIES, observed_topic
 from policies.throttle import policy
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
-from policies.wire import BadRecordError, observation_event
+from policies.wire import BadRecordError, Cut, observation_event
 from streaming import host, transition
 from streaming.host import PolicyHost, StepResult
 from streaming.key_state import decode, encode
@@ -29,7 +31,7 @@ from streaming.replay import Recorded, Replay
 from streaming.transition import KeyTransition, step_apart
 from streaming.worker_memory import STATE_CACHE
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
-from tests.streaming.records import changed_data
+from tests.streaming.records import changed_data, event
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))
@@ -84,6 +86,41 @@ def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.transition.MOST_BYTES", 3 * len(record.value or b""))
     transition = transitions.take(1, record, *(transitions.record(log_dirs(0, 3, GB), appended=0) for _ in range(9)))
     assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 7
+
+
+def test_no_more_bytes_are_parsed_of_a_partition_and_what_spark_has_cut_uses_up_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transitions = Transitions(HOST)
+    good, *garbage = (transitions.record(b"x" * 100, appended=0) for _ in range(10))
+    good = good._replace(value=event(log_dirs(0, 3, GB // 2)))
+    cut = transitions.record(b"x" * 1000, appended=0)._replace(cut=Cut(10**9, "ab"))
+    monkeypatch.setattr(transition, "MOST_UNREAD_BYTES", 900 + len(good.value or b""))
+    taken = transitions.take(1, good, cut, *garbage)
+    assert [d.verdict for d in taken.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert set(reasons(taken)) == {"malformed", "too_large"}
+    monkeypatch.setattr(transition, "MOST_UNREAD_BYTES", 900)
+    taken = Transitions(HOST).take(1, good, cut, *garbage)
+    assert (taken.decisions, set(reasons(taken))) == ((), {"malformed", "too_large", "too-many"})
+
+
+@pytest.mark.parametrize(("policy", "letters_made"), [("isolation", 1), ("bookie_disks", 0)])
+def test_of_a_topic_that_several_policies_read_the_first_one_makes_the_dead_letters(
+    policy: str, letters_made: int
+) -> None:
+    transitions = Transitions(PolicyHost(), policy)
+    garbage = transitions.record(b"garbage", appended=0, topic="headgate.observed.bookies")
+    assert len(letters(transitions.take(1, garbage))) == letters_made
+
+
+def test_a_policy_that_takes_readings_of_others_watches_a_cluster_once_it_has_one_of_its_own() -> None:
+    transitions = Transitions(PolicyHost(), "bookie_disks")
+    groups = BookieRacks(cluster=CLUSTER, outcome=Outcome.OK, groups={})
+    shared = transitions.take(1, transitions.reading(groups, appended=1, topic="observed.bookies"))
+    assert told(shared, "decided.standing") == []
+    disks = BookieDisks(cluster=CLUSTER, outcome=Outcome.OK, bookie="bk1:3181")
+    own = transitions.take(2, transitions.reading(disks, appended=2, topic=observed_topic(BookieDisks)))
+    assert len(told(own, "decided.standing")) == 1
 
 
 # --- One reading that a policy cannot take, or that exceeds its bounds, takes no other reading with it.
