@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -105,16 +104,8 @@ class Publisher(AbstractContextManager["Publisher"]):
             if self._producer is None or self._closed.is_set():
                 self._count(KafkaError(KafkaError._STATE), topic)
                 return
-            produce = partial(
-                self._producer.produce, topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery
-            )
             try:
-                try:
-                    produce()
-                except BufferError:
-                    # The queue is full, maybe of records whose delivery reports are waiting to be handled.
-                    self._producer.poll(0)
-                    produce()
+                self._producer.produce(topic, value=value, key=key, headers=HEADERS, on_delivery=self._count_delivery)
             except BufferError:
                 self._count(KafkaError(KafkaError._QUEUE_FULL), topic)
             except KafkaException as error:
@@ -182,17 +173,11 @@ def _options(client_id: str, delivery_timeout_seconds: float) -> dict[str, Any]:
     }
 
 
-def observations_to(
-    publish: Callable[[str, str, bytes], None],
-    topic: str,
-    source: str,
-    *,
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Callable[[Reading], None]:
+def observations_to(publish: Callable[[str, str, bytes], None], topic: str, source: str) -> Callable[[Reading], None]:
     """Return a function that publishes a reading on `topic` as an event of `source`, keyed by its cluster."""
 
     def sink(reading: Reading) -> None:
-        event = observation_event(reading, id=str(uuid.uuid4()), source=source, time=clock())
+        event = observation_event(reading, id=str(uuid.uuid4()), source=source, time=datetime.now(UTC))
         publish(topic, reading.cluster, event)
 
     return sink
