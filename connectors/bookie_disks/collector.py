@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -55,6 +56,7 @@ class _BookieMode(BaseModel):
     is_read_only: bool = Field(alias="readOnly")
 
 
+Shape = TypeVar("Shape")
 _SPACE, _MODE, _CONFIG = TypeAdapter(BookieSpace), TypeAdapter(_BookieMode), TypeAdapter(dict[str, str])
 
 
@@ -66,17 +68,9 @@ class BookieAdmin(BookieHttp):
         read_only, writable = (self.listed(kind, print_hostnames="true") for kind in ("ro", "rw"))
         return {**read_only, **writable}
 
-    def space(self) -> BookieSpace:
-        """Return the sums over its ledger dirs."""
-        return self._rest.get("/api/v1/bookie/info", _SPACE)
-
-    def is_read_only(self) -> bool:
-        """Return whether it takes no new data now."""
-        return self._rest.get("/api/v1/bookie/state", _MODE).is_read_only
-
-    def config(self) -> dict[str, str]:
-        """Return the settings in its configuration, by name."""
-        return self._rest.get("/api/v1/config/server_config", _CONFIG)
+    def read(self, path: str, shape: TypeAdapter[Shape]) -> Shape:
+        """Return the answer of one of its resources."""
+        return self._rest.get(f"/api/v1/{path}", shape)
 
     def used_shares(self) -> dict[str, float]:
         """Return the used share by the part of a gauge's name that stands for the dir; empty without such gauges."""
@@ -94,13 +88,10 @@ class BookieAdmin(BookieHttp):
 
 def find_stranger(bookie: str, config: Mapping[str, str]) -> str | None:
     """Return the id of the bookie that answered in place of another one; None if the right one did, as far as known."""
-    if (own := config.get("bookieId")) is not None:
-        return None if own == bookie else own
-    host, _, port = bookie.rpartition(":")
-    found_host, found_port = config.get("advertisedAddress") or host, config.get("bookiePort", _DEFAULT_PORT)
-    if not host or not port.isdigit():
-        return f"{found_host}:{found_port}"
-    return None if (found_host, found_port) == (host, port) else f"{found_host}:{found_port}"
+    if (own := config.get("bookieId")) is None:
+        host = config.get("advertisedAddress") or bookie.rpartition(":")[0]
+        own = f"{host}:{config.get('bookiePort', _DEFAULT_PORT)}"
+    return None if own == bookie else own
 
 
 def list_ledger_dirs(config: Mapping[str, str]) -> tuple[str, ...]:
@@ -248,7 +239,7 @@ class BookieDisksCollector(Collector):
         if client is None:
             return self._failure(bookie, AdminError(Outcome.ERROR, "its host is not known: name its address in urls"))
         try:
-            config = client.config()
+            config = client.read("config/server_config", _CONFIG)
             if (stranger := find_stranger(bookie, config)) is not None:
                 raise AdminError(Outcome.ERROR, f"bookie {stranger} answers at its address: check member_url and urls")
             names = list_ledger_dirs(config)
@@ -258,8 +249,8 @@ class BookieDisksCollector(Collector):
                 cluster=self._cluster,
                 outcome=Outcome.OK,
                 bookie=bookie,
-                read_only=client.is_read_only(),
-                dirs=find_dirs(names, client.space(), shares),
+                read_only=client.read("bookie/state", _MODE).is_read_only,
+                dirs=find_dirs(names, client.read("bookie/info", _SPACE), shares),
                 thresholds=thresholds,
                 detail=problem,
             )

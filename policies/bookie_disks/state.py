@@ -202,22 +202,15 @@ def list_groups(placement: Placement, settings: BookieDisksSettings) -> tuple[Pl
     The group of all bookies is always one of them, because namespaces without affinity may be left out of a reading.
     """
     members = {name: frozenset(bookies) for name, bookies in (placement.groups or {}).items()}
-    placed = {each.primary: each for each in placement.placed or ()} if members else {}
-    everywhere = _join(placement.placed or ()) if not members else placed.pop((), None)
-    named = [_make_group(each, members, settings) for each in placed.values()]
+    # Without groups of bookies, brokers ignore the affinity.
+    everywhere = [each for each in placement.placed or () if not (members and each.primary)]
+    placed = [each for each in placement.placed or () if members and each.primary]
+    named = [_make_group(each, members, settings) for each in placed]
     name = ALL_BOOKIES_BESIDE_DEFAULT if any(group.name == ALL_BOOKIES for group in named) else ALL_BOOKIES
-    ensemble = max(settings.ensemble, everywhere.ensemble if everywhere else 0)
-    count, first = (everywhere.count, everywhere.first) if everywhere else (0, ())
-    whole = PlacementGroup(name, ensemble, None, frozenset(), count, first)
+    ensemble = max([settings.ensemble, *(each.ensemble for each in everywhere)])
+    first = tuple(sorted(name for each in everywhere for name in each.first)[:10])
+    whole = PlacementGroup(name, ensemble, None, frozenset(), sum(each.count for each in everywhere), first)
     return tuple(sorted((*named, whole), key=lambda group: group.name))
-
-
-def _join(placed: tuple[PlacedNamespaces, ...]) -> PlacedNamespaces | None:
-    """Put all namespaces together: without groups of bookies, brokers ignore the affinity."""
-    if not placed:
-        return None
-    first = tuple(sorted(name for each in placed for name in each.first)[:10])
-    return PlacedNamespaces((), (), max(each.ensemble for each in placed), sum(each.count for each in placed), first)
 
 
 def _make_group(
