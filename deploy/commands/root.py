@@ -5,6 +5,7 @@ import pydoc
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +30,6 @@ from deploy.console.options import (
     set_up_logging,
 )
 from deploy.console.shell import complete_clusters, complete_policies, read_instant
-from deploy.pages import Page
 from deploy.policy_commands import command_apps
 from policies.units import UserError
 
@@ -55,6 +55,24 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(checkpoint_app, name="checkpoint")
 for commands in command_apps():
     app.add_typer(commands)
+
+
+_PAGES = Path(__file__).parents[1] / "published"
+"""The reference pages that an installation carries."""
+
+
+class Page(StrEnum):
+    """A reference page, by its file."""
+
+    SETTINGS = "settings"
+    ALERTS = "alerts"
+    METRICS = "metrics"
+    EVENTS = "events"
+
+    def read(self) -> str:
+        """Return the page, as this version has it."""
+        folder = _PAGES if _PAGES.exists() else Path(__file__).parents[2] / "docs" / "reference"
+        return (folder / ("settings.yaml" if self is Page.SETTINGS else f"{self}.md")).read_text(encoding="utf-8")
 
 
 PausedCluster = Annotated[

@@ -9,7 +9,6 @@ with `--write-manifest` it renews `jars.sha256` after a change in `ivy.xml`.
 import argparse
 import fcntl
 import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
@@ -252,15 +252,7 @@ def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: OnLine) -> lis
 
 
 def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise UserError(
-            "pyspark is not installed, and the Ivy inside it fetches the jars: install headgate with its dependencies."
-        )
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if not found:
-        raise UserError(f"{Path(spec.origin).parent} has no jars/ivy-*.jar: install pyspark again.")
-    return found[-1]
+    return max((Path(str(find_spec("pyspark").origin)).parent / "jars").glob("ivy-*.jar"))  # type: ignore[union-attr]
 
 
 def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: Sequence[str]) -> str:
@@ -275,11 +267,9 @@ def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: S
 
 def _cause(log: Sequence[str]) -> str:
     """Return the reason for Ivy's failure, in Ivy's own words."""
-    for line in log:
-        if match := _FAILURE.search(line):
-            return match["cause"]
+    causes = [match["cause"] for line in log if (match := _FAILURE.search(line))]
     problems = [line.strip() for line in log if "not found" in line or "[FAILED" in line or "rror" in line]
-    return problems[0] if problems else "Ivy did not say why"
+    return next(iter([*causes, *problems]), "Ivy did not say why")
 
 
 if __name__ == "__main__":

@@ -149,14 +149,21 @@ _QUOTAS = {
 
 
 def find_kafka_resource(text: str) -> Mapping[str, Any] | None:
-    """Return `spec.kafka` of the first Kafka resource of a YAML or JSON text; None if it has none."""
+    """Return `spec.kafka` of the first Kafka resource of a YAML or JSON text, also in a `List`; None if it has none."""
     try:
-        found = next(_list_resources(list(YAML(typ="safe", pure=True).load_all(text))), None)
+        documents = list(YAML(typ="safe", pure=True).load_all(text))
     except YAMLError:
         return None
-    spec = found.get("spec") if found is not None else None
+    resources = [each for document in documents if isinstance(document, dict) for each in _items(document)]
+    found = next((each for each in resources if each.get("kind") == "Kafka"), None)
+    spec = None if found is None else found.get("spec")
     kafka = spec.get("kafka") if isinstance(spec, dict) else None
-    return (kafka if isinstance(kafka, dict) else {}) if found is not None else None
+    return None if found is None else kafka if isinstance(kafka, dict) else {}
+
+
+def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
+    items = document.get("items")
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else [document]
 
 
 def read_kafka_resource(kafka: Mapping[str, Any], prefix: str) -> dict[str, str]:
@@ -179,15 +186,6 @@ def read_kafka_resource(kafka: Mapping[str, Any], prefix: str) -> dict[str, str]
         elif name != "type":
             raise ValueError(f"spec.kafka.quotas.{name}: no field of the plugin{suggest(str(name), _QUOTAS)}")
     return properties
-
-
-def _list_resources(documents: Any) -> Iterator[dict[str, Any]]:
-    """Yield the Kafka resources, those within a `List` included."""
-    for document in documents if isinstance(documents, list) else ():
-        if isinstance(document, dict) and document.get("kind") == "Kafka":
-            yield document
-        elif isinstance(document, dict) and "kind" in document:
-            yield from _list_resources(document.get("items"))
 
 
 def _write(value: Any) -> str:

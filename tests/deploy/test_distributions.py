@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.pages import Page
+from deploy.commands.root import Page
 from tests.deploy.test_chart import EXAMPLES, helm
 
 ROOT = Path(__file__).parents[2]
