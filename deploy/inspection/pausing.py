@@ -95,13 +95,18 @@ def command_pause(settings: Settings, request: PauseRequest) -> Iterator[Standin
     Raises UserError if the pause is not allowed, or Kafka or the loop does not answer; the message has the remedy.
     """
     clusters = _clusters(settings, request)
-    commands = _commands(request, clusters)
+    until = None if request.length is None else datetime.now(UTC) + request.length
+    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason, "keep": request.keep}
+    try:
+        commands = [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
+    except ValidationError as error:
+        raise option_error(error) from None
     connection = settings.loop_kafka()
     with InForceReader(connection, settings.topics.prefix) as reader:
         in_force = reader.now()
         if request.length is not None and not request.keep:
             request.confirm(list(_describe_lifted(in_force, request.policy, clusters)))
-        before = {said.cluster: said.sequence for said in in_force.heartbeats() if said.policy == request.policy}
+        before = {each.cluster: each.sequence for each in in_force.heartbeats() if each.policy == request.policy}
         readings = {str(uuid.uuid4()): command for command in commands}
         send(connection, settings.topics.topic(COMMANDS), readings, what="the command", client_id=_CLIENT_ID)
         # A policy that has never published a heartbeat for a cluster has nothing to do there and does not answer. Wait
@@ -124,15 +129,6 @@ def _clusters(settings: Settings, request: PauseRequest) -> list[str]:
         return sorted(settings.clusters)
     settings.watched(request.cluster, "cluster")
     return [request.cluster]
-
-
-def _commands(request: PauseRequest, clusters: list[str]) -> list[PauseCommand]:
-    until = None if request.length is None else datetime.now(UTC) + request.length
-    said = {"policy": request.policy, "until": until, "actor": actor(), "reason": request.reason, "keep": request.keep}
-    try:
-        return [PauseCommand.model_validate({"cluster": cluster, **said}) for cluster in clusters]
-    except ValidationError as error:
-        raise option_error(error) from None
 
 
 def _answers(reader: InForceReader, request: PauseRequest, awaited: dict[str, int]) -> Iterator[Standing]:

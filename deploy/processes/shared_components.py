@@ -115,7 +115,8 @@ class SharedComponents:
         wanted = {} if self._ending else self._work.units(held)
         self._running.keep(wanted)
         for name, clusters in wanted.items():
-            self._running.start(name, clusters, partial(self._open, name, clusters))
+            assert self._member is not None  # noqa: S101 - which has called this
+            self._running.start(name, clusters, partial(self._work.open, name, clusters, self._member.lease))
 
     def _log_change(self, held: Held) -> None:
         self._is_told = True
@@ -126,10 +127,6 @@ class SharedComponents:
         told = " and ".join(f"{verb} {name_some(sorted(names))}" for verb, names in change.items() if names)
         if told:
             _log.info(f"{self._work.name}: this process {told}")
-
-    def _open(self, name: str, clusters: Held) -> AbstractContextManager[Sequence[Component]]:
-        assert self._member is not None  # noqa: S101 - it is told by it
-        return self._work.open(name, clusters, self._member.lease)
 
 
 @dataclass

@@ -296,20 +296,16 @@ class Settings(SettingsBlock):
             raise ValueError("begins with the home of a user that does not exist") from None
 
     @model_validator(mode="after")
-    def _check_reachable_kafka(self) -> Self:
-        elsewhere = not is_on_this_machine(self.stream.master)
-        if elsewhere and self.kafka is not None and is_loopback(self.kafka.bootstrap_servers):
+    def _check_kafka_of_query(self) -> Self:
+        """Executors must reach it; their Java client gets its login from `stream.kafka` if `kafka` does not suffice."""
+        if self.kafka is None:
+            return self
+        if not is_on_this_machine(self.stream.master) and is_loopback(self.kafka.bootstrap_servers):
             raise ValueError(
                 f"kafka.bootstrap_servers: {self.kafka.bootstrap_servers} cannot be reached by executors of "
                 f"{self.stream.master}: name addresses that they can reach"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_login_of_query(self) -> Self:
-        """The Java client of the query gets its login from `stream.kafka` where it cannot follow from `kafka`."""
-        needs_own = self.kafka is not None and self.kafka.needs_java_login
-        if needs_own and "sasl.jaas.config" not in self.stream.kafka:
+        if self.kafka.needs_java_login and "sasl.jaas.config" not in self.stream.kafka:
             raise ValueError(
                 "stream.kafka: the query's Java client cannot derive its login from `kafka`: set sasl.jaas.config, "
                 "and sasl.login.callback.handler.class for tokens (docs/managed-kafka.md)"
