@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ from deploy.settings.application import Settings
 from deploy.settings.file import load_settings
 from policies.units import UserError
 from streaming.settings import CheckpointPlace
+from tests.cases import for_each
 
 # As Spark 4.2 wrote it for the first version of this query, shortened.
 PLAN = (
@@ -50,7 +50,6 @@ def folder(tmp_path: Path) -> Path:
         (folder / log).mkdir(parents=True)
         for batch in batches:
             (folder / log / str(batch)).write_text(content)
-            (folder / log / f".{batch}.crc").write_bytes(b"crc")
     (folder / "state/0/0").mkdir(parents=True)
     for version in (1, 2):
         (folder / f"state/0/0/{version}.changelog").write_bytes(b"state")
@@ -64,15 +63,7 @@ def folder(tmp_path: Path) -> Path:
     ):
         path.parent.mkdir(parents=True)
         path.write_text(content)
-    rest(folder)
     return folder
-
-
-def rest(folder: Path) -> None:
-    """As if nothing had been written for a while."""
-    before = time.time() - 3600
-    for path in (folder, *folder.rglob("*")):
-        os.utime(path, (before, before))
 
 
 def read(folder: Path) -> Checkpoint:
@@ -83,52 +74,33 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_whole_one_has_no_damage(folder: Path) -> None:
-    before = contents(folder)
+def test_a_reset_deletes_nothing_and_never_overwrites_an_earlier_one(folder: Path) -> None:
     assert read(folder).damage is None
-    assert contents(folder) == before
-
-
-def test_a_reset_deletes_nothing(folder: Path) -> None:
-    before = contents(folder)
-    aside = reset(folder)
-    assert not folder.exists()
-    assert contents(aside) == before
-
-
-def test_a_reset_says_what_it_costs_and_never_overwrites_an_earlier_one(folder: Path) -> None:
+    before, at = contents(folder), folder.stat()
     assert "oldest records" in reset_plan(folder)[1]
-    before = folder.stat().st_mtime
     first = reset(folder)
-    (folder / "offsets").mkdir(parents=True)
-    for path in (folder, folder / "offsets"):
-        os.utime(path, (before, before))
-    second = reset(folder)
-    assert first != second
-    assert first.exists()
+    assert not folder.exists()
+    folder.mkdir()
+    os.utime(folder, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert reset(folder) != first
+    assert contents(first) == before
 
 
-def test_the_command_only_says_it_until_it_is_told_yes(folder: Path, tmp_path: Path) -> None:
-    settings = tmp_path / "headgate.yaml"
+def test_the_command_resets_nothing_until_it_is_told_yes_and_not_while_a_query_runs(
+    folder: Path, tmp_path: Path
+) -> None:
+    settings, before = tmp_path / "headgate.yaml", contents(folder)
     settings.write_text(f"data_dir: {tmp_path}\n")
-    before = contents(folder)
     said = CliRunner().invoke(app, ["checkpoint", "reset", "-s", str(settings)])
     assert said.exit_code == 0
     assert said.output.startswith("Nothing is changed now. With --yes, while no query runs:")
-    assert contents(folder) == before
-    done = CliRunner().invoke(app, ["checkpoint", "reset", "-s", str(settings), "--yes"])
-    assert (done.exit_code, folder.exists()) == (0, False)
-
-
-def test_a_query_that_is_idle_is_running_all_the_same(folder: Path, tmp_path: Path) -> None:
-    settings = tmp_path / "headgate.yaml"
-    settings.write_text(f"data_dir: {tmp_path}\n")
-    before = contents(folder)
     with sole_query(load_settings(settings)):  # as the query holds it, which writes nothing while nothing comes
         refused = CliRunner().invoke(app, ["checkpoint", "reset", "-s", str(settings), "--yes"])
     assert isinstance(refused.exception, UserError)
     assert "is in use by another query" in str(refused.exception)
     assert contents(folder) == before
+    done = CliRunner().invoke(app, ["checkpoint", "reset", "-s", str(settings), "--yes"])
+    assert (done.exit_code, folder.exists()) == (0, False)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_reset(tmp_path: Path) -> None:
@@ -154,7 +126,7 @@ def test_settings_it_was_made_with_fit_and_others_are_refused_with_the_remedy(fo
         require(folder, 1, "prod")
 
 
-@pytest.mark.parametrize("plan", ["", "v1", "v1\n{}\n{}", "v1\n[]\n[]", 'v1\n{"conf":1}\n{}'])
+@for_each("plan", ["", "v1", "v1\n{}\n{}", "v1\n[]\n[]", 'v1\n{"conf":1}\n{}'])
 def test_a_plan_that_cannot_be_read_refuses_nothing(folder: Path, plan: str) -> None:
     (folder / "offsets/2").write_text(plan)
     require(folder, 2, "prod")
