@@ -293,16 +293,20 @@ def _collect_numbers(verdict: GroupVerdict) -> dict[str, object]:
     settings, first = verdict.settings, max(0, verdict.group.ensemble - 1 - EVIDENCE_LIMIT // 2)
     bookies = []
     for bookie in verdict.known[first : first + EVIDENCE_LIMIT]:
-        read_ms, tightest = bookie.state.read_ms, bookie.tightest.state if bookie.tightest else None
-        described = {
-            "bookie": bookie.name,
-            "factor": bookie.factor,
-            "read_only": bookie.state.is_read_only,
-            "dir": tightest.log_dir if tightest else None,
-            "usable_bytes": tightest.usable_bytes if tightest else None,
-            "total_bytes": tightest.total_bytes if tightest else None,
-            "read_at": None if read_ms == NEVER else format_instant(from_millis(read_ms)),
-        }
-        bookies.append(described)
+        read_at = None if bookie.state.read_ms == NEVER else format_instant(from_millis(bookie.state.read_ms))
+        bookies.append({**describe_bookie(bookie), "read_at": read_at})
     limits = {"hard": as_settings(settings.hard), "soft": as_settings(settings.soft)}
     return {"raw_factor": verdict.raw_factor, **limits, "bookies": bookies}
+
+
+def describe_bookie(bookie: BookieVerdict) -> dict[str, object]:
+    """Describe a bookie by the dir that decided its factor."""
+    tightest = bookie.tightest.state if bookie.tightest else None
+    return {
+        "bookie": bookie.name,
+        "factor": bookie.factor,
+        "read_only": bookie.state.is_read_only,
+        "dir": tightest.log_dir if tightest else None,
+        "usable_bytes": tightest.usable_bytes if tightest else None,
+        "total_bytes": tightest.total_bytes if tightest else None,
+    }
