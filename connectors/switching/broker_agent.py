@@ -67,7 +67,6 @@ class BrokerAgent:
     It keeps no state over a restart: a broker that starts again reads its target from the registry.
 
     Args:
-        cluster: the broker cluster's name in the loop's settings.
         broker: its name, as the brokers' registrations have it.
         session: of the brokers' ZooKeeper; not closed here.
         report: called in the agent's thread with each `headgate.switch-broker.v1`, such as the result of
@@ -101,7 +100,6 @@ class BrokerAgent:
         self._opened_epoch: int | None = None
         self._closed: dict[str, int] = {}
         self._sequence = 0
-        self._trouble = ""
 
     def run(self, stop: threading.Event) -> None:
         """Follow and report until `stop` is set, whatever goes wrong."""
@@ -124,12 +122,24 @@ class BrokerAgent:
             view = self._registry.read()
             if self._follow(view):
                 self._close_unneeded(view)
-            self._trouble = ""
         except ZnodeError as error:
-            if (trouble := str(error)) != self._trouble:
-                _log.warning("the registry cannot be followed", broker=self._broker, detail=trouble)
-            self._trouble = trouble
-        self._publish_state()
+            _log.warning("the registry cannot be followed", broker=self._broker, detail=str(error))
+        if (followed := self._followed) is None:
+            return
+        self._sequence = max(self._sequence + 1, int(self._clock() * 1000))
+        self._report(
+            SwitchBroker(
+                cluster=self._cluster,
+                outcome=Outcome.OK,
+                broker=self._broker,
+                sequence=self._sequence,
+                epoch=followed.epoch,
+                client_init_failed=followed.failed,
+                writes=tuple(sorted(set(self._clients.writes_since_ack()))),
+                reads=tuple(sorted(set(self._clients.reads()))),
+                client_epoch=self._opened_epoch,
+            )
+        )
 
     def _on_change(self, _event: object) -> None:
         self._changed.set()  # from kazoo's thread, which must not wait
@@ -172,25 +182,6 @@ class BrokerAgent:
                 continue
             self._closed[name] = epoch
             _log.info("a client was closed", broker=self._broker, name=name, epoch=epoch)
-
-    def _publish_state(self) -> None:
-        followed = self._followed
-        if followed is None:
-            return
-        self._sequence = max(self._sequence + 1, int(self._clock() * 1000))
-        self._report(
-            SwitchBroker(
-                cluster=self._cluster,
-                outcome=Outcome.OK,
-                broker=self._broker,
-                sequence=self._sequence,
-                epoch=followed.epoch,
-                client_init_failed=followed.failed,
-                writes=tuple(sorted(set(self._clients.writes_since_ack()))),
-                reads=tuple(sorted(set(self._clients.reads()))),
-                client_epoch=self._opened_epoch,
-            )
-        )
 
 
 # Attributes ledgers to a cluster: writes the schema locators and cursors that name them, one znode at a time.
@@ -245,11 +236,7 @@ class _Goal:
 
 
 class ReferenceZnodes:
-    """The schema locators and cursors of a broker cluster. Thread-safe.
-
-    Args:
-        session: of the brokers' ZooKeeper; its time limit holds for each request.
-    """
+    """The schema locators and cursors of a broker cluster, in the brokers' ZooKeeper. Thread-safe."""
 
     def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session

@@ -191,9 +191,26 @@ class Registry:
 
     def carry_out(self, order: SwitchDecision) -> SwitchStatus | None:
         """Carry out an order. Returns the result of a status; the next reading of the registry shows the others."""
+        args: dict[str, Any] = dict(order.args)
         refusal = None
         try:
-            self._carry_out(order)
+            match order.verdict:
+                case SwitchVerdict.WRITE_REGISTRY:
+                    wanted = msgspec.convert(args, ClusterDocument)
+                    self.write_cluster(args["name"], wanted, args.get("version"), args.get("bootstrap"))
+                case SwitchVerdict.REMOVE_REGISTRY:
+                    self.remove_cluster(args["name"], args.get("version"))
+                case SwitchVerdict.WRITE_DIRECTIVE:
+                    self.write_directive(args["directive_epoch"], args["target"])
+                case SwitchVerdict.WRITE_STATUS:
+                    status = ClusterStatus(args["status"])
+                    commit, version = (
+                        order.epoch if status is ClusterStatus.ACTIVE else None,
+                        args.get("expected_version"),
+                    )
+                    self.write_status(args["name"], status, version, commit, args.get("deprecated"))
+                case SwitchVerdict.CLOSE_CLIENT:
+                    self.allow_close(args["name"], order.epoch)
         except (ZnodeConflictError, msgspec.ValidationError) as error:
             refusal = str(error)
             _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=refusal)
@@ -207,23 +224,6 @@ class Registry:
             op=order.op,
             written=refusal is None,
         )
-
-    def _carry_out(self, order: SwitchDecision) -> None:
-        args: dict[str, Any] = dict(order.args)
-        match order.verdict:
-            case SwitchVerdict.WRITE_REGISTRY:
-                wanted = msgspec.convert(args, ClusterDocument)
-                self.write_cluster(args["name"], wanted, args.get("version"), args.get("bootstrap"))
-            case SwitchVerdict.REMOVE_REGISTRY:
-                self.remove_cluster(args["name"], args.get("version"))
-            case SwitchVerdict.WRITE_DIRECTIVE:
-                self.write_directive(args["directive_epoch"], args["target"])
-            case SwitchVerdict.WRITE_STATUS:
-                status = ClusterStatus(args["status"])
-                commit = order.epoch if status is ClusterStatus.ACTIVE else None
-                self.write_status(args["name"], status, args.get("expected_version"), commit, args.get("deprecated"))
-            case SwitchVerdict.CLOSE_CLIENT:
-                self.allow_close(args["name"], order.epoch)
 
     @_committed
     def write_cluster(

@@ -232,18 +232,15 @@ def _failed(record: SwitchRecord) -> Iterator[Text]:
 
 def _windows(record: SwitchRecord, now: datetime) -> Iterator[Text]:
     """Format the windows of rollback and clean-up."""
-    if (until := record.rollback_until) is not None and record.verdict in REVERSIBLE:
+    until, since = record.rollback_until, record.cleanup_from
+    if until is not None and record.verdict in REVERSIBLE:
         left = human_seconds(max(0.0, (until - now).total_seconds()))
-        is_open = f"rollback: possible for {left} more (until {format_second(until)})"
-        yield (
-            Text(is_open)
-            if until > now
-            else Text(f"rollback: no longer possible (since {format_second(until)})", "yellow")
-        )
-    if (since := record.cleanup_from) is not None and record.verdict is SwitchStage.HOLD:
+        over = Text(f"rollback: no longer possible (since {format_second(until)})", "yellow")
+        yield Text(f"rollback: possible for {left} more (until {format_second(until)})") if until > now else over
+    if since is not None and record.verdict is SwitchStage.HOLD:
         left = human_seconds(max(0.0, (since - now).total_seconds()))
-        is_ahead = f"clean-up: possible in {left} (from {format_second(since)})"
-        yield Text(is_ahead) if since > now else Text(f"clean-up: possible (since {format_second(since)})", "green")
+        is_open = Text(f"clean-up: possible (since {format_second(since)})", "green")
+        yield Text(f"clean-up: possible in {left} (from {format_second(since)})") if since > now else is_open
 
 
 def _registry(record: SwitchRecord) -> RenderableType:
