@@ -1,4 +1,13 @@
-"""Finds the ledgers of a target that are Headgate's copies: they carry the token of their journal record."""
+"""Reads a BookKeeper cluster from ZooKeeper: its identity, its id generator, and its ledgers with their metadata.
+
+BookKeeper makes ledger ids from sequential znodes below ``idgen``, and once ``idgen-long`` exists, below its largest
+child ``HOB-k``. The counters are read without drawing an id. Source: `ZkLedgerIdGenerator` and
+`LongZkLedgerIdGenerator` of BookKeeper 4.18.
+
+A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for version 2 (up to
+BookKeeper 4.8) in protobuf's text format, for version 3 as protobuf after its length. Source: `LedgerMetadataSerDe`
+and `DataFormats.proto` of BookKeeper 4.18.
+"""
 
 import base64
 import re
@@ -33,12 +42,6 @@ from policies.switching.ledgers import (
     path_of,
 )
 from policies.units import MAX_INT64, UserError
-
-# Reads a BookKeeper cluster's identity: instance id, ledger layout, and the counters of its id generator.
-#
-# BookKeeper makes ledger ids from sequential znodes below ``idgen``, and once ``idgen-long`` exists, below its
-# largest child ``HOB-k``. The counters are read without drawing an id. Source: `ZkLedgerIdGenerator` and
-# `LongZkLedgerIdGenerator` of BookKeeper 4.18.
 
 _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
@@ -107,19 +110,11 @@ def _generator(hob: int | None, stat: Any) -> IdGenerator | None:
 
 def _text(reader: Reader, path: str) -> str | None:
     answer = reader.read(reader.client.get_async, path)
-    if answer is None:
-        return None
     try:
-        return str(answer[0].decode()).strip() or None
+        return answer and (answer[0].decode().strip() or None)
     except UnicodeDecodeError:
         return None
 
-
-# Reads the ledgers of a cluster, with their metadata, from ZooKeeper.
-#
-# A ledger's znode holds the line ``BookieMetadataFormatVersion<tab><n>`` and then its metadata: for version 2 (up to
-# BookKeeper 4.8) in protobuf's text format, for version 3 as protobuf after its length. Source: `LedgerMetadataSerDe`
-# and `DataFormats.proto` of BookKeeper 4.18.
 
 MAX_LISTED = 5_000_000
 """Maximum number of listed ledgers of a target that should hold only copies; they take 500 MB."""
