@@ -202,18 +202,11 @@ def test_the_file_is_named_as_for_every_command(file: Path) -> None:
     assert check("-s", file) == check("--settings", file) == check(file)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("not a certificate", "kafka: tls.ca_file: .* holds no certificates in PEM form"),
-        ("", "kafka: tls.ca_file: .* holds no certificates in PEM form"),
-    ],
-    ids=["text", "empty"],
-)
-def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str, says: str) -> None:
+@pytest.mark.parametrize("content", ["not a certificate", ""], ids=["text", "empty"])
+def test_a_file_that_holds_something_else_is_a_mistake(file: Path, content: str) -> None:
     (file.parent / "ca.pem").write_text(content)
     file.write_text(f"kafka: {{bootstrap_servers: 'k:1', tls: {{ca_file: {file.parent / 'ca.pem'}}}}}")
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=r"kafka: tls\.ca_file: .* holds no certificates in PEM form"):
         check(file)
 
 

@@ -253,8 +253,3 @@ def test_the_command_ends_with_status_one_where_something_is_not_good(tmp_path: 
     assert found["c", "bookie collector"]["verdict"] == "no answer"
     assert found["this machine", "Java"]["good"] is True
     assert SECRET not in result.output
-
-
-def test_an_unknown_part_is_a_mistake(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--part", "weather"])
-    assert "'weather' is no component: write one of collect-" in str(result.exception)
