@@ -18,6 +18,7 @@ from policies.switching.plan import LedgerPlan
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     FAILED,
+    MOVING,
     BrokerReport,
     ClusterStatus,
     Directive,
@@ -238,19 +239,7 @@ def moved_ms(report: BrokerReport) -> int:
 #
 # Every live broker is watched in every stage: a broker that has not reported has not moved.
 
-LIVE = frozenset(
-    {
-        SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.CLEANUP,
-        SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
-    }
-)  # fmt: skip
-"""Stages that a switch reaches only after every broker has followed: a broker that deviates then is not just late."""
-
-
-_NEEDS_BROKERS = (LIVE - {SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES}) | {
-    SwitchStage.TRIGGERED,
-    SwitchStage.ROLLBACK,
-}
+NEEDS_BROKERS = MOVING | {SwitchStage.TRIGGERED, SwitchStage.ROLLBACK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +313,7 @@ def awaited(facts: SwitchFacts) -> tuple[Deviation, ...]:
 def find_unknown_since_ms(facts: SwitchFacts) -> int | None:
     """Return since when it is unknown which brokers are alive, while a switch depends on that; None if it is known."""
     switch, members = facts.state.switch, facts.state.members
-    if switch is None or switch.stage not in _NEEDS_BROKERS:
+    if switch is None or switch.stage not in NEEDS_BROKERS:
         return None
     if members is None or (switch.stage is SwitchStage.TRIGGERED and members.at_ms <= switch.started_ms):
         return switch.started_ms

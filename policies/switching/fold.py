@@ -39,7 +39,9 @@ from policies.switching.readings import (
     SwitchStatus,
 )
 from policies.switching.state import (
+    LIVE,
     NEVER,
+    PLANNING,
     BrokerReport,
     ClusterStatus,
     Directive,
@@ -49,7 +51,6 @@ from policies.switching.state import (
     OrchestratorLease,
     PrecheckResult,
     SwitchingState,
-    SwitchStage,
     put,
 )
 
@@ -240,7 +241,6 @@ def mark_writes(state: SwitchingState, names: Iterable[str]) -> SwitchingState:
 # Inventories: assembled from their parts, then kept as a summary.
 
 _CONTENT = msgspec.msgpack.Decoder(tuple[tuple[Reference, ...], tuple[Ledger, ...]])
-_KEEPS_OLD_IDS = frozenset({SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
     outside = [r.ledger_id for r in seen.references if target is None or find_owner(r, bootstrap) != target]
     outside += (s.greatest_id for s in seen.staying if not _may_be_in_target(state, s))
     old_ids: set[int] = set()
-    if switch is not None and switch.stage in _KEEPS_OLD_IDS:
+    if switch is not None and switch.stage in LIVE - PLANNING:
         old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
     counts, greatest = dict(sorted(owners.items())), max(outside, default=NEVER)
     summary = InventorySummary(

@@ -65,6 +65,12 @@ WAY = (
 
 REVERSIBLE = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD})
 """Live stages at which promotions can be taken back, within the rollback window."""
+PLANNING = REVERSIBLE - {SwitchStage.HOLD}
+"""Live stages at which an inventory may plan further ledgers."""
+MOVING = REVERSIBLE | {SwitchStage.CLEANUP}
+"""Live stages, clean-up included."""
+LIVE = MOVING | {SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES}
+"""Stages that a switch reaches only after every broker has followed: a broker that deviates then is not just late."""
 UNDONE = frozenset({SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES, SwitchStage.ABORTED})
 """Stages at which promotions were taken back."""
 ENDED = UNDONE | {SwitchStage.DONE, SwitchStage.REJECTED}
@@ -95,6 +101,8 @@ UNDELETED = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT})
 """Stages of a ledger whose references name the target, and that may still exist in the source."""
 UNREVERTED = frozenset({LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 """Stages of a ledger whose references name the target, or may: a rollback takes them back."""
+IN_TARGET = UNREVERTED | {LedgerStage.COPYING, LedgerStage.BUILT}
+"""Stages of a ledger that needs its copy in the target."""
 MOVED = DELETING | {LedgerStage.PROMOTED, LedgerStage.PROMOTED_VIA_ROLLOVER}
 """Stages of a ledger whose references name the target."""
 
@@ -115,6 +123,11 @@ class SwitchAction(StrEnum):
     """No order: it failed too often, and is left for an operator."""
     SETTLED = "settled"
     """No order any more: nothing of it is left to do."""
+
+
+IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED})
+ORDERED = frozenset(SwitchAction) - IDLE - {SwitchAction.INVENTORY}
+"""The orders about a ledger, or for the registry."""
 
 
 class ClusterStatus(ClosedEnum):

@@ -17,7 +17,11 @@ from policies.switching.judge import guards
 from policies.switching.ledgers import Ledger, LedgerKind, Reference, find_owner, is_ours, same_ledger, with_ledger
 from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger
 from policies.switching.state import (
+    IDLE,
+    LIVE,
     NEVER,
+    ORDERED,
+    PLANNING,
     DeletedIds,
     LedgerStage,
     LedgerTask,
@@ -31,12 +35,6 @@ from policies.switching.state import (
 from policies.switching.transition import Transition
 from policies.units import counted_with
 
-_COUNTED = frozenset(
-    {
-        SwitchStage.HOLD, SwitchStage.CLEANUP, SwitchStage.ROLLBACK, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES,
-    }
-)  # fmt: skip
-_PLANNING = frozenset({SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE})
 _NAMED = 10
 """The most unplanned paths that the switch keeps by name."""
 
@@ -51,9 +49,9 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
         if not is_since or not facts.source_instance or not facts.target_instance:
             return
         _recover_plan(facts, switch, seen, step)
-    if switch.stage in _COUNTED and seen.at_ms > switch.ended_ms:
+    if switch.stage in (LIVE - PLANNING) | {SwitchStage.ROLLBACK} and seen.at_ms > switch.ended_ms:
         _count_unplanned(facts, switch, seen, step)
-    if switch.stage not in _PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
+    if switch.stage not in PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
         return
     if seen.attempt is not None and seen.attempt < switch.attempt:
         return  # it began before the switch was driven on, and may show what an operator has removed since
@@ -102,7 +100,7 @@ def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step:
 
     While a plan is made, a ledger that is also named in the source is planned there again.
     """
-    is_planned = switch.stage in _PLANNING
+    is_planned = switch.stage in PLANNING
     left = {each[:2] for each in _list_ledgers(facts, seen, switch.source)} if is_planned else frozenset()
     # A clean-up that had begun may have deleted it from the source: then nothing may be taken back.
     stage, count = LedgerStage.PROMOTED if switch.cleanup_ms < 0 else LedgerStage.DELETE_INTENT, 0
@@ -183,11 +181,6 @@ def _plan_ledger(facts: SwitchFacts, task: LedgerTask, seen: InventorySeen, sour
         step.put(replace(task, cleared=found is None or is_copied, copied=is_copied))
 
 
-_WITHOUT_LEDGER = frozenset(
-    {SwitchAction.NONE, SwitchAction.INVENTORY, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.STATUS_NEW}
-)
-
-
 def judge_lease(facts: SwitchFacts, new: OrchestratorLease, step: Transition) -> None:
     """Row 25: a newer orchestrator repeats all open orders; an older one is rejected."""
     known = facts.state.lease
@@ -207,7 +200,7 @@ def repeat_orders(facts: SwitchFacts, reason: SwitchReason, step: Transition, *,
     if not redirected:
         step.direct_brokers(reason)
     is_behind = redirected or guards.refuse_straying_brokers(facts) is not None
-    for task in [t for t in facts.plan if t.awaiting not in _WITHOUT_LEDGER]:
+    for task in [t for t in facts.plan if t.awaiting in ORDERED]:
         if task.awaiting is SwitchAction.DELETE_OLD and is_behind:
             step.put(replace(task, awaiting=SwitchAction.NONE), numbered=True)  # ordered once brokers follow
         else:
@@ -240,7 +233,6 @@ def judge_broker(facts: SwitchFacts, seen: SwitchBroker, step: Transition) -> No
 
 
 _ONLY_FROM_CURSORS = frozenset({LedgerOutcome.ADVANCED, LedgerOutcome.ROLLED_OVER})
-_IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED})
 
 
 def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> None:
@@ -256,7 +248,7 @@ def judge_result(facts: SwitchFacts, result: SwitchLedger, step: Transition) -> 
             sentence = f"nothing was asked of ledger {result.ledger_id} as {result.op}"
             step.reject(RejectCode.INVALID_TRANSITION, sentence, subject)
         return
-    if result.op < task.op or task.awaiting in _IDLE:
+    if result.op < task.op or task.awaiting in IDLE:
         return  # it is late
     row = _ROWS.get((task.awaiting, result.result))
     if named := _find_other_ledgers(task, result):

@@ -21,13 +21,12 @@ from policies.switching.ledgers import (
     same_ledger,
     why_not_a_name,
 )
-from policies.switching.state import DELETING, ClusterStatus, LedgerStage, LedgerTask
+from policies.switching.state import DELETING, IN_TARGET, ClusterStatus, LedgerTask
 from policies.units import counted_with, format_instant, from_millis, name_some
 
 if TYPE_CHECKING:
     from policies.switching.transition import Transition
 
-_NEEDS_COPY = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 Refusal = str | None
 """The reason why a transition is refused; None if it is not."""
 Asked = tuple[RejectCode, Refusal | bool]
@@ -353,7 +352,7 @@ def refuse_shared_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
     """No other kind of reference needs the copy that is to be deleted."""
     others = (t for t in facts.plan.tasks_of(task.ledger_id) if t.kind is not task.kind and t.remap == task.remap)
     return next(
-        (f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in _NEEDS_COPY), None
+        (f"{t.paths[0]} needs the copy of ledger {task.ledger_id}" for t in others if t.stage in IN_TARGET), None
     )
 
 

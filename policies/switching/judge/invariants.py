@@ -9,14 +9,18 @@ from enum import StrEnum
 
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.ledgers import ClusterSnapshot, has_id, remedy_beyond
-from policies.switching.state import ClusterStatus, LedgerStage, LedgerTask, Switch, SwitchingState, SwitchStage
+from policies.switching.state import (
+    IN_TARGET,
+    MOVING,
+    ClusterStatus,
+    LedgerTask,
+    Switch,
+    SwitchingState,
+    SwitchStage,
+)
 from policies.switching.transition import DecisionDraft
 
-_MOVING = frozenset(
-    {SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.HOLD, SwitchStage.CLEANUP}
-)
 _IRREVERSIBLE = (SwitchVerdict.START_COPY, SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD)
-_IN_TARGET = frozenset({LedgerStage.COPYING, LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTED})
 
 
 class Invariant(StrEnum):
@@ -46,7 +50,7 @@ def breaches(
     if switch is None:
         return
     for task in tasks:
-        if task.stage in _IN_TARGET and not task.cleared:
+        if task.stage in IN_TARGET and not task.cleared:
             evidence = f"ledger {task.ledger_id} is {task.stage.value}, not known to be free"
             yield Invariant.IMPORT_DISJOINT, evidence
     yield from _check_ids(state, switch)
@@ -77,7 +81,7 @@ def _check_ids(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     if source is None or source.generator is None or target is None or target.generator is None or switch.bypassed:
         return
     next_id, given = target.generator.next_id, _find_given(state, source)
-    if switch.stage in _MOVING:
+    if switch.stage in MOVING:
         taken = max(given, state.inventory.greatest_id if state.inventory else -1)
         if next_id <= taken:
             remedy = remedy_beyond(taken, switch.target)
@@ -114,7 +118,7 @@ def _find_given(state: SwitchingState, seen: ClusterSnapshot) -> int:
 
 def _check_identity(state: SwitchingState, switch: Switch) -> Iterator[Breach]:
     source, target = state.cluster(switch.source), state.cluster(switch.target)
-    if switch.stage not in _MOVING | {SwitchStage.TRIGGERED} or source is None or target is None:
+    if switch.stage not in MOVING | {SwitchStage.TRIGGERED} or source is None or target is None:
         return  # after a lost checkpoint they are not read yet, and no guard lets anything pass until they are
     if source.layout is None or target.layout is None:
         yield Invariant.IDENTITY, f"{switch.source} or {switch.target} is not known"

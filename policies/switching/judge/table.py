@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from policies.switching.alert_kinds import HOLDS, HoldKind
 from policies.switching.decisions import RejectCode
-from policies.switching.facts import LIVE, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
+from policies.switching.facts import NEEDS_BROKERS, SwitchFacts, deviations, find_unknown_since_ms, moved_ms
 from policies.switching.fold import InventorySeen, Judged, RegistryChecked
 from policies.switching.judge import commands, events, guards, stages
 from policies.switching.judge.guards import Refused, Row
@@ -27,7 +27,9 @@ from policies.switching.readings import (
 )
 from policies.switching.state import (
     ENDED,
+    LIVE,
     NEVER,
+    ORDERED,
     REVERSIBLE,
     UNDONE,
     UNREVERTED,
@@ -38,11 +40,6 @@ from policies.switching.state import (
 )
 from policies.switching.transition import Transition
 from policies.units import counted_with, format_second, from_millis, name_some
-
-_NOT_OPEN = (SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED, SwitchAction.INVENTORY)
-_OPEN = tuple(action for action in SwitchAction if action not in _NOT_OPEN)
-_UNDER_WAY = (REVERSIBLE - {SwitchStage.HOLD}) | {SwitchStage.TRIGGERED, SwitchStage.CLEANUP, SwitchStage.ROLLBACK}
-
 
 _COMMANDS: Mapping[CommandName, Callable[[SwitchFacts, SwitchCommand], Row]] = {
     CommandName.REGISTER: commands.register,
@@ -189,7 +186,7 @@ def _find_troubles(facts: SwitchFacts) -> Iterator[Hold]:
     is_over = switch.stage in ENDED | {SwitchStage.DONE_WITH_FAILURES}
     if failing and directive is not None and not is_over and not (switch.blocked and _is_returning(facts)):
         yield Hold("client_init_failed", f"is degraded: {name_some(failing)} cannot reach {directive.target}")
-    if switch.stage in _UNDER_WAY and (why := guards.refuse_without_lease(facts)):
+    if switch.stage in NEEDS_BROKERS - {SwitchStage.HOLD} and (why := guards.refuse_without_lease(facts)):
         yield Hold("no_lease", f"does not go on: {why}")
     if (unknown_ms := find_unknown_since_ms(facts)) is not None:
         yield Hold("no_live_broker", "waits for brokers: none is known to be alive", unknown_ms)
@@ -288,7 +285,7 @@ def _find_waits(facts: SwitchFacts) -> Iterator[Hold]:
         why = "waits for a complete inventory of all references: the executor's log names what it cannot read"
         since_ms = max(switch.stage_ms, switch.confirm_ms, switch.started_ms, switch.recovering_ms)
         yield Hold("inventory", why, since_ms)
-    count = facts.plan.count_ordered(*_OPEN) + (switch.awaiting is SwitchAction.STATUS_NEW)
+    count = facts.plan.count_ordered(*ORDERED) + (switch.awaiting is SwitchAction.STATUS_NEW)
     if count and switch.stage is not SwitchStage.ABORTED:
         since_ms = max(switch.progress_ms, switch.stage_ms, switch.started_ms)
         yield Hold("answers", f"waits for the executor's answers to {count} orders", since_ms)
