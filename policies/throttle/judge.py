@@ -102,35 +102,23 @@ def judge_brokers(
     before: Mapping[int, BrokerVerdict] | None = None,
 ) -> BrokerVerdicts:
     """Judge each broker. Verdicts of an earlier step with the same settings are taken over if they hold."""
-    before = before or {}
-    stopping = frozenset(stopped_by)
-    kept: list[BrokerState] = []
-    verdicts: dict[int, BrokerVerdict] = {}
-    limiting: list[VolumeVerdict] = []
-    ended: list[ForgottenVolume[VolumeKey]] = []
-    next_ms: int | None = None
-    for state in known.brokers:  # one pass: of a fleet's brokers, hardly anything is in the processor's cache
-        number = state.name
-        verdict = before.get(number)
+    stopping, judged = frozenset(stopped_by), dict[int, BrokerVerdict]()
+    for state in known.brokers:
+        verdict = before.get(state.name) if before else None
         if verdict is None or not verdict.holds(state, now_ms, stopping):
             verdict = judge_broker(settings, state, now_ms, stopping)
-        ended += verdict.ended
-        if verdict.kept is None:
-            continue
-        kept.append(verdict.kept)
-        verdicts[number] = verdict
-        if verdict.counting and verdict.counting[0].factor < 1.0:  # the tightest come first
-            limiting += [volume for volume in verdict.counting if volume.factor < 1.0]
-        if verdict.next_ms is not None and (next_ms is None or verdict.next_ms < next_ms):
-            next_ms = verdict.next_ms
+        judged[state.name] = verdict
+    brokers = {number: verdict for number, verdict in judged.items() if verdict.kept is not None}
+    # The tightest volume of a broker comes first.
+    tight = [each.counting for each in brokers.values() if each.counting and each.counting[0].factor < 1.0]
     return BrokerVerdicts(
         now_ms=now_ms,
         settings=settings,
-        known=replace(known, brokers=tuple(kept)),
-        brokers=verdicts,
-        limiting=limiting,
-        ended=ended,
-        next_ms=next_ms,
+        known=replace(known, brokers=tuple([each.kept for each in brokers.values() if each.kept is not None])),
+        brokers=brokers,
+        limiting=[volume for counting in tight for volume in counting if volume.factor < 1.0],
+        ended=[volume for each in judged.values() for volume in each.ended],
+        next_ms=min((each.next_ms for each in brokers.values() if each.next_ms is not None), default=None),
     )
 
 
