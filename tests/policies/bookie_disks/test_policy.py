@@ -154,32 +154,6 @@ def test_a_dir_that_was_never_readable_counts_as_the_fallback_after_the_validity
     assert run.verdict() == (1.0, "above_limits")
 
 
-def test_a_dir_that_its_bookie_no_longer_reads_is_named() -> None:
-    run = Run(settings(NO_PATIENCE, heartbeat="1d")).see(*all_disks(0, b1=90, b2=90, b3=90))
-    run.see(*all_disks(290, b1=90, b3=90), disks(290, "b2", {"/l": None})).until(301)
-    assert run.firing() == {("bookie-disks-unread", "b2/l", "warning")}
-
-
-def test_a_dir_that_fills_is_judged_by_its_free_space_after_the_dead_time() -> None:
-    def fill(stop_time: str | None) -> Run:
-        run = Run(settings(NO_PATIENCE, QUIET, ensemble=1, stop_time=stop_time))
-        return run.feed([disks(10 * n, "b1", 46 - 3 * n) for n in range(11)])
-
-    run = fill("2s")
-    assert run.verdict()[0] == pytest.approx((16 - 0.3 * 13 - 12) / 8, abs=0.01)
-    assert "free of 100 GB (12.1 GB when a change takes effect, in 13 s), and with" in run.last().explanation
-    assert fill(None).verdict()[0] == 0.5
-
-
-def test_a_rate_that_is_older_than_two_polls_has_its_age() -> None:
-    run = Run(settings(NO_PATIENCE, heartbeat="1m", ensemble=1, stop_time="2s"))
-    run.feed([disks(10 * n, "b1", 46 - 3 * n) for n in range(11)])
-    assert "; full in 53 s at the present rate." in run.last().explanation
-    run.until(160)
-    assert "(12.1 GB when a change takes effect, in 13 s, at the rate of 60 s ago)" in run.last().explanation
-    assert "; full in 0 s at the rate of 60 s ago." in run.last().explanation
-
-
 def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
     run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60}))
@@ -189,14 +163,6 @@ def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     named = ("departed-ledger-dir-forgotten", "b2/a", "warning")
     assert named in run.firing()
     assert named not in run.until(1211).firing()
-
-
-def test_a_forgotten_dir_that_is_back_is_no_longer_named() -> None:
-    run = Run(settings(QUIET, NO_PATIENCE, departed_hold="10m"))
-    run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60})).see(disks(10, "b2", {"/b": 60})).until(611)
-    run.see(disks(620, "b2", {"/a": None, "/b": 60}))
-    assert "departed-ledger-dir-forgotten" not in {alert for alert, _, _ in run.firing()}
-    assert run.verdict() == (1.0, "above_limits"), "what it had before is forgotten"
 
 
 def test_readings_of_other_policies_alone_decide_nothing() -> None:
@@ -213,11 +179,6 @@ def test_shadow_mode_and_a_missing_actuator_are_named() -> None:
     assert Run(paused).see(*full).last().explanation.endswith("; the policy is paused, what is set stays as it is.")
     idle = Run(settings(QUIET, has_actuator=False)).see(*full).last()
     assert idle.explanation.endswith("decides; no actuator is set for this cluster.")
-
-
-def test_a_limit_of_none_observes_and_never_slows_down() -> None:
-    run = Run(settings(QUIET, soft=None, hard=None)).see(*all_disks(0, b1=1, b2=1))
-    assert run.verdict() == (1.0, "unlimited")
 
 
 def test_two_full_bookies_do_not_alternate() -> None:
