@@ -57,7 +57,7 @@ class Shared(Struct, array_like=True, frozen=True):
         """Read and write it as its model."""
         model = _make_model(cls)
         read = core_schema.no_info_after_validator_function(
-            lambda each: cls(**dict(each)), handler.generate_schema(model)
+            lambda each: cls(**each.__dict__), handler.generate_schema(model)
         )
         known = core_schema.no_info_before_validator_function(lambda v: asdict(v) if isinstance(v, cls) else v, read)
         shown = core_schema.plain_serializer_function_ser_schema(lambda value: model.model_construct(**asdict(value)))
