@@ -20,12 +20,12 @@ LONGEST_SUBJECT = 8192
 """The longest subject of an event; it may contain a whole path."""
 
 
-def _cut(detail: Any) -> Any:
-    """Truncate an error's text, which may be of any length, rather than refuse the reading."""
-    return detail[:LONGEST_DETAIL] if isinstance(detail, str) else detail
-
-
-Detail = Annotated[str, Field(max_length=LONGEST_DETAIL), BeforeValidator(_cut)]
+Detail = Annotated[
+    str,
+    Field(max_length=LONGEST_DETAIL),
+    BeforeValidator(lambda detail: detail[:LONGEST_DETAIL] if isinstance(detail, str) else detail),
+]
+"""An error's text, which may be of any length: it is cut rather than the reading refused."""
 
 
 class Outcome(ClosedEnum):
@@ -41,14 +41,10 @@ class Outcome(ClosedEnum):
 
 
 def _tell_first_only(schema: Any) -> None:
-    if isinstance(schema, dict):
-        if schema.get("type") in ("list", "tuple", "set", "frozenset", "dict"):
-            schema["fail_fast"] = True
-        for part in schema.values():
-            _tell_first_only(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            _tell_first_only(part)
+    if isinstance(schema, dict) and schema.get("type") in ("list", "tuple", "set", "frozenset", "dict"):
+        schema["fail_fast"] = True
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _tell_first_only(part)
 
 
 class Observed(BaseModel):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -156,41 +157,23 @@ def differences(ours: Iterable[Decision], theirs: Iterable[Decision]) -> Iterato
 
     Repetitions and ids do not count; only the fields that a kind of decision names as `in_force` are compared.
     """
+    runs = (("settings", ours), ("against", theirs))
     moments = sorted(
-        [(d.decided_at, _subject(d), "settings", d) for d in ours]
-        + [(d.decided_at, _subject(d), "against", d) for d in theirs],
-        key=lambda moment: moment[:2],
+        ((d.decided_at, (d.event_type, d.cluster, d.record_key()), side, d) for side, run in runs for d in run),
+        key=itemgetter(0, 1),
     )
-    now: dict[tuple[str, ...], dict[str, Decision]] = {}
-    reported: dict[tuple[str, ...], tuple[Any, Any]] = {}
-    for index, (at, subject, side, decision) in enumerate(moments):
-        now.setdefault(subject, {})[side] = decision
-        if index + 1 < len(moments) and moments[index + 1][:2] == (at, subject):
-            continue
-        sides = now[subject]
-        contents = (_content(sides.get("settings")), _content(sides.get("against")))
-        if contents != reported.get(subject, (None, None)) and (contents[0] != contents[1] or subject in reported):
+    now: defaultdict[tuple[str, ...], dict[str, Decision]] = defaultdict(dict)
+    reported: dict[tuple[str, ...], Sequence[tuple[Any, ...] | None]] = {}
+    for (at, subject), decided in groupby(moments, key=itemgetter(0, 1)):
+        now[subject] |= {side: decision for *_, side, decision in decided}
+        sides = {side: now[subject].get(side) for side, _ in runs}
+        contents = [None if decision is None else decision.says() for decision in sides.values()]
+        if contents != reported.get(subject, [None, None]) and (contents[0] != contents[1] or subject in reported):
             reported[subject] = contents
-            yield {
-                "time": format_instant(at),
-                "type": decision.event_type,
-                "cluster": decision.cluster,
-                "subject": decision.record_key(),
-                "same": contents[0] == contents[1],
-                "settings": _summary(sides.get("settings")),
-                "against": _summary(sides.get("against")),
-            }
+            place = dict(zip(("type", "cluster", "subject"), subject, strict=True))
+            shown = {side: None if decision is None else _summarize(decision) for side, decision in sides.items()}
+            yield {"time": format_instant(at), **place, "same": contents[0] == contents[1], **shown}
 
 
-def _subject(decision: Decision) -> tuple[str, ...]:
-    return (decision.event_type, decision.cluster, decision.record_key())
-
-
-def _content(decision: Decision | None) -> tuple[Any, ...] | None:
-    return None if decision is None else decision.says()
-
-
-def _summary(decision: Decision | None) -> dict[str, Any] | None:
-    if decision is None:
-        return None
+def _summarize(decision: Decision) -> dict[str, Any]:
     return decision.model_dump(mode="json", include={*decision.in_force, "explanation"})
