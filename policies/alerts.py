@@ -173,10 +173,12 @@ class Sender:
         """When a firing alert is repeated."""
         return RepeatSchedule(self.repeat, _VALID_REPEATS)
 
-    def due_ms(self, said_ms: int, repeat_at_ms: int | None, *, is_summary_old: bool) -> int:
-        """Return when a firing alert that was published at `said_ms` is published again."""
-        repeat_ms = self.schedule.due_ms(said_ms, repeat_at_ms)
-        return min(repeat_ms, said_ms + millis_of(self.refresh)) if is_summary_old else repeat_ms
+    def due_ms(self, entry: AlertEntry) -> int:
+        """Return when an alert is published next, while its condition holds."""
+        if entry.said_ms is None:
+            return entry.since_ms + millis_of(self.grace)
+        repeat_ms = self.schedule.due_ms(entry.said_ms, entry.repeat_at_ms)
+        return min(repeat_ms, entry.said_ms + millis_of(self.refresh)) if entry.is_summary_old else repeat_ms
 
 
 def review(
@@ -194,26 +196,25 @@ def review(
     entries: list[AlertEntry] = []
     alerts: list[Alert] = []
     for key in sorted(known.keys() | held.keys()):
-        before, condition = known.get(key), held.get(key)
+        condition = held.get(key)
+        before = known[key] if condition is None or key in known else _entry(condition, now_ms, None, condition.count)
         if sender.is_quiet:  # a published alert stays as it is, a new condition waits
-            if before is not None and (condition is not None or before.said_ms is not None):
+            if condition is not None or before.said_ms is not None:
                 entries.append(before)
-            elif condition is not None:
-                entries.append(_entry(condition, now_ms, None, condition.count))
             continue
         entry, is_due = _next(before, condition, now_ms, sender)
         if is_due and len(alerts) == most:
             is_waiting = True
-            entries.append(before or msgspec_replace(entry, said_ms=None))
+            entries.append(before)
             continue
         if is_due:
-            sequence = next_sequence(sequence, now_ms, is_first=before is None or before.said_ms is None)
+            sequence = next_sequence(sequence, now_ms, is_first=before.said_ms is None)
             evidence = condition.evidence if condition else ()
             alerts.append(_alert(entry, sequence, evidence, now, sender, ended=condition is None))
         if condition is not None:
             entries.append(entry)
-    due_ms = [now_ms + _APART_MS] if is_waiting else [_due_ms(entry, sender) for entry in entries]
-    next_ms = min((ms for ms in (*due_ms, book.recovered_until_ms) if ms is not None), default=None)
+    waits = [] if sender.is_quiet else [now_ms + _APART_MS] if is_waiting else map(sender.due_ms, entries)
+    next_ms = min((ms for ms in (*waits, book.recovered_until_ms) if ms is not None), default=None)
     after = AlertBook(tuple(entries), sequence, book.recovered, book.recovered_until_ms)
     return after, tuple(alerts), None if next_ms is None else from_millis(next_ms)
 
@@ -237,36 +238,33 @@ def _confirm(book: AlertBook, held: Container[tuple[str, str]], now_ms: int) -> 
     return AlertBook(tuple(known.values()), sequence, tuple(left), until_ms if left else None)
 
 
-def _next(
-    before: AlertEntry | None, condition: Condition | None, now_ms: int, sender: Sender
-) -> tuple[AlertEntry, bool]:
+def _next(before: AlertEntry, condition: Condition | None, now_ms: int, sender: Sender) -> tuple[AlertEntry, bool]:
     """The entry after this step, and whether to publish an alert."""
     if condition is None:
-        assert before is not None  # noqa: S101 - a key comes from one side or the other
         return before, before.said_ms is not None
-    since_ms = before.since_ms if before else now_ms
-    said_ms = before.said_ms if before else None
-    changed = before is not None and (
-        (before.severity, before.is_unknown) != (condition.severity.value, condition.is_unknown)
-        or condition.count >= max(2, 2 * before.count)
-    )
-    is_old = before is not None and (before.is_summary_old or before.summary != condition.summary)
-    due = (
-        now_ms >= since_ms + millis_of(sender.grace)
-        if said_ms is None
-        else changed or now_ms >= sender.due_ms(said_ms, before.repeat_at_ms if before else None, is_summary_old=is_old)
-    )
-    count = condition.count if due or before is None else min(before.count, condition.count)
-    repeat_at_ms = sender.schedule.due_ms(now_ms) if due else before.repeat_at_ms if before else None
-    entry = _entry(condition, since_ms, now_ms if due else said_ms, count, repeat_at_ms)
-    return (msgspec_replace(entry, is_summary_old=True) if is_old and not due else entry), due
+    is_old = before.is_summary_old or before.summary != condition.summary
+    if is_old and not before.is_summary_old:
+        before = msgspec_replace(before, is_summary_old=True)
+    is_changed = (before.severity, before.is_unknown) != (condition.severity.value, condition.is_unknown)
+    is_more = condition.count >= max(2, 2 * before.count)
+    if now_ms >= sender.due_ms(before) or (before.said_ms is not None and (is_changed or is_more)):
+        return _entry(condition, before.since_ms, now_ms, condition.count, sender.schedule.due_ms(now_ms)), True
+    count = min(before.count, condition.count)
+    return _entry(condition, before.since_ms, before.said_ms, count, before.repeat_at_ms, is_old=is_old), False
 
 
 def _entry(
-    condition: Condition, since_ms: int, said_ms: int | None, count: int, repeat_at_ms: int | None = None
+    condition: Condition,
+    since_ms: int,
+    said_ms: int | None,
+    count: int,
+    repeat_at_ms: int | None = None,
+    *,
+    is_old: bool = False,
 ) -> AlertEntry:
     content = (condition.alert, condition.subject, condition.severity.value, condition.reason, condition.summary)
-    return AlertEntry(*content, dict(condition.labels), since_ms, said_ms, count, condition.is_unknown, repeat_at_ms)
+    labels, is_unknown = dict(condition.labels), condition.is_unknown
+    return AlertEntry(*content, labels, since_ms, said_ms, count, is_unknown, repeat_at_ms, is_old)
 
 
 def _alert(
@@ -307,12 +305,3 @@ def retire(alert: Alert, now: datetime) -> Alert:
     texts = {"summary": summary, "explanation": summary, "sequence": alert.sequence + 1, "evidence": ()}
     own_id = deterministic_id(alert.policy, alert.cluster, alert.alert, alert.subject, alert.sequence + 1)
     return alert.model_copy(update={**status, **end, **texts, "decision_id": own_id})
-
-
-def _due_ms(entry: AlertEntry, sender: Sender) -> int | None:
-    """When the alert is due next; None while the policy only watches."""
-    if sender.is_quiet:
-        return None
-    if entry.said_ms is None:
-        return entry.since_ms + millis_of(sender.grace)
-    return sender.due_ms(entry.said_ms, entry.repeat_at_ms, is_summary_old=entry.is_summary_old)
