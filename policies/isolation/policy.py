@@ -79,8 +79,7 @@ def _due_ms(alerts: IsolationAlerts, published: Sequence[PublishedPlacements], *
     yield from (schedule.due_ms(order.published_ms, order.repeat_at_ms) for order in pending)
     if has_more:
         yield facts.now_ms + _NEXT_PLACEMENTS_MS
-    if facts.is_fresh:
-        yield from (each.repeat_at_ms for each in published)
+    yield from (each.repeat_at_ms for each in published)
 
 
 # Publishes placements that changed or are due to be repeated.

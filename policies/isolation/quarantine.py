@@ -141,7 +141,7 @@ def _judge_bookies(
         without = judge_placements(membership, facts.known.cohorts, facts.known.promises, facts.settings)
         settled = list_needs(without, has_groups=has_groups)
     is_waiting = any(_find_absent(facts))
-    due.sort(key=lambda b: (_LAST if b.czxid is None else b.czxid, b.registered_ms or b.since_ms, b.bookie))
+    due.sort(key=lambda b: (_LAST if b.czxid is None else b.czxid, b.registered_ms or 0, b.bookie))
     for bookie in sorted(due, key=lambda b: b.bookie not in ordered):
         name = bookie.bookie
         if name in facts.quarantined:
@@ -208,7 +208,7 @@ def _make_order(
         bookie=bookie.bookie,
         session=bookie.session,
         czxid=bookie.czxid,
-        registered_ms=bookie.since_ms if bookie.registered_ms is None else bookie.registered_ms,
+        registered_ms=bookie.registered_ms or 0,
         verdict=QuarantineVerdict.QUARANTINE if forbidden is None else QuarantineVerdict.WITHHOLD,
         reason=forbidden or QuarantineReason.UNASSIGNED,
         mode=facts.settings.mode,

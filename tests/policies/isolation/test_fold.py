@@ -130,5 +130,10 @@ def test_a_reading_beyond_the_bound_is_refused_and_changes_nothing(run: Run, wid
     assert run.step([racks(2, GROUPS), affinity(2, NAMESPACES)], at(2)).refused == {}
 
 
+def test_a_reading_at_the_bound_is_taken(run: Run) -> None:
+    at_bound = {group: " ".join(f"bk{n}" for n in range(5)) for group in GROUPS}
+    assert run.step([racks(1, at_bound)], at(1)).refused == {}
+
+
 def test_namespaces_with_one_affinity_count_once(run: Run) -> None:
     assert run.step([affinity(1, ALIKE)], at(1)).refused == {}

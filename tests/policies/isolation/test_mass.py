@@ -105,6 +105,14 @@ def test_many_withheld_are_one_decision() -> None:
     assert len(run.quarantines()) == before
 
 
+def test_the_decision_about_many_is_repeated_when_their_number_has_doubled() -> None:
+    run = Run(LONG, ON).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
+    for second, last in ((70, 240), (90, 247)):
+        more = " ".join(f"bk{n}" for n in range(150, last))
+        run.twice(second, lambda at_second, more=more: bookies(at_second, f"{BASE} {STRANGERS} {more}"))  # type: ignore[misc]
+    assert [each.count for each in run.until(200).quarantines() if each.count > 1] == [47, 137]
+
+
 def test_silence_ends_no_decision_about_many() -> None:
     run = Run(ON, validity="100s").see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(300)
     assert "lift" not in {d.verdict.value for d in run.quarantines()}

@@ -27,6 +27,7 @@ from tests.policies.isolation.scenario import (
 from tests.policies.virtual_run import at
 
 STRANGERS = " ".join(f"bk{n}" for n in range(100, 112))
+PORTS = " ".join(f"bk{n}:1" for n in range(20, 32))
 
 
 def order(run: Run) -> str:
@@ -70,6 +71,22 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
         lambda: order(joined("bk11 bk12", max_quarantined=1)),
         "Bookie bk12 is in no group, but the 1 bookie that max_quarantined allows is in quarantine or on its way "
         "there: an operator must decide.",
+    ),
+    "many of which a namespace needs all": (
+        lambda: order(
+            Run(LONG, ON, max_quarantined=100, grace="0s", ensemble_size=13).see(
+                *everything(0, f"bk1 {STRANGERS}", GROUPS, {"acme/a": "default"})
+            )
+        ).partition(" (")[0],
+        "12 bookies are in no group, and an operator must decide: with one fewer of them, acme/a could not place data",
+    ),
+    "many whose rack entries lack the port": (
+        lambda: order(
+            Run(LONG, ON, grace="0s").see(
+                *everything(0, PORTS, {"g": PORTS.replace(":1", "")}, {})
+            )
+        ).partition(" (")[0],
+        "12 bookies are in no group, and an operator must decide: their rack entries lack the port",
     ),
     "secondary groups alone": (
         lambda: placement_of("bk6 bk7 bk11", to("", "shared")).explanation,

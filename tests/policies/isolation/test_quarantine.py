@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.bookie_readings import NamespaceAffinity
+from policies.bookie_readings import BookieRegistration, Bookies, NamespaceAffinity
 from policies.decisions import Mode
 from policies.isolation.decisions import QUARANTINE_GROUP, QuarantineVerdict
 from policies.isolation.placement import AffinityGroups, BookieMembership, place
@@ -112,6 +112,20 @@ def test_which_orders_are_published(
 ) -> None:
     run = joined(writable, settings).feed(readings).until(until)
     assert ", ".join(f"{second:g} {' '.join(order)}" for second, *order in run.verdicts()) == verdicts
+
+
+def test_where_no_transaction_is_known_the_first_to_register_comes_first() -> None:
+    """As over HTTP. bk11 was in a group when it registered; bk12 came later, and was in none before bk11 was."""
+
+    def read(second: float, *names: str) -> Observation:
+        listed = tuple(BookieRegistration(bookie=name) for name in names)
+        return Observation(f"{second}", at(second), Bookies(cluster="c1", outcome=Outcome.OK, writable=listed))
+
+    known = ("bk1", "bk2", "bk6", "bk7")
+    run = Run(LONG, ON, max_quarantined=1).see(racks(0, GROUPS | {"other": "bk12"}), affinity(0, NAMESPACES))
+    run.see(read(0, *known, "bk12")).see(read(100, *known, "bk11", "bk12")).see(read(105, *known, "bk11", "bk12"))
+    run.feed([racks(second, GROUPS) for second in (106, 117)]).until(400)
+    assert [verdict[1:3] for verdict in run.verdicts()] == [("bk12", "quarantine"), ("bk11", "withhold")]
 
 
 def test_in_shadow_it_is_published_as_such_and_never_overdue() -> None:
