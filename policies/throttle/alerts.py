@@ -1,6 +1,6 @@
 """Alert conditions of the throttle policy, in addition to those of `policies.free_space.alerts`."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from shlex import join
@@ -10,7 +10,6 @@ from policies.alerts import Condition
 from policies.decisions import EVIDENCE_LIMIT, Severity
 from policies.free_space.alerts import (
     HALF,
-    EffectState,
     HeldAlert,
     SpaceAlertContext,
     SpaceAlerts,
@@ -43,7 +42,8 @@ from policies.units import (
 )
 
 if TYPE_CHECKING:  # commands that list the alerts judge nothing
-    from policies.throttle.judge import BrokerVerdict, ClusterVerdict
+    from policies.throttle.judge import BrokerVerdict, BrokerVerdicts, ClusterVerdict
+    from policies.throttle.state import ThrottleState
 
 # The alerts of the throttle policy, each with its runbook.
 
@@ -288,8 +288,6 @@ def _find_cluster_conditions(context: SpaceAlertContext, verdict: "ClusterVerdic
 # replica sizes ascribe to files that are not Kafka's. What one client of each entity may write is expected in any
 # case. Two quota windows one after the other are an alert.
 
-FindUsage = Callable[[VolumeKey], MeasuredUsage | None]
-
 _TOLERATED = 2.0
 """Growth up to this multiple of what the quotas let through is expected: indexes, and requests under way."""
 
@@ -299,7 +297,7 @@ def follow_volumes(
     usual: Mapping[VolumeKey, float],
     quotas: QuotaState | None,
     limiting: Iterable[VolumeVerdict],
-    find_usage: FindUsage,
+    brokers: "BrokerVerdicts",
 ) -> tuple[VolumeGrowth[VolumeKey], ...]:
     """Return the growth of the limiting volumes while all quotas of a throttle are in force."""
     if quotas is None or not is_in_force(quotas) or (quotas.factor or 0.0) >= HALF:
@@ -310,7 +308,7 @@ def follow_volumes(
     least = _TOLERATED * quotas.let_through_bytes_per_second / entities
 
     def expect(volume: VolumeVerdict) -> float:
-        growth, usage, most = known.get(volume.key), find_usage(volume.key), HALF * usual.get(volume.key, inf)
+        growth, usage, most = known.get(volume.key), brokers.find_usage(volume.key), HALF * usual.get(volume.key, inf)
         if growth is not None and growth.is_unexpected and growth.most_bytes_per_second < most:
             return least  # it was foreign: usage that is not known any more is no recovery
         rate = growth.bytes_per_second if growth is not None else 0.0
@@ -326,46 +324,38 @@ def is_in_force(quotas: QuotaState | None) -> bool:
 
 
 def find_effect_conditions(
-    cluster: str,
-    state: EffectState,
-    quotas: QuotaState | None,
-    growths: Iterable[VolumeGrowth[VolumeKey]],
-    growths_before: Mapping[VolumeKey, float],
-    find_usage: FindUsage,
-    now_ms: int,
+    cluster: str, after: "ThrottleState", quotas: QuotaState | None, brokers: "BrokerVerdicts"
 ) -> Iterator[Condition]:
     """Find the alert conditions of a cluster's quotas, from the actuator's last reading and the limiting volumes."""
     if quotas is None:
         return
-    labels = {"cluster": cluster}
+    labels, evidence, now_ms = {"cluster": cluster}, (after.effect.id,), brokers.now_ms
     if quotas.factor is not None and quotas.factor < 1.0 and not quotas.set_count:
         why = quotas.not_set or "the quota actuator has set no quota"
         request = f"{cluster} should be {describe_request(quotas.factor)}"
         summary = f"{request}, which is not carried out: nobody is slowed down: {why}"
-        yield Condition(NOT_CARRIED_OUT, cluster, Severity.CRITICAL, "not_set", summary, labels, (state.id,))
+        yield Condition(NOT_CARRIED_OUT, cluster, Severity.CRITICAL, "not_set", summary, labels, evidence)
     if quotas.escaping_count or quotas.clients_without_id_escape:
         severity = Severity.CRITICAL if quotas.factor == 0.0 and quotas.escaping_count else Severity.WARNING
         summary = "; ".join(_describe_escapes(cluster, quotas))
-        yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, (state.id,), quotas.escaping_count)
+        yield Condition(ESCAPED, cluster, severity, "escaped", summary, labels, evidence, quotas.escaping_count)
     for each in quotas.contested:
         period = "again and again" if each.period_seconds is None else f"every {human_seconds(each.period_seconds)}"
         summary = f"somebody else sets the quota {each.entity} of {cluster} to {_render(each)} {period}: "
         summary += "take it out of the hands of that operator"
         subject = f"{cluster}/{each.entity}"
-        yield Condition(CONTESTED, subject, Severity.WARNING, "contested", summary, labels, (state.id,))
+        yield Condition(CONTESTED, subject, Severity.WARNING, "contested", summary, labels, evidence)
     for each in quotas.unknown:
-        summary = (
-            f"the quota {each.entity} of {cluster} is {_render(each)}, which Headgate may have set, and no record "
-        )
-        summary += f"tells the original: set it, or keep it with {forget_command(each.entity)}"
+        summary = f"the quota {each.entity} of {cluster} is {_render(each)}, which Headgate may have set, "
+        summary += f"and no record tells the original: set it, or keep it with {forget_command(each.entity)}"
         subject = f"{cluster}/{each.entity}"
-        yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, (state.id,))
-    if (found := describe_fastest(growths, growths_before, now_ms)) is not None:
+        yield Condition(UNKNOWN_ORIGINAL, subject, Severity.WARNING, "unknown_original", summary, labels, evidence)
+    if (found := describe_fastest(after.growths, after.growths_before, now_ms)) is not None:
         (fastest, fills), where = found, name_volume("broker", found[0].volume)
         summary = (
             f"{cluster} is {describe_request(quotas.factor)}, but {where} {fills} where its quotas "
             f"let through {human_rate(quotas.let_through_bytes_per_second)}: "
-            f"{_find_cause(quotas, find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
+            f"{_find_cause(quotas, brokers.find_usage(fastest.volume), now_ms, fastest.bytes_per_second)}"
         )
         yield Condition(WITHOUT_EFFECT, cluster, Severity.CRITICAL, "no_effect", summary, labels)
 

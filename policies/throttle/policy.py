@@ -103,29 +103,19 @@ class ThrottlePolicy:
         effect, quotas = follow_actuator(before.effect, kept, QuotaState, brokers.now_ms, self._validity_ms)
         limiting = verdict.limiting()
         growths_before = follow_growth_before(before.growths_before, limiting, is_slowed=is_in_force(quotas))
-        growths = follow_volumes(before.growths, growths_before, quotas, limiting, brokers.find_usage)
-        of_quotas = find_effect_conditions(
-            self._cluster, effect, quotas, growths, growths_before, brokers.find_usage, brokers.now_ms
-        )
+        growths = follow_volumes(before.growths, growths_before, quotas, limiting, brokers)
         conditions, held = find_conditions(self._cluster, verdict, before.held)
-        after = ThrottleState(
-            started_ms=before.started_ms,
-            gate=verdict.move.gate,
-            cluster=brokers.known,
-            limiting=verdict.decisive.key if verdict.decisive is not None else None,
-            held=held,
-            forgotten=verdict.forgotten,
-            effect=effect,
-            growths=growths,
-            growths_before=growths_before,
-        )
+        decided = (verdict.move.gate, brokers.known, verdict.decisive.key if verdict.decisive is not None else None)
+        grown = (effect, growths, growths_before)
+        after = ThrottleState(before.started_ms, *decided, held, verdict.forgotten, *grown)
+        of_quotas = find_effect_conditions(self._cluster, after, quotas, brokers)
         self._verdicts, self._last = brokers.brokers, ref(after, self._forget)
         make = partial(_make_decision, verdict, answers, before.gate.factor if before.gate else None)
         seconds_to_full = verdict.soonest_full[1] if verdict.soonest_full else None
-        decided, asked = (verdict.move, verdict.reason.value, after.limiting, seconds_to_full), bool(answers)
+        wanted, asked = (verdict.move, verdict.reason.value, after.limiting, seconds_to_full), bool(answers)
         return Step(
             after,
-            {(self._cluster,): want_factor(*decided, brokers.now_ms, self._settings, make, is_asked_for=asked)},
+            {(self._cluster,): want_factor(*wanted, brokers.now_ms, self._settings, make, is_asked_for=asked)},
             (*conditions, *of_quotas),
             _due_ms(verdict, after),
             refused,
