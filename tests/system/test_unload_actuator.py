@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from kazoo.exceptions import NoNodeError
 from prometheus_client import CollectorRegistry
 
 from connectors.actuation.actuator import LoopTopics
@@ -67,10 +68,11 @@ class Fleet:
 
     def node(self, bundle: str) -> tuple[str, int, int] | None:
         """Who owns a bundle by ZooKeeper, in which session and by which transaction."""
-        with self.cluster.zookeeper.client() as client:
-            if client.exists(f"/namespace/{bundle}") is None:
-                return None
-            content, stat = client.get(f"/namespace/{bundle}")
+        try:
+            with self.cluster.zookeeper.client() as client:
+                content, stat = client.get(f"/namespace/{bundle}")
+        except NoNodeError:
+            return None
         owner = str(json.loads(content)["httpUrl"]).removeprefix("http://")
         return owner, stat.ephemeralOwner, stat.czxid
 
