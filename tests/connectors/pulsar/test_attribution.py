@@ -86,17 +86,6 @@ MARK_DELETE = number(2, 77) + number(3, 5) + chunk(4, b"\x08\x01\x10\x02") + num
 # --- examples
 
 
-def test_every_position_of_the_ledger_is_attributed_and_no_other() -> None:
-    data = locator(position(7, 0), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3))
-    after = set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new")
-    assert [(each.ledger_id, each.attribution) for each in parse_locator("/x", after)] == [
-        (7, "new"),
-        (8, None),
-        (7, "new"),
-        (7, "new"),
-    ]
-
-
 def test_the_attribute_is_replaced_where_it_stands_and_else_appended() -> None:
     before, after = entry_of("a", "1"), entry_of("b", "2")
     plain = set_attribution(LedgerKind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
@@ -113,27 +102,10 @@ def test_of_an_attribute_that_stands_twice_both_say_the_same() -> None:
     )
 
 
-UNTOUCHED = {
-    "another ledger": (LedgerKind.CURSOR, cursor(8, *cluster_is("old"))),
-    "another owner": (LedgerKind.CURSOR, cursor(7, *cluster_is("third"))),
-    "done before": (LedgerKind.CURSOR, cursor(7, *cluster_is("new"))),
-    "a cursor without a ledger": (LedgerKind.CURSOR, cursor(-1)),
-    "a schema of other ledgers": (LedgerKind.SCHEMA, locator(position(8, 0), position(9, 0))),
-}
-
-
 @for_each("codec", CODECS.values(), ids=CODECS)
-@for_each(("kind", "data"), UNTOUCHED.values(), ids=UNTOUCHED)
-def test_what_is_not_meant_stays_as_it_is_byte_for_byte(
-    kind: LedgerKind, data: bytes, codec: Callable[[bytes], bytes]
-) -> None:
-    data = codec(data) if kind is LedgerKind.CURSOR else data
-    assert set_attribution(kind, data, 7, LEGACY, "new") is data
-
-
-def test_a_ledger_without_attribute_is_touched_only_where_none_is_an_owner() -> None:
-    assert set_attribution(LedgerKind.CURSOR, data := cursor(7), 7, {"old"}, "new") == data
-    assert set_attribution(LedgerKind.CURSOR, data, 7, {None}, "new") != data
+def test_what_is_not_meant_stays_as_it_is_byte_for_byte(codec: Callable[[bytes], bytes]) -> None:
+    for plain in (cursor(8, *cluster_is("old")), cursor(7, *cluster_is("third")), cursor(-1)):
+        assert set_attribution(LedgerKind.CURSOR, data := codec(plain), 7, LEGACY, "new") is data
 
 
 @for_each("codec", CODECS.values(), ids=CODECS)
@@ -161,20 +133,6 @@ def test_a_real_locator_is_attributed_and_taken_back() -> None:
     there = set_attribution(LedgerKind.SCHEMA, data, 3, LEGACY, "new")
     assert [each.attribution for each in parse_locator("/x", there)] == ["new", None, "new"]
     assert difference(LedgerKind.SCHEMA, 3, data, there) == (ValuePart.ATTRIBUTION,)
-
-
-def test_a_new_id_is_written_with_the_attribution_and_the_entry_ids_stay() -> None:
-    data = locator(position(7, 4), position(8, 1), position(7, 2, *cluster_is("old")), position(7, 3, *cluster_is("x")))
-    after = set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 2**32)
-    new, old = cluster_is("new"), cluster_is("x")
-    assert difference(LedgerKind.SCHEMA, 7, data, after, 2**32) == (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID)
-    expected = locator(position(2**32, 4, *new), position(8, 1), position(2**32, 2, *new), position(7, 3, *old))
-    assert difference(LedgerKind.SCHEMA, 7, expected, after) == ()
-
-
-def test_a_foreign_ledger_that_has_the_old_id_in_the_target_is_not_given_the_new_one() -> None:
-    data = locator(position(7, 0, *cluster_is("new")))
-    assert set_attribution(LedgerKind.SCHEMA, data, 7, LEGACY, "new", 9) is data
 
 
 ANEW = {
@@ -310,45 +268,26 @@ def fields_of(kind: LedgerKind, data: bytes) -> list[int]:
     return sorted(decompress(data) if kind is LedgerKind.CURSOR else data)
 
 
-@given(st.one_of(locators, cursors), st.sampled_from([{"old"}, {None}, {"old", None}]))
-def test_only_the_attribution_of_the_ledger_changes(znode: tuple[LedgerKind, bytes], owners: set[str | None]) -> None:
-    kind, data = znode
-    after = set_attribution(kind, data, 7, owners, "new")
-    assert meaning(kind, after) == [
-        (ledger_id, "new" if ledger_id == 7 and cluster in owners else cluster)
-        for ledger_id, cluster in meaning(kind, data)
-    ]
-    changes = any(ledger_id == 7 and cluster in owners for ledger_id, cluster in meaning(kind, data))
-    assert difference(kind, 7, data, after) == ((ValuePart.ATTRIBUTION,) if changes else ())
-    assert set_attribution(kind, after, 7, owners, "new") is after
-
-
-@given(st.one_of(locators, cursors))
-def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
-    kind, data = znode
-    back = set_attribution(kind, set_attribution(kind, data, 7, {"old"}, "fourth"), 7, {"fourth"}, "old")
-    assert difference(kind, 7, data, back) == ()
-    assert fields_of(kind, back) == fields_of(kind, data)
-
-
-@given(st.one_of(locators, cursors), st.sampled_from([{"old"}, {None}, {"old", None}]))
+@given(st.one_of(locators, cursors), st.sampled_from([{"old"}, {None}, {"old", None}]), st.sampled_from([7, 2**40]))
 def test_only_the_attribution_and_the_id_of_the_ledger_change(
-    znode: tuple[LedgerKind, bytes], owners: set[str | None]
+    znode: tuple[LedgerKind, bytes], owners: set[str | None], new_id: int
 ) -> None:
     kind, data = znode
-    after = set_attribution(kind, data, 7, owners, "new", 2**40)
-    assert meaning(kind, after) == [
-        (2**40, "new") if each[0] == 7 and each[1] in owners else each for each in meaning(kind, data)
-    ]
-    assert set(difference(kind, 7, data, after, 2**40)) <= {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID}
-    assert set_attribution(kind, after, 7, owners, "new", 2**40) is after
+    after = set_attribution(kind, data, 7, owners, "new", new_id)
+    before = meaning(kind, data)
+    assert meaning(kind, after) == [(new_id, "new") if e[0] == 7 and e[1] in owners else e for e in before]
+    changes = any(ledger_id == 7 and cluster in owners for ledger_id, cluster in before)
+    parts = (ValuePart.ATTRIBUTION,) if new_id == 7 else (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID)
+    assert difference(kind, 7, data, after, new_id) == (parts if changes else ())
+    assert changes or after is data
+    assert set_attribution(kind, after, 7, owners, "new", new_id) is after
 
 
-@given(st.one_of(locators, cursors))
-def test_what_got_a_new_id_and_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes]) -> None:
+@given(st.one_of(locators, cursors), st.sampled_from([7, 2**40]))
+def test_what_is_taken_back_is_as_it_was(znode: tuple[LedgerKind, bytes], new_id: int) -> None:
     kind, data = znode
-    there = set_attribution(kind, data, 7, {"old"}, "fourth", 2**40)
-    back = set_attribution(kind, there, 2**40, {"fourth"}, "old", 7)
+    there = set_attribution(kind, data, 7, {"old"}, "fourth", new_id)
+    back = set_attribution(kind, there, new_id, {"fourth"}, "old", 7)
     assert difference(kind, 7, data, back) == ()
     assert fields_of(kind, back) == fields_of(kind, data)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch import status
-from deploy.switch.status import bars, compute_pace, present_stage, show_status, stage_line, status_view
+from deploy.switch.status import Pace, bars, compute_pace, present_stage, show_status, stage_line, status_view
 from policies.switching.decisions import BrokerCounts, SwitchHold, SwitchRecord
 from policies.switching.state import LedgerStage, SwitchStage
 from tests.cases import for_each
@@ -35,21 +35,22 @@ def view(width: int = 120, **fields: Any) -> str:
     return out.getvalue()
 
 
-@for_each("stage", [SwitchStage(s) for s in WAY.split(" → ")])
-def test_each_stage_of_the_way_is_marked_where_it_stands(stage: SwitchStage) -> None:
-    assert stage_line(record(verdict=stage)).plain == WAY.replace(stage.value, f"[{stage.value}]")
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("stage", "line"),
     [
+        *((SwitchStage(stage), WAY.replace(stage, f"[{stage}]")) for stage in WAY.split(" → ")),
         (SwitchStage.REJECTED, "registered → prechecked → triggered → [rejected]"),
+        (SwitchStage.ABORTED, "registered → prechecked → triggered → live_dual_read → [aborted]"),
         (SwitchStage.ROLLBACK, "registered → prechecked → triggered → live_dual_read → [rollback] → rolled_back"),
         (SwitchStage.ROLLED_BACK, "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back]"),
+        (
+            SwitchStage.ROLLED_BACK_WITH_FAILURES,
+            "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back_with_failures]",
+        ),
         (SwitchStage.DONE_WITH_FAILURES, WAY.removesuffix("done") + "[done_with_failures]"),
     ],
 )
-def test_other_ends_have_ways_of_their_own(stage: SwitchStage, line: str) -> None:
+def test_each_stage_is_marked_on_its_way(stage: SwitchStage, line: str) -> None:
     assert stage_line(record(verdict=stage)).plain == line
 
 
@@ -59,12 +60,6 @@ def test_what_is_passed_looks_otherwise_than_what_is_to_come() -> None:
     assert [styles[stage] for stage in ("triggered", "promote", "done")] == ["green", "dim", "dim"]
     halted = stage_line(record(verdict=SwitchStage.BUILD, halted="x"))
     assert "red" in str(next(span.style for span in halted.spans if "[" in halted.plain[span.start : span.end]))
-
-
-def test_the_line_of_every_stage_marks_exactly_that_stage() -> None:
-    for stage in set(SwitchStage) - {SwitchStage.NONE}:
-        assert stage_line(record(verdict=stage)).plain.count("[") == 1
-        assert f"[{stage.value}]" in stage_line(record(verdict=stage)).plain
 
 
 @pytest.mark.parametrize(
@@ -142,12 +137,7 @@ def test_what_stays_behind_and_what_is_in_the_way_is_named() -> None:
     ("stage", "later", "rollback", "cleanup"),
     [
         (SwitchStage.BUILD, "0h", "possible for 20.0 h more (until 2026-11-22T13:00:00Z)", None),
-        (
-            SwitchStage.HOLD,
-            "0h",
-            "possible for 20.0 h more (until 2026-11-22T13:00:00Z)",
-            "possible in 14 days (from 2026-",
-        ),
+        (SwitchStage.HOLD, "0h", "possible for 20.0 h more (until 2026-", "possible in 14 days (from 2026-"),
         (SwitchStage.HOLD, "20h", "no longer possible (since 2026-11-22T13:00:00Z)", "possible in 13 days"),
         (SwitchStage.HOLD, "336h", "no longer possible", "possible (since 2026-12-05T17:00:00Z)"),
         (SwitchStage.CLEANUP, "336h", None, None),
@@ -192,8 +182,14 @@ L, S = LedgerStage, SwitchStage
 HALF = {L.BUILT: 40, L.BUILD_FAILED: 10, L.COPYING: 16, L.PENDING: 34}
 
 
-def after(seconds: float, **fields: Any) -> Any:
+def after(seconds: float, **fields: Any) -> SwitchRecord:
     return record(sequence=100 + int(seconds), decided_at=NOW + timedelta(seconds=seconds), **fields)
+
+
+def pace_of(latest: SwitchRecord, *earlier: SwitchRecord, at_seconds: float = 0.0) -> Pace:
+    pace = compute_pace(latest, earlier, NOW + timedelta(seconds=at_seconds))
+    assert pace is not None
+    return pace
 
 
 @pytest.mark.parametrize(
@@ -206,9 +202,7 @@ def after(seconds: float, **fields: Any) -> Any:
     ],
 )
 def test_what_a_stage_has_to_do_is_counted(stage: SwitchStage, ledgers: dict[LedgerStage, int], percent: float) -> None:
-    pace = compute_pace(after(10, verdict=stage, ledgers=ledgers, stage_since=NOW), (), NOW)
-    assert pace is not None
-    assert pace.percent == percent
+    assert pace_of(after(10, verdict=stage, ledgers=ledgers, stage_since=NOW)).percent == percent
 
 
 @pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
@@ -219,25 +213,17 @@ def test_a_stage_that_works_on_no_ledgers_has_no_pace(stage: SwitchStage) -> Non
 def test_the_rate_is_that_of_the_last_minute() -> None:
     slow = [after(n, ledgers={L.BUILT: n, L.PENDING: 100 - n}) for n in range(0, 41, 10)]
     now = after(50, ledgers={L.BUILT: 60, L.PENDING: 40})
-    pace = compute_pace(now, slow, now.decided_at)
-    assert pace is not None
+    pace = pace_of(now, *slow, at_seconds=50)
     assert (pace.ledgers_per_second, pace.seconds_left) == (60 / 50, 40 / (60 / 50))
-    later = compute_pace(now, slow, NOW + timedelta(seconds=95))
-    assert later is not None
+    later = pace_of(now, *slow, at_seconds=95)
     assert later.ledgers_per_second == 2.0, "only the record at 40 s is of the last minute"
 
 
-def test_without_earlier_records_it_is_that_since_the_stage_began() -> None:
-    pace = compute_pace(after(25, ledgers=HALF, stage_since=NOW), (), NOW)
-    assert pace is not None
-    assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
-
-
-def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
+def test_without_earlier_records_of_this_stage_and_attempt_it_is_that_since_the_stage_began() -> None:
     others = [after(1, verdict=S.PROMOTE, ledgers=HALF), after(2, attempt=2, ledgers=HALF)]
-    pace = compute_pace(after(25, ledgers=HALF, stage_since=NOW), others, NOW)
-    assert pace is not None
-    assert pace.ledgers_per_second == 2.0
+    for earlier in ((), others):
+        pace = pace_of(after(25, ledgers=HALF, stage_since=NOW), *earlier)
+        assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
 
 
 @pytest.mark.parametrize(
@@ -247,26 +233,18 @@ def test_records_of_another_stage_or_attempt_are_no_measure() -> None:
 )
 def test_a_stalled_stage_has_the_time_of_its_last_progress(seconds: float, since: float | None) -> None:
     """Records are published for other changes, too, and none at all while nothing changes."""
-    before, reached, later = (
-        after(0, ledgers={L.PENDING: 100}),
-        after(5, ledgers=HALF),
-        after(20, ledgers=HALF, blocked="x"),
-    )
-    pace = compute_pace(later, (before, reached), NOW + timedelta(seconds=seconds))
-    assert pace is not None
+    before, reached = after(0, ledgers={L.PENDING: 100}), after(5, ledgers=HALF)
+    pace = pace_of(after(20, ledgers=HALF, blocked="x"), before, reached, at_seconds=seconds)
     assert pace.stalled_since == (None if since is None else NOW + timedelta(seconds=since))
     assert (pace.ledgers_per_second > 0, pace.seconds_left is None) == (since is None, since is not None)
 
 
 def test_a_stage_that_never_began_is_stalled_since_it_was_reached() -> None:
-    pace = compute_pace(after(25, ledgers={L.PENDING: 3}, stage_since=NOW), (), NOW + timedelta(seconds=90))
-    assert pace is not None
-    assert pace.stalled_since == NOW
+    assert pace_of(after(25, ledgers={L.PENDING: 3}, stage_since=NOW), at_seconds=90).stalled_since == NOW
 
 
 def test_what_stands_still_has_no_end() -> None:
-    pace = compute_pace(after(25, ledgers=HALF), (after(5, ledgers=HALF),), NOW)
-    assert pace is not None
+    pace = pace_of(after(25, ledgers=HALF), after(5, ledgers=HALF))
     assert (pace.ledgers_per_second, pace.seconds_left) == (0.0, None)
 
 
@@ -326,11 +304,8 @@ def stages(*stages: str, **more: Any) -> list[SwitchRecord]:
     return [order_record(verdict=SwitchStage(stage), sequence=100 + n, **more) for n, stage in enumerate(stages)]
 
 
-def test_it_says_where_the_switch_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_where_the_switch_stands_or_how_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "[build]" in shown(monkeypatch, Loop(*stages("build")))
-
-
-def test_of_a_cluster_nobody_registered_it_says_how_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "begin with `headgate switch register --cluster c1`" in shown(monkeypatch, Loop())
 
 
@@ -349,19 +324,10 @@ def test_watched_by_a_program_each_new_record_is_a_line_until_it_is_over(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build, promote, hold, done, after = stages("build", "promote", "hold", "done", "cleanup")
-    loop = Loop(build, build, promote, hold, hold, done, after)
-    shown(monkeypatch, loop, watch=True, as_json=True)
-    told = [json.loads(line)["verdict"] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["build", "promote", "hold", "done"]
-
-
-def test_watched_before_anything_is_known_it_begins_with_that(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loop = Loop(*stages("done"), known=0)
+    loop = Loop(build, build, promote, hold, hold, done, after, known=0)
     shown(monkeypatch, loop, watch=True, as_json=True)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each and each["verdict"] for each in told] == [None, "done"]
+    assert [each and each["verdict"] for each in told] == [None, "build", "promote", "hold", "done"]
 
 
 def test_on_a_terminal_one_view_is_drawn_anew_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
