@@ -142,11 +142,14 @@ courses = st.lists(st.tuples(st.integers(1, 60), conditions), max_size=25)
 def test_whatever_happens_alerts_live_as_they_should(
     course: list[tuple[int, list[Condition]]], grace: int, repeat: int
 ) -> None:
-    watch, seconds = Watch(grace=grace, repeat=repeat), 0
+    watch, backwards, seconds = Watch(grace=grace, repeat=repeat), Watch(grace=grace, repeat=repeat), 0
     for pause, held in course:
         seconds += pause
         watch.see(seconds, *held)
         assert watch.wake_at is None or watch.wake_at > at(seconds)
+        backwards.see(seconds, *reversed(held), *held)
+        assert (backwards.said, backwards.book) == (watch.said, watch.book)
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(watch.book), type=AlertBook) == watch.book
     numbers = [a.sequence for a in watch.said]
     assert numbers == sorted(set(numbers))
     assert all(a.sequence >= to_millis(a.started_at) for a in watch.said)
@@ -160,26 +163,6 @@ def test_whatever_happens_alerts_live_as_they_should(
         for first, second in pairwise(life):
             waited = second.decided_at - first.decided_at >= timedelta(seconds=repeat)
             assert waited or second.severity != first.severity or second.status is AlertStatus.RESOLVED
-
-
-@given(courses)
-def test_the_order_of_conditions_does_not_matter(course: list[tuple[int, list[Condition]]]) -> None:
-    forwards, backwards, seconds = Watch(), Watch(), 0
-    for pause, held in course:
-        seconds += pause
-        forwards.see(seconds, *held)
-        backwards.see(seconds, *reversed(held), *held)
-    assert forwards.said == backwards.said
-    assert forwards.book == backwards.book
-
-
-@given(courses, st.integers(0, 30))
-def test_the_book_round_trips(course: list[tuple[int, list[Condition]]], grace: int) -> None:
-    watch, seconds = Watch(grace=grace), 0
-    for pause, held in course:
-        seconds += pause
-        watch.see(seconds, *held)
-        assert msgspec.msgpack.decode(msgspec.msgpack.encode(watch.book), type=AlertBook) == watch.book
 
 
 def test_while_quiet_nothing_is_said_and_then_what_still_is_the_case_once() -> None:
