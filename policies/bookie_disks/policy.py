@@ -19,11 +19,8 @@ from policies.bookie_disks.judge import BookieVerdict, GroupVerdict, find_key, j
 from policies.bookie_disks.readings import BookieDisks, PublishState
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import (
-    BookieDisksCluster,
     BookieDisksState,
     GroupState,
-    Placement,
-    PlacementGroup,
     explain_cause,
     keep_groups_within_bounds,
     list_groups,
@@ -74,9 +71,6 @@ class BookieDisksPolicy:
     def __init__(self, cluster: str, settings: BookieDisksSettings) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._groups: tuple[PlacementGroup, ...] = ()
-        self._grouped: Placement | None = None
-        """The placement of which `_groups` was made."""
 
     def step(
         self, state: BookieDisksState | None, observations: Sequence[Observation], now: datetime
@@ -98,7 +92,7 @@ class BookieDisksPolicy:
         groups = {group.name: group for group in before.groups}
         verdicts = [
             judge_group(group, bookies, known, settings, now_ms, groups.get(group.name))
-            for group in self._list_groups(known)
+            for group in list_groups(known.placement, settings)
         ]
         wanted: dict[Subject, Wanted] = {(f"{self._cluster}/{each.group.name}",): want(each) for each in verdicts}
         named = {each.group.name for each in verdicts}
@@ -120,12 +114,6 @@ class BookieDisksPolicy:
         conditions = (*find_conditions(context, known, bookies, verdicts, forgotten), *of_effect)
         after = BookieDisksState(known, states, tuple(sorted(context.held)), forgotten, effect)
         return Step(after, wanted, conditions, _due_ms(after, verdicts, bookies, settings), refused)
-
-    def _list_groups(self, known: BookieDisksCluster) -> tuple[PlacementGroup, ...]:
-        """Return the placement groups; thousands of namespaces are sorted into them only when a reading changed."""
-        if self._grouped is not known.placement:
-            self._groups, self._grouped = list_groups(known.placement, self._settings), known.placement
-        return self._groups
 
 
 def _due_ms(
