@@ -14,7 +14,7 @@ from policies.observations import ReportResult
 from policies.throttle.readings import QuotaApplication
 from policies.units import to_millis
 from policies.wire import actuator_event, decision_event
-from tests.connectors.alertmanager.test_notifications import NOON, alert
+from tests.connectors.alertmanager.test_notifier import NOON, alert
 from tests.connectors.exporter.loop import ALERTS, Loop
 from tests.deploy.inspection.test_in_force import played
 

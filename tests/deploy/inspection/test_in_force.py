@@ -16,7 +16,7 @@ from policies.registry import decision_types
 from policies.units import to_millis
 from policies.wire import decision_event
 from tests.cases import for_each
-from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
+from tests.connectors.alertmanager.test_notifier import NOON, alert, resolved
 from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members, standing
 
 

@@ -20,7 +20,7 @@ from policies.observations import ReportResult
 from policies.switching.state import SwitchStage
 from policies.units import to_millis
 from policies.wire import audit_event, decision_event
-from tests.connectors.alertmanager.test_notifications import NOON, alert, resolved
+from tests.connectors.alertmanager.test_notifier import NOON, alert, resolved
 from tests.connectors.exporter.loop import START, Loop, decided, paused, quota, reported
 from tests.deploy.inspection.test_in_force import played, record
 from tests.policies.bookie_disks import scenario as disks
