@@ -16,14 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from tenacity import retry_if_exception_type, stop_after_attempt
 from tenacity.stop import stop_base
 
-from connectors.actuation.worker import (
-    AGAIN_SECONDS,
-    NOT_OURS_SECONDS,
-    ActuatorMetrics,
-    AuditLog,
-    Clock,
-    Worker,
-)
+from connectors.actuation.worker import AGAIN_SECONDS, NOT_OURS_SECONDS, ActuatorMetrics, AuditLog, Clock, Worker
 from connectors.collection import ChangeFilter
 from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, WantedFactor
 from policies.observations import ReportResult

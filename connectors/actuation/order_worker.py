@@ -84,12 +84,7 @@ class OrderWorker(Worker[ActionableT], Generic[ActionableT, Observed, MetricsT])
     """The limit of actions within a minute. Further ones wait, and a metric shows it."""
 
     def __init__(
-        self,
-        cluster: str,
-        publish: PublishAudit,
-        metrics: MetricsT,
-        clock: Clock,
-        grace: timedelta = timedelta(0),
+        self, cluster: str, publish: PublishAudit, metrics: MetricsT, clock: Clock, grace: timedelta = timedelta(0)
     ) -> None:
         super().__init__(cluster, clock)
         self._metrics = metrics

@@ -50,15 +50,7 @@ from policies.free_space.volumes import (
     update_forgotten,
 )
 from policies.observations import Observation
-from policies.units import (
-    agreeing,
-    counted,
-    format_instant,
-    from_millis,
-    human_seconds,
-    millis_of,
-    to_millis,
-)
+from policies.units import agreeing, counted, format_instant, from_millis, human_seconds, millis_of, to_millis
 
 BOUNDS = VolumeBounds(BookieDisks, "bookie", "dirs", MAX_BOOKIES, "bookies", "ledger dirs")
 

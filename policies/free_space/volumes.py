@@ -157,10 +157,7 @@ class VolumeBounds(NamedTuple):
 
 
 def keep_within_bounds(
-    bounds: VolumeBounds,
-    servers: Iterable[ServerState[Name]],
-    members: Set[Name],
-    observations: Sequence[Observation],
+    bounds: VolumeBounds, servers: Iterable[ServerState[Name]], members: Set[Name], observations: Sequence[Observation]
 ) -> tuple[list[Observation], dict[str, str]]:
     """Return the observations to fold, in order, and by id the bound for which another one is refused.
 

@@ -31,15 +31,7 @@ from policies.throttle.state import (
     describe_growth,
     explains,
 )
-from policies.units import (
-    counted,
-    format_second,
-    human_bytes,
-    human_rate,
-    human_seconds,
-    millis_of,
-    name_some,
-)
+from policies.units import counted, format_second, human_bytes, human_rate, human_seconds, millis_of, name_some
 
 if TYPE_CHECKING:  # commands that list the alerts judge nothing
     from policies.throttle.judge import BrokerVerdict, BrokerVerdicts, ClusterVerdict

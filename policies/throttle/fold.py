@@ -14,12 +14,7 @@ from pydantic import Field
 from policies.free_space.volumes import fold_server, name_volume
 from policies.observations import LONGEST_DETAIL, LONGEST_NAME, Observation, Outcome, Reading, sort_observations
 from policies.throttle.readings import KafkaCluster, KafkaReading, LogDirs, ReplicaSizes
-from policies.throttle.state import (
-    BrokerMembership,
-    BrokerState,
-    BrokerUsage,
-    KafkaClusterState,
-)
+from policies.throttle.state import BrokerMembership, BrokerState, BrokerUsage, KafkaClusterState
 
 # A person's commands to this policy, on the topic of commands. The fold carries them out; a decision answers them.
 

@@ -26,14 +26,7 @@ from policies.free_space.volumes import (
 )
 from policies.throttle.decisions import ThrottleReason
 from policies.throttle.settings import ThrottleSettings
-from policies.throttle.state import (
-    BrokerState,
-    KafkaClusterState,
-    MeasuredUsage,
-    ThrottleState,
-    VolumeKey,
-    find_usage,
-)
+from policies.throttle.state import BrokerState, KafkaClusterState, MeasuredUsage, ThrottleState, VolumeKey, find_usage
 from policies.units import millis_of
 
 # The verdict on each broker, and what a cluster's verdict needs from all of them.

@@ -55,15 +55,7 @@ from policies.throttle.quota_state import QuotaState
 from policies.throttle.readings import LogDirs
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, describe_departure, describe_filling, list_usage
-from policies.units import (
-    format_instant,
-    format_second,
-    from_millis,
-    human_bytes,
-    human_seconds,
-    millis_of,
-    to_millis,
-)
+from policies.units import format_instant, format_second, from_millis, human_bytes, human_seconds, millis_of, to_millis
 
 BOUNDS = VolumeBounds(LogDirs, "broker", "volumes", most_servers=10_000, servers="brokers", volumes="log dirs")
 """A membership names at most 10,000 brokers."""

@@ -8,12 +8,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from connectors.bookie_disks.collector import (
-    BookieDisksCollector,
-    list_ledger_dirs,
-    parse_java_number,
-    read_thresholds,
-)
+from connectors.bookie_disks.collector import BookieDisksCollector, list_ledger_dirs, parse_java_number, read_thresholds
 from connectors.bookie_disks.io import compare_limits, list_probes, list_remedies
 from connectors.bookie_disks.registration import WatchedBookieDisks
 from connectors.collection import PollMetrics

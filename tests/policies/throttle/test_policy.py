@@ -9,18 +9,7 @@ from policies.throttle.decisions import ThrottleReason
 from policies.throttle.readings import KafkaReading, LogDirs, VolumeReading
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.scenario import (
-    CLUSTER,
-    GB,
-    HARD,
-    SOFT_AND_HARD,
-    Run,
-    at,
-    failed,
-    log_dirs,
-    members,
-    throttle,
-)
+from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, Run, at, failed, log_dirs, members, throttle
 from tests.policies.throttle.known import A, B, polls
 
 
