@@ -22,7 +22,7 @@ from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from deploy.settings.file import read_file, settings_of
-from deploy.settings.schema import model_at, names_at, places, suggest, unknown_variables, variable_for
+from deploy.settings.schema import model_at, places, suggest, unknown_variables, variable_for
 from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
 from policies.throttle.quota_settings import QuotaSettings
@@ -229,8 +229,7 @@ def _variable_hint(here: tuple[str, ...]) -> str:
 
 def _empty_block_hint(here: tuple[str, ...]) -> str:
     model: Any = model_at(Settings, here)
-    fields = getattr(model, "model_fields", {})
-    needed = [name for name in names_at(Settings, here) if name in fields and fields[name].is_required()]
+    needed = [name for name, field in getattr(model, "model_fields", {}).items() if field.is_required()]
     if not needed:
         try:
             TypeAdapter(model).validate_python({})

@@ -254,9 +254,7 @@ def _show(name: str, value: Any) -> str:
 
 
 def _make_table(columns: tuple[str, ...] | list[str], rows: list[tuple[str, ...]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(escape(column.replace("_", " ")), overflow="fold")
+    table = _table(*columns)
     for row in rows:
         table.add_row(*map(escape, row))
     return table
@@ -279,14 +277,10 @@ def status_view(in_force: DecisionsInForce, now: datetime) -> RenderableType:
     table, unwatched = _table("cluster", "policy", "in force", "decided"), in_force.unwatched(now)
     found = {(each.cluster, each.policy): each for each in in_force.in_force(now)}
     by_policy = {about: list(each) for about, each in groupby(decisions, key=lambda d: (d.cluster, d.policy))}
-    for cluster, policy in sorted({*by_policy, *found}):
-        name, kind = escape(cluster), policy
-        if (set_there := found.get((cluster, policy))) is not None:
-            table.add_row(name, kind, in_force_text(set_there), "")
-            name = kind = ""
-        for row in _rows(by_policy.get((cluster, policy), []), now, unwatched):
-            table.add_row(name, kind, *row)
-            name = kind = ""
+    for about in sorted({*by_policy, *found}):
+        rows = [(in_force_text(found[about]), "")] if about in found else []
+        for number, row in enumerate([*rows, *_rows(by_policy.get(about, []), now, unwatched)]):
+            table.add_row(*(("", "") if number else map(escape, about)), *row)
     return Group(table, "", alerts_view(in_force.alerts(), now))
 
 
@@ -381,7 +375,7 @@ def _runbook(explained: Explanation) -> Iterator[RenderableType]:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, overflow="fold")  # show paths in full
+        table.add_column(escape(column.replace("_", " ")), overflow="fold")  # show paths in full
     return table
 
 
@@ -395,8 +389,7 @@ def _rows(
             newest = max(shown, key=lambda d: d.decided_at)
             counts = ", ".join(f"{n} {verdict}" for verdict, n in Counter(d.verdict for d in shown).most_common())
             text = Text(newest.explanation if len(shown) == 1 else counts)
-            stale = sum(is_stale(decision, now, unwatched) for decision in shown)
-            if stale:
+            if stale := sum(is_stale(decision, now, unwatched) for decision in shown):
                 text = Text(f"stale ({stale} of {len(shown)}): ", style="bold red") + text
             yield text, _show_age(newest.decided_at, now)
 

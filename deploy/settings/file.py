@@ -11,7 +11,7 @@ from ruamel.yaml.nodes import Node
 
 from connectors.component import read_named_file
 from deploy.settings.application import Settings
-from deploy.settings.schema import nearest, with_variables
+from deploy.settings.schema import with_variables
 from deploy.settings.wording import Wording
 from deploy.settings.yaml_text import parse
 from policies.units import UserError
@@ -56,14 +56,4 @@ def _read_text(file: Path) -> str:
     except UnicodeDecodeError:
         raise UserError(f"{file}: cannot be read (not UTF-8 text): save it as UTF-8") from None
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}){_similar_file(file)}") from None
-
-
-def _similar_file(file: Path) -> str:
-    """Return a file with a similar name in the same folder, if the given one does not exist."""
-    try:
-        others = {each.stem: each for each in file.parent.iterdir() if each.is_file()} if not file.exists() else {}
-    except OSError:
-        return ""
-    near = nearest(file.stem, others)  # files have the same few suffixes, which would make all names similar
-    return f"; did you mean {others[near]}?" if near else ""
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None

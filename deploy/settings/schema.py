@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, SecretStr
-from pydantic.fields import FieldInfo
 
 from policies.settings import PolicySettings
 
@@ -29,14 +28,6 @@ def names_at(root: type[BaseModel], place: Place) -> tuple[str, ...]:
     """Return the names of the settings of the block at a place; empty if no block belongs there."""
     model = model_at(root, place)
     return () if model is None else tuple(_fields(model))
-
-
-def field_at(root: type[BaseModel], place: Place) -> FieldInfo | None:
-    """Return the field of a model at a place; None if there is none."""
-    model = model_at(root, place[:-1]) if place else None
-    if model is None or not issubclass(model, BaseModel):
-        return None
-    return model.model_fields.get(str(place[-1]))
 
 
 def is_secret(root: type[BaseModel], place: Place) -> bool:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -12,7 +11,6 @@ from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 
 from deploy.settings.schema import (
     Place,
-    field_at,
     is_secret,
     names_at,
     nearest,
@@ -149,10 +147,6 @@ class Wording:
                 return ": put it in quotes"
             case "tuple_type" | "list_type" | "set_type":
                 return ": write it as [first, second], even with one entry"
-            case "string_pattern_mismatch":
-                field = field_at(self.root, place)
-                default: Any = None if field is None else field.default
-                return f": write it as {default}" if isinstance(default, str) else ""
         return ""
 
     def _read_share(self, place: Place) -> str | None:

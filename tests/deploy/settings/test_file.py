@@ -174,19 +174,6 @@ def test_all_mistakes_are_told_at_once(written: Written) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "suggested"), [("headgate.yml", "headgate.yaml"), ("hedgate.yaml", "headgate.yaml"), ("prod.yaml", None)]
-)
-def test_a_file_that_does_not_exist_suggests_one_with_a_similar_name(
-    tmp_path: Path, name: str, suggested: str | None
-) -> None:
-    (tmp_path / "headgate.yaml").touch()
-    with pytest.raises(UserError) as refused:
-        load_settings(tmp_path / name)
-    said = str(refused.value).partition("(No such file or directory)")[2]
-    assert said == (f"; did you mean {tmp_path / suggested}?" if suggested else "")
-
-
-@pytest.mark.parametrize(
     ("prepare", "reason"),
     [
         (lambda file: None, "No such file or directory)"),
