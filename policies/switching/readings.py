@@ -26,7 +26,14 @@ from policies.switching.ledgers import (
     Text,
     Texts,
 )
-from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
+from policies.switching.state import (
+    ClusterStatus,
+    Directive,
+    RegistryEntry,
+    SwitchProgress,
+    active_cluster,
+    committed_cluster,
+)
 from policies.units import ClosedEnum
 
 ShownEpoch = Annotated[
@@ -120,14 +127,12 @@ class SwitchRegistry(Reading):
     progress: SwitchProgress | None = Field(default=None, description="The last switch; null: none is kept.")
 
     def active(self) -> str | None:
-        """Return the cluster that brokers write to: the directive's until it is committed, then the registry's."""
-        if self.directive is not None and self.directive.epoch > self.committed_epoch:
-            return self.directive.target
-        return self.committed()
+        """Return the cluster that brokers write to."""
+        return active_cluster(self.clusters, self.directive, self.committed_epoch)
 
     def committed(self) -> str | None:
-        """Return the active cluster by the registry alone: the source of a switch."""
-        return next((each.name for each in self.clusters if each.status is ClusterStatus.ACTIVE), None)
+        """Return the cluster that is active in the registry."""
+        return committed_cluster(self.clusters)
 
 
 class SwitchBrokers(Reading):

@@ -191,6 +191,17 @@ class Directive(Shared, frozen=True):
     target: Annotated[Name, Field(description="The cluster that brokers must write to.")]
 
 
+def committed_cluster(entries: Iterable[RegistryEntry]) -> str | None:
+    """Return the cluster that is active in the registry, from which a switch begins."""
+    return next((each.name for each in entries if each.status is ClusterStatus.ACTIVE), None)
+
+
+def active_cluster(entries: Iterable[RegistryEntry], directive: Directive | None, committed_epoch: int) -> str | None:
+    """Return the cluster that brokers write to: an uncommitted directive's target, else the registry's."""
+    is_open = directive is not None and directive.epoch > committed_epoch
+    return directive.target if directive is not None and is_open else committed_cluster(entries)
+
+
 class OrchestratorLease(Struct, array_like=True, frozen=True):
     """The lease of the orchestrator; its token only grows."""
 
@@ -402,14 +413,12 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
         return next((c for c in self.checks if c.target == target), None)
 
     def active(self) -> str | None:
-        """Return the cluster that brokers write to: an uncommitted directive's target, else the registry's."""
-        if self.directive is not None and self.directive.epoch > self.committed_epoch:
-            return self.directive.target
-        return self.committed()
+        """Return the cluster that brokers write to."""
+        return active_cluster(self.entries, self.directive, self.committed_epoch)
 
     def committed(self) -> str | None:
-        """Return the cluster that is active in the registry, from which a switch begins."""
-        return next((e.name for e in self.entries if e.status is ClusterStatus.ACTIVE), None)
+        """Return the cluster that is active in the registry."""
+        return committed_cluster(self.entries)
 
     def leaderless(self) -> str:
         """Return why brokers have no registered cluster to write to; empty if they have one, or none is registered."""

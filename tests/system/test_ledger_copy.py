@@ -507,6 +507,3 @@ def test_a_new_id_that_others_took_is_left_to_them_and_another_one_is_drawn(two:
         assert copier.copy(ledger_id, new_id=True).outcome is CopyOutcome.FAILED
         assert new_id_of(copier.copy(ledger_id, new_id=True)) != taken
     assert two.ledgers.read(two.new, taken) == [b"else"]
-
-
-# --- the journal

@@ -287,16 +287,6 @@ def test_a_release_that_comes_after_another_took_the_lease_takes_it_from_nobody(
     assert other.renew() == HeldLease(2, "h2")
 
 
-def test_after_its_session_has_ended_the_same_process_takes_a_new_token(
-    zookeeper: ZooKeeper, opened: Open, tree: KazooClient
-) -> None:
-    lease = ZooKeeperLease(opened(), holder="h1")
-    assert lease.renew() == HeldLease(1, "h1")
-    zookeeper.expire(tree.exists(HOLDER).ephemeralOwner)
-    held = eventually("it takes it again", lambda: suppressed(lease.renew))
-    assert held == HeldLease(2, "h1")
-
-
 def test_a_short_cut_costs_nothing_but_an_answer(zookeeper: ZooKeeper, servers: str, opened: Open) -> None:
     with TcpProxy(zookeeper.servers) as proxy:
         lease = ZooKeeperLease(opened(proxy.address + chroot_of(servers), session_timeout="20s"), holder="h1")

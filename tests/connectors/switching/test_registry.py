@@ -20,7 +20,6 @@ from policies.switching.state import (
     ClusterStatus,
     Directive,
     RegistryEntry,
-    SwitchingState,
     SwitchProgress,
     SwitchStage,
 )
@@ -334,26 +333,6 @@ def test_brokers_write_to_the_directives_target_until_it_is_committed(
     registry: SwitchRegistry, active: str | None
 ) -> None:
     assert registry.active() == active
-
-
-NAMES = st.sampled_from(["a", "b", "c"])
-
-
-@given(
-    st.none() | st.tuples(st.integers(0, 3), NAMES),
-    st.integers(0, 3),
-    st.dictionaries(NAMES, st.sampled_from(ClusterStatus)),
-)
-def test_the_policy_and_the_brokers_agree(
-    directive: tuple[int, str] | None, committed: int, statuses: dict[str, ClusterStatus]
-) -> None:
-    entries = (RegistryEntry(name, f"zk://{name}", "i", "/l", status) for name, status in sorted(statuses.items()))
-    state = SwitchingState(
-        entries=tuple(entries),
-        directive=None if directive is None else Directive(*directive),
-        committed_epoch=committed,
-    )
-    assert seen(directive, committed, **statuses).active() == state.active()
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
