@@ -48,10 +48,6 @@ class RedactedBlock(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
-    def files(self) -> dict[str, Path | None]:
-        """Return the files that the fields name."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name.endswith("_file")}
-
     def problems(self) -> Iterator[tuple[str | tuple[str, ...], str]]:
         """Yield contradictions between fields: a field or path, and the remedy in one sentence.
 
@@ -85,7 +81,8 @@ def _hidden(kind: str, place: tuple[int | str, ...], message: str) -> InitErrorD
 
 def _file_problems(block: RedactedBlock) -> Iterator[tuple[str, str]]:
     """Yield files that cannot be read, and secrets that are given twice: as `password` and as `password_file`."""
-    for name, file in RedactedBlock.files(block).items():
+    for name in type(block).model_fields:
+        file: Path | None = getattr(block, name) if name.endswith("_file") else None
         if file is None:
             continue
         try:
