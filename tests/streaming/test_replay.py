@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -248,7 +249,7 @@ def test_it_changes_no_byte_of_any_history_of_bookies_and_groups(seed: int) -> N
 
 def test_of_two_readings_of_one_thing_at_one_time_the_second_holds_whatever_their_ids_are() -> None:
     settings = IsolationSettings.model_validate({"confirm_after": "0s"})
-    first, second = bookies(0, "bk1 bk2", id="z"), bookies(0, "bk1 bk2 bk3", id="a")
+    first, second = replace(bookies(0, "bk1 bk2"), id="z"), replace(bookies(0, "bk1 bk2 bk3"), id="a")
     observed = [racks(0, GROUPS), isolation.affinity(0, NAMESPACES), first, second]
     run = Replay(PolicyHost({"isolation": settings}))
     values = (observation_event(o.reading, id=o.id, source="test", time=o.at) for o in observed)

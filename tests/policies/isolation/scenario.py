@@ -42,8 +42,8 @@ def isolation(*blocks: Mapping[str, Any], **more: Any) -> IsolationSettings:
     return IsolationSettings.model_validate(block)
 
 
-def _observation(seconds: float, kind: str, reading: Reading, id_: str | None) -> Observation:
-    return Observation(id_ or f"{kind}@{seconds:g}", at(seconds), reading)
+def _observation(seconds: float, kind: str, reading: Reading) -> Observation:
+    return Observation(f"{kind}@{seconds:g}", at(seconds), reading)
 
 
 @cache
@@ -56,15 +56,10 @@ def registration(bookie: str) -> BookieRegistration:
 
 
 def bookies(
-    seconds: float,
-    writable: str,
-    read_only: str = "",
-    known: str = "",
-    outcome: Outcome = Outcome.OK,
-    id: str | None = None,  # noqa: A002 - as in CloudEvents
+    seconds: float, writable: str, read_only: str = "", known: str = "", outcome: Outcome = Outcome.OK
 ) -> Observation:
     """A reading of the registrations; bookies are separated by spaces."""
-    return _observation(seconds, "bookies", _bookies(writable, read_only, known, outcome), id)
+    return _observation(seconds, "bookies", _bookies(writable, read_only, known, outcome))
 
 
 @cache
@@ -79,14 +74,9 @@ def _bookies(writable: str, read_only: str, known: str, outcome: Outcome) -> Boo
     )
 
 
-def racks(
-    seconds: float,
-    groups: Mapping[str, str] | None,
-    outcome: Outcome = Outcome.OK,
-    id: str | None = None,  # noqa: A002 - as in CloudEvents
-) -> Observation:
+def racks(seconds: float, groups: Mapping[str, str] | None, outcome: Outcome = Outcome.OK) -> Observation:
     """A reading of the groups; members are separated by spaces."""
-    return _observation(seconds, "racks", _racks(None if groups is None else tuple(groups.items()), outcome), id)
+    return _observation(seconds, "racks", _racks(None if groups is None else tuple(groups.items()), outcome))
 
 
 @cache
@@ -101,7 +91,6 @@ def affinity(
     seconds: float,
     namespaces: Mapping[str, NamespaceAffinity | str],
     outcome: Outcome = Outcome.OK,
-    id: str | None = None,  # noqa: A002 - as in CloudEvents
     broker_groups: str | None = None,
 ) -> Observation:
     """A reading of the namespaces; text is the name of a primary group, ``p/s`` with a secondary one."""
@@ -110,7 +99,7 @@ def affinity(
         ns: said if isinstance(said, NamespaceAffinity) else to(*said.split("/")) for ns, said in namespaces.items()
     }
     reading = BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed, broker_groups=groups)
-    return _observation(seconds, "affinity", reading, id)
+    return _observation(seconds, "affinity", reading)
 
 
 def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
@@ -118,7 +107,7 @@ def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
     given = NamespacePromise(
         cluster=CLUSTER, namespace=namespace, promise=None if rules is None else RuleSet(rules), actor="ada", reason=""
     )
-    return _observation(seconds, f"promise-{namespace}", given, None)
+    return _observation(seconds, f"promise-{namespace}", given)
 
 
 @cache

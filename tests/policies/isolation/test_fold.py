@@ -1,5 +1,6 @@
 """Folds: when a bookie is believed to be gone, which promise to a namespace counts, and which reading is refused."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -33,7 +34,7 @@ NAMESPACES = {"acme/a": "default", "acme/b": "default"}
 
 def test_the_same_reading_twice_does_not_confirm_itself() -> None:
     run = Run().see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "default"}))
-    run.see(bookies(10, "", id="x")).see(bookies(30, "", id="x"))
+    run.see(bookies(10, "")).see(replace(bookies(30, ""), id="bookies@10"))
     assert run.placement("acme/a").verdict == "isolated"
 
 
@@ -118,14 +119,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    "wide", [racks(1, WIDE_GROUPS, id="wide"), affinity(1, MANY, id="wide")], ids=["racks", "affinity"]
-)
+@pytest.mark.parametrize("wide", [racks(1, WIDE_GROUPS), affinity(1, MANY)], ids=["racks", "affinity"])
 def test_a_reading_beyond_the_bound_is_refused_and_changes_nothing(run: Run, wide: Observation) -> None:
     before = run.state
     assert before is not None
     step = run.step([wide, bookies(1, BASE)], at(1))
-    assert step.refused == {"wide": "more than 10 bookies in the groups of all affinities together"}
+    assert step.refused == {wide.id: "more than 10 bookies in the groups of all affinities together"}
     assert (step.state.cluster.groups, step.state.cluster.cohorts) == (before.cluster.groups, before.cluster.cohorts)
     assert run.step([racks(2, GROUPS), affinity(2, NAMESPACES)], at(2)).refused == {}
 
