@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -11,8 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports
 from connectors.actuation.worker import PublishAudit
-from policies.free_space.levels import FactorOrder, LevelPlan, LimitReason, LimitVerdict, Rate, WantedFactor
-from policies.observations import ReportResult
+from policies.free_space.levels import LevelPlan, LimitReason, LimitVerdict, Rate
 from policies.throttle.quota_settings import Entity, forget_command
 from policies.throttle.quota_state import FREE_RATE
 from policies.throttle.readings import AppliedQuota, QuotaApplication
@@ -112,12 +110,6 @@ class QuotaReports(LevelReports[QuotaMetrics]):
         self._last.pop(None, None)
         if took_seconds is not None:
             self._metrics.seconds.labels(self._cluster).observe(took_seconds)
-
-    def report_fenced(self, order: FactorOrder, in_force: FactorOrder, at: datetime) -> None:
-        """Report that a decision came too late: another one is in force."""
-        plan = LevelPlan(LimitVerdict.REFUSE, LimitReason.FENCED)
-        attempt = Attempt(at, WantedFactor(order.factor, LimitReason.FENCED), 1, order)
-        self.emit(None, plan, ReportResult.REFUSED, attempt, detail=f"sequence {in_force.sequence} is in force")
 
     def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> QuotaApplication:
         return QuotaApplication(

@@ -114,11 +114,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     # --- before the start, and at the end
 
-    def recall(self, decision: FactorOrder, appended_at: datetime) -> bool:
-        """Process a decision from before this start."""
-        self._remember_factor(decision)
-        return super().recall(decision, appended_at)
-
     def preflight(self) -> list[str]:
         """Return why the settings do not fit the cluster. A cluster that does not answer is checked later."""
         if self._settings is None:
@@ -191,17 +186,20 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     # --- incoming decisions
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
-        self._remember_factor(decision)
+    def _enter(self, decision: FactorOrder, appended_at: datetime) -> bool:
+        if len(self._factors) < _MOST_FACTORS:
+            self._factors |= {decision.factor, self._throttle.choose_expired(decision.factor)}
+        return super()._enter(decision, appended_at)
+
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002 - the one in force
         is_new = self._wanted() != self._carried_out  # and no repetition of the one before
         self._measured_from = appended_at if is_new else None
 
-    def _remember_factor(self, decision: FactorOrder) -> None:
-        if len(self._factors) < _MOST_FACTORS:
-            self._factors |= {decision.factor, self._throttle.choose_expired(decision.factor)}
-
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
-        self._reports.report_fenced(decision, in_force, self._clock.now())
+        plan = LevelPlan(LimitVerdict.REFUSE, LimitReason.FENCED)
+        attempt = Attempt(self._clock.now(), WantedFactor(decision.factor, LimitReason.FENCED), 1, decision)
+        late = f"sequence {in_force.sequence} is in force"
+        self._reports.emit(None, plan, ReportResult.REFUSED, attempt, detail=late)
 
     # --- due work
 
