@@ -306,4 +306,4 @@ def _has_published(member: Member, node: NodeRecord | None) -> bool:
     track = member.track
     if track is None or member.republished_ms >= (track.reestablished_ms or 0):
         return track is not None
-    return node is not None and node.exists and node.session is not None and node.session == track.session
+    return node is not None and node.session is not None and node.session == track.session

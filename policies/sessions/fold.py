@@ -197,7 +197,7 @@ class Claims:
         """If a node names one member but belongs to the session of another, both claim the bundle."""
         members = self._members
         holders: dict[str | None, str] = {m.session: m.member for m in members.values() if m.session is not None}
-        for node in [n for n in self._nodes.bundles if holders.get(n.session, n.owner) != n.owner and n.exists]:
+        for node in [n for n in self._nodes.bundles if holders.get(n.session, n.owner) != n.owner]:
             # A process may register under several names with one session.
             if (owner := node.owner) is None or owner not in members or members[owner].session == node.session:
                 continue

@@ -212,8 +212,7 @@ def _goes_down(member: MemberFacts) -> bool:
     if last is None or (track is not None and track.status is SessionStatus.CLOSED) or member.liveness.is_dead:
         return False
     if last.verdict is Verdict.RESTART:
-        is_registered = member.registration is not None and member.registration.exists
-        return not is_registered and not has_restarted(member.member, member.registration, last.published_ms)
+        return not has_restarted(member.member, member.registration, last.published_ms)
     if last.verdict is not Verdict.SHUTDOWN or track is None or last.lost_ms != track.lost_ms:
         return False
     if member.begun_ms > last.published_ms:

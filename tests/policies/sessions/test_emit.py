@@ -114,6 +114,13 @@ def test_a_recovery_of_nothing_ends_at_once_and_load_data_is_asked_for(bundles: 
     ]
 
 
+def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it() -> None:
+    run = start("b1", "b2").see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
+    run.see(session(20, "b1", "connected", "0xnew"), owned(25, "b1", "0xnew"))
+    assert run.state is not None
+    assert run.state.claims == ()
+
+
 @for_each(
     ("unseen_ms", "who", "forgotten"),
     [

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from policies.observations import Observation
+from policies.sessions import fold
 from policies.sessions.decisions import OwnershipReason, OwnershipVerdict
 from policies.sessions.fleet import is_relapsing
 from policies.sessions.fold import ClusterState
@@ -35,9 +36,31 @@ def test_a_tree_that_was_read_later_goes_before_one_that_comes_later() -> None:
     assert (record.exists, cluster.sources["/namespace"].outcome) == (False, "timeout")
 
 
+def test_an_older_reading_of_a_node_and_the_leader_s_node_change_nothing() -> None:
+    cluster = folded(owned(5, "b1", "0xa"))
+    before = dict(cluster.nodes.by_path)
+    for seen in (owned(4, "b2", "0xb"), absent(4), owned(6, "b1", "0xa", "/loadbalance/leader")):
+        cluster.fold([seen], to_millis(at(60)))
+    assert cluster.nodes.by_path == before
+
+
 def test_the_registrations_of_known_members_are_expected_in_their_tree() -> None:
     cluster = folded(session(1, "b1", "connected", "0xa"), health(1, "b2"), tree(5, name="/loadbalance/brokers"))
     assert set(cluster.nodes.by_path) == {registration_path("b1"), registration_path("b2")}
+
+
+def test_readings_beyond_the_bound_of_nodes_are_refused_and_known_nodes_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fold, "MOST_NODES", 1)
+    cluster = folded(tree(1, node("b1", "0xa")), tree(2, node("b2", "0xb")), owned(3, "b1", "0xa", f"{BUNDLE}0"))
+    assert (len(cluster.nodes.by_path), [*cluster.refused.values()]) == (1, ["more than 1 nodes"])
+
+
+@pytest.mark.parametrize(("seconds", "since"), [(300, 0), (300.001, 300.001)])
+def test_an_absence_begins_anew_after_a_gap_longer_than_validity(seconds: float, since: float) -> None:
+    cluster = folded(absent(0, registration_path("b1")), absent(seconds, registration_path("b1")), until=400)
+    assert cluster.nodes.by_path[registration_path("b1")].changed_ms == to_millis(at(since))
 
 
 def test_a_loss_by_time_lies_between_the_readings_around_it() -> None:

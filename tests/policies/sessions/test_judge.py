@@ -85,6 +85,22 @@ def test_a_claim_of_a_member_that_is_back_waits_when_its_reading_is_late(
     assert orders(verdicts) == {"b1": "recover session_reestablished"}
 
 
+@pytest.mark.parametrize("second", [19, 25], ids=["before its session was read", "after"])
+def test_a_node_of_the_present_session_counts_whenever_it_was_read(second: float) -> None:
+    by_member = {v.member.name: v.rulings for v in back(owned(second, "b1", "0xnew"))}
+    assert [f"{r.verdict} {r.reason}" for _, r in by_member["b1"]] == ["keep own_session"]
+
+
+def test_of_a_member_without_a_session_only_what_others_own_is_ruled_on() -> None:
+    lost = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]
+    for node in (owned(12, "b1", "0xb1"), owned(12, "b1", None, ephemeral=False)):
+        assert [v.rulings for v in judge(joined(*lost, node, until=12))[0]] == [(), ()]
+    taken, _ = judge(joined(*lost, owned(12, "b2", "0xb2"), until=12))
+    assert {v.member.name: [r.verdict.value for _, r in v.rulings] for v in taken} == {
+        "b1": ["unload"], "b2": ["keep"],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("read_s", "reported_s", "reason", "evidence"),
     [

@@ -94,6 +94,7 @@ def test_a_fleet_that_lost_its_sessions_is_not_shut_down() -> None:
     assert run.told("b1") == [(10, "hold confirming"), (12, "reconnect fleet_wide")]
     assert run.told("b2") == [(12, "reconnect fleet_wide")]
     assert run.firing() == {("session-fleet-wide", "broker")}
+    assert set(run.sessions[-1].evidence) == {"session-b1-expired-0xb1@10", "session-b2-expired-0xb2@12"}
     assert run.said("session-lost") == [(10, "b1", "firing"), (12, "b1", "resolved")]
 
 
@@ -305,6 +306,12 @@ def test_two_members_that_believe_they_own_a_bundle_are_an_alert_and_one_lets_go
     run.see(recovery(25, "b1", "unload", path=BUNDLE)).until(30)
     assert run.firing() == set()
     assert run.told("b1")[-1][1] == "resume recovered"
+
+
+def test_a_bundle_that_a_member_was_to_unload_is_its_own_if_it_has_it_again_but_it_need_not_take_it() -> None:
+    run = reestablished().see(owned(21, "b2", "0xb2"), absent(25))
+    assert run.ruled("b1")[-1] == (21, "unload double_ownership")
+    assert run.see(owned(26, "b1", "0xnew")).ruled("b1")[-1] == (26, "keep own_session")
 
 
 def test_a_report_that_the_last_reading_contradicts_is_decided_by_the_next_reading() -> None:

@@ -178,6 +178,7 @@ def test_who_is_left_when_most_have_ended_theirs_in_order_is_not_shut_down() -> 
         world.brokers[name].state, world.brokers[name].registered = "closed", False
     world.until(60).lose("b3")
     assert world.until(300).went_down() == []
+    assert "cut off, and 2 more have ended theirs, where" in sentence(world, "b3")
 
 
 def test_a_rolling_restart_is_no_outage() -> None:

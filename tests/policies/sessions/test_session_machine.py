@@ -227,6 +227,11 @@ def asked(*readings: Observation) -> Health:
     return member.health
 
 
+def test_a_process_has_started_when_it_answers_after_it_refused() -> None:
+    refused = (health(1, "b1", "unreachable"), health(2, "b1", "unreachable"))
+    assert [asked(*refused).started_ms, asked(*refused, health(3, "b1")).started_ms] == [NEVER, to_millis(at(3))]
+
+
 def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
     assert asked(health(5, "b1", listed=False), health(305, "b1", listed=False)).unlisted_ms == to_millis(at(5))
     assert asked(health(5, "b1", listed=False), health(306, "b1", listed=False)).unlisted_ms == to_millis(at(306))
