@@ -7,10 +7,7 @@ flat lag of 0.30 s. Without kept verdicts 1.4 and 0.61 s; without them, the cach
 
 import gc
 import itertools
-import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -97,17 +94,6 @@ STATE_CACHE = StateCache()
 """The cache of this process."""
 
 
-@lru_cache(maxsize=2)
-def build_once(build: Callable[..., Any], arguments: bytes) -> Any:
-    """Return the same object for each batch of a process, if its pickled arguments are equal.
-
-    A policy takes over its verdicts from its last step, which a new object would not have: judging all of 30 brokers
-    with 4 volumes takes 2 ms a step instead of 0.3 (`bench/steps.py`), and the fleet's p99 would be 1.4 s.
-    """
-    gc.set_threshold(*_GC_THRESHOLDS)
-    return build(*pickle.loads(arguments))  # noqa: S301 - Spark sent it, as it would the object itself
-
-
 _GC_THRESHOLDS = (50_000, 20, 100)
 _FULL_GC_BATCHES = 1000
 _batches = itertools.count()
@@ -119,6 +105,7 @@ def collect_garbage() -> None:
     Spark's worker runs a full collection after each batch, which would search the states of all clusters each time.
     Cycles that end later are found once in a thousand batches.
     """
+    gc.set_threshold(*_GC_THRESHOLDS)
     if next(_batches) % _FULL_GC_BATCHES == 0:
         gc.unfreeze()
     gc.collect()
