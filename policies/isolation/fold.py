@@ -75,8 +75,11 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     tried = replace(status, tried_ms=seen.at_ms, tried_id=seen.id, outcome=reading.outcome.value)
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
         return replace(before, **{field: tried})
+    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
+    if status.read_ms != NEVER and not status.doubts and _is_believed(before, reading):
+        return replace(before, **{field: read})
     shown, take = _list_shown(reading, before)
-    believed: Mapping[str, str] = (known := before.believed(kind))
+    believed: Mapping[str, str] = before.believed(kind)
     doubts = status.doubts
     if status.read_ms == NEVER and reading.outcome is Outcome.ABSENT:
         doubts = doubts or (Doubt(NODE, None, seen.at_ms, seen.at_ms, is_new=True),)
@@ -85,12 +88,9 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     believed, doubts = confirm(believed, doubts, shown, seen.at_ms, confirm_ms)
     if any(doubt.name == NODE for doubt in doubts):
         return replace(before, **{field: replace(tried, doubts=doubts)})
-    cluster = before
-    if believed is not known or _has_joined_again(before, reading):
-        cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
+    cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
     is_changed = cluster is not before or status.read_ms == NEVER
-    read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value, doubts)
-    cluster = replace(cluster, **{field: read})
+    cluster = replace(cluster, **{field: replace(read, doubts=doubts)})
     if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
         cluster = replace(cluster, complete_ms=seen.at_ms)
     return _assign_bookies(cluster, seen.at_ms) if is_changed and kind != "affinity" else cluster
@@ -110,11 +110,18 @@ def _list_shown(reading: Reading, before: BookieClusterState) -> tuple[Mapping[s
     return list_affinities(reading, split_broker_groups(before.cohorts)[0]), _take_affinities
 
 
-def _has_joined_again(before: BookieClusterState, reading: Reading) -> bool:
-    """Whether a bookie has another registration than before. Most readings have none, so this comparison is cheap."""
-    listed = (*reading.writable, *reading.read_only) if isinstance(reading, Bookies) else ()
-    known = {(b.bookie, b.session, b.czxid) for b in before.bookies if listed}
-    return not known.issuperset((r.bookie, r.session, r.czxid) for r in listed)
+def _is_believed(before: BookieClusterState, reading: Reading) -> bool:
+    """Whether a reading shows exactly the believed state. Most do, so this comparison is cheap."""
+    if isinstance(reading, Bookies) and reading.outcome is Outcome.OK:
+        modes = ((Presence.READ_ONLY, reading.read_only), (Presence.WRITABLE, reading.writable))
+        listed = {r.bookie: (mode, r.session, r.czxid) for mode, registered in modes for r in registered}
+        there = (b for b in before.bookies if b.presence is not Presence.OFFLINE)
+        known = {b.bookie: (b.presence, b.session, b.czxid) for b in there}
+        return known == listed and {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
+    if isinstance(reading, BookieRacks) and reading.outcome is Outcome.OK:
+        groups = (reading.groups or {}).items()
+        return before.groups == tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in groups))
+    return False
 
 
 def _take_registrations(
