@@ -21,8 +21,6 @@ from policies.isolation.readings import BookieQuarantined, QuarantineOutcome
 
 # The conditions that must hold at the moment a bookie is put into quarantine.
 
-_SESSION_SPACE = 1 << 64
-
 
 @dataclass(frozen=True, slots=True)
 class BookiePlacement:
@@ -76,19 +74,8 @@ def measure_quarantine(decision: BookieQuarantine, snapshot: RacksSnapshot, at: 
 
 def _is_same_registration(decision: BookieQuarantine, found: BookieRegistration) -> bool:
     """Whether the registration is the one of the decision, as far as both identify it."""
-    if None not in (decision.czxid, found.czxid) and decision.czxid != found.czxid:
-        return False
-    if decision.session is None or found.session is None:
-        return True
-    return _parse_session(decision.session) == _parse_session(found.session)
-
-
-def _parse_session(session: str) -> int | str:
-    """Sessions are 64 bits; some tools write them as negative numbers, others with leading zeros."""
-    try:
-        return int(session, 16) % _SESSION_SPACE
-    except ValueError:
-        return session
+    pairs = ((decision.czxid, found.czxid), (decision.session, found.session))
+    return all(decided == now for decided, now in pairs if None not in (decided, now))
 
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
