@@ -12,17 +12,16 @@ import pytest
 
 from policies.alerts import Condition
 from policies.book import Step
-from policies.decisions import Alert, Decision, Severity
+from policies.decisions import Alert, Severity
 from policies.observations import Observation
 from policies.policy import AlertKind, PolicyKind
-from policies.registry import POLICIES, decision_types
+from policies.registry import POLICIES
 from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of, parse_duration, to_millis
-from policies.wire import MAX_DECISION_BYTES, EventReader
-from streaming.host import PolicyHost, outputs
+from policies.wire import MAX_DECISION_BYTES
+from streaming.host import PolicyHost
 from streaming.key_state import KeyState, UnreadableStateError, decode, encode
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
-from tests.policies.virtual_run import Kept, step_hosted
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)})
 
@@ -89,16 +88,6 @@ def toy(remembered: KeyState | None, seconds: float = 1, *, observations: int = 
 
 
 # What is kept
-
-
-def test_a_recalled_state_goes_on_as_if_it_had_never_been_bytes() -> None:
-    first, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    second, following, _, _ = HOST.step("throttle", CLUSTER, decode(encode(first)), [log_dirs(9, 3, 2 * GB)], at(9))
-    kind = POLICIES["throttle"]
-    policy, kept = kind.build(CLUSTER, throttle(SOFT_AND_HARD)), Kept(step.state, first.book)
-    _, unbroken = step_hosted(policy, kept, [log_dirs(9, 3, 2 * GB)], at(9))
-    assert following == unbroken
-    assert msgspec.msgpack.decode(second.state, type=kind.state) == unbroken.state
 
 
 def test_a_policy_may_sleep_for_ever() -> None:
@@ -170,26 +159,6 @@ def test_another_format_around_the_state_is_refused() -> None:
 
 
 # What comes out
-
-
-def test_decisions_go_to_their_topics_and_with_the_notes_to_the_audit() -> None:
-    remembered, step, _, _ = HOST.step("throttle", CLUSTER, None, [log_dirs(0, 3, 4 * GB)], at(0))
-    _, silent, _, _ = HOST.step("throttle", CLUSTER, remembered, [log_dirs(9, 3, 4 * GB)], at(9))
-
-    said = list(outputs(step))
-    assert [(o.topic, o.key) for o in said] == [
-        ("decided.throttle", CLUSTER),
-        ("decided.alerts", f"throttle/volume-below-soft-limit/{CLUSTER}/3/data/a"),
-        ("audit", CLUSTER),
-        ("audit", CLUSTER),
-    ]
-    decisions: EventReader[Decision] = EventReader(decision_types())
-    assert [decisions.read(o.value).data for o in said[:2]] == [
-        d.model_copy(update={"numbers": {}}) for d in step.decisions
-    ]
-    assert isinstance(step.decisions[1], Alert)
-    assert silent.decisions == ()
-    assert [o.topic for o in outputs(silent)] == ["audit"]
 
 
 def test_the_audit_keeps_with_a_decision_what_it_rests_on_as_far_as_its_step_saw_it() -> None:

@@ -113,16 +113,6 @@ def test_a_process_with_the_cache_decides_byte_for_byte_as_one_without(monkeypat
     assert decided(StateCache(), monkeypatch) == decided(StateCache(most_bytes=0), monkeypatch)
 
 
-def test_a_state_that_another_process_wrote_is_used_and_not_the_cached_one() -> None:
-    host = PolicyHost({"throttle": SETTINGS})
-    first = host.step("throttle", CLUSTER, None, [log_dirs(0, 1, 6 * GB)], at(0)).key_state
-    elsewhere = host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 3 * GB)], at(10))
-    host.step("throttle", CLUSTER, first, [log_dirs(10, 1, 9 * GB)], at(10))
-    after = host.step("throttle", CLUSTER, elsewhere.key_state, [], at(11))
-    assert after.step.state.cluster.brokers[0].volumes[0].usable_bytes == 3 * GB
-    assert after.step.state.gate.factor == 0.5
-
-
 def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readings_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

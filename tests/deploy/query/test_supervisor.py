@@ -6,9 +6,10 @@ Spark is stood in for by small fakes: what matters here is what the supervisor d
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -86,7 +87,6 @@ class Query:
     course: Course
     loop: "Loop"
     began: float
-    isActive: bool = True  # noqa: N815 - Spark's name
 
     def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
         self.loop.time.sleep(timeout)
@@ -94,7 +94,6 @@ class Query:
             if not self.course.silent:
                 self.loop.health.on_batch(IDLE)
             return False
-        self.isActive = False
         if self.course.end is not None:
             raise self.course.end
         return True
@@ -104,24 +103,8 @@ class Query:
         assert self.loop.may_drain.wait(30)
 
     def stop(self) -> None:
-        self.isActive = False
         self.loop.may_drain.set()
         self.loop.said.append("query stopped")
-
-
-@dataclass
-class Session:
-    """A Spark session, as the supervisor uses it."""
-
-    alive: bool = True
-    listeners: list[Any] = field(default_factory=list)
-
-    @property
-    def streams(self) -> "Session":
-        return self
-
-    def addListener(self, listener: Any) -> None:  # noqa: N802 - Spark's name
-        self.listeners.append(listener)
 
 
 class Loop:
@@ -138,8 +121,9 @@ class Loop:
         self.time = Time()
         self.courses = list(courses)
         self.said: list[str] = []
-        self.sessions: list[Session] = []
+        self.sessions: list[MagicMock] = []
         self.may_drain = threading.Event()
+        """Set unless a drain lasts until the query is stopped."""
         self.may_drain.set()
         self.is_ours = True
         self.registry = CollectorRegistry()
@@ -148,8 +132,8 @@ class Loop:
         self.settings = StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s"))
         self.checkpoint = CheckpointPlace.parse(checkpoint)
         self.supervisor = QuerySupervisor(
-            self._open_session,  # type: ignore[arg-type]  # a stand-in
-            self,  # type: ignore[arg-type]  # a stand-in, too
+            self._open_session,
+            self,  # type: ignore[arg-type]  # a stand-in
             self.health,
             lambda: self.said.append("ticked"),
             lambda: self.is_ours,
@@ -162,13 +146,13 @@ class Loop:
         self.supervisor.run(self.stop)
         return self
 
-    def _open_session(self) -> Session:
+    def _open_session(self) -> Any:
         self.said.append("session opened")
-        self.sessions.append(Session())
+        self.sessions.append(MagicMock(alive=True))
         return self.sessions[-1]
 
-    def start(self, session: Session) -> Query:
-        """Start the query, as which this stands in, too."""
+    def start(self, session: Any) -> Query:
+        """Start the query, as which this stands in."""
         assert session is self.sessions[-1]
         course = self.courses.pop(0) if self.courses else Course()
         if course.at_start is not None:
@@ -208,6 +192,12 @@ def test_a_stop_ends_the_query(monkeypatch: pytest.MonkeyPatch, course: Course, 
     loop = Loop(monkeypatch, course, stop_after=5).run()
     assert loop.said[-3:] == [said, "query stopped", "session stopped"]
     assert (loop.restarts, loop.health.problem()) == (0, None)
+
+
+def test_a_process_that_has_lost_the_querys_share_drains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(monkeypatch, stop_after=10)
+    loop.is_ours = False
+    assert loop.run().said[-3:] == ["query started", "query stopped", "session stopped"]
 
 
 def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +248,7 @@ def test_a_failure_starts_the_query_again_and_says_why(
 def test_a_lost_jvm_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(monkeypatch, Course(5, Py4JNetworkError("Answer from Java side is empty")), stop_after=60).run()
     assert loop.said.count("session opened") == loop.said.count("session stopped") == 2
-    assert [len(session.listeners) for session in loop.sessions] == [1, 1]
+    assert [session.streams.addListener.call_count for session in loop.sessions] == [1, 1]
 
 
 def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
