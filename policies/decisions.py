@@ -71,10 +71,8 @@ class Issuer:
     ) -> dict[str, Any]:
         """Make the common fields of a decision, except verdict, reason and explanation.
 
-        Args:
-            sequence: the decision's number; with `about` and `marks` it makes the deterministic id.
-            about: identifies the kind of decision and its subject; default: the subject alone.
-            marks: distinguishes records of one sequence, such as notes for the audit.
+        `about` identifies the kind of decision and its subject; default: the subject alone. `marks` distinguishes
+        records of one sequence, such as notes for the audit.
         """
         parts = (self.policy, self.cluster, *((subject,) if about is None else about), sequence, *marks)
         return {

@@ -30,13 +30,7 @@ class Policy(Protocol[State]):
     name: str
 
     def step(self, state: State | None, observations: Sequence[Observation], now: datetime) -> Step[State]:
-        """Decide as of `now`.
-
-        Args:
-            state: of the last step; None for the first one.
-            observations: all since the last step, possibly none, in any order.
-            now: the time of the step (UTC); never before that of the last step.
-        """
+        """Decide as of `now` (UTC) on the observations since the last step, in any order; the first has no state."""
         ...
 
 

@@ -62,12 +62,7 @@ class StepRefusedError(Exception):
 
 @dataclass(frozen=True)
 class PolicyHost:
-    """Steps policies by (policy, cluster).
-
-    Args:
-        settings: each policy's block; a policy without one runs with its defaults.
-        clusters: the watched ones; None: every cluster that a reading names.
-    """
+    """Steps policies by (policy, cluster). One without a block of settings has its defaults; clusters None: all."""
 
     settings: Mapping[str, PolicySettings] = field(default_factory=dict)
     clusters: frozenset[str] | None = None

@@ -41,13 +41,10 @@ _marked_at = 0.0
 
 @dataclass(frozen=True)
 class StepMark:
-    """The time of the last step, in a file that the query's supervisor reads.
+    """The time of the last step, by the machine's monotonic clock, in a file that the query's supervisor reads.
 
     A batch of many large clusters may take longer than the time after which a silent query counts as stalled. Each of
     its steps is bounded, so a query that hangs shows in its steps. Spark itself reports only whole batches.
-
-    Args:
-        file: holds the time in seconds, by the machine's monotonic clock, which its processes share.
     """
 
     file: Path
@@ -74,13 +71,8 @@ class StepMark:
 class PolicyOperator(StatefulProcessor):
     """Hosts any registered policy; the grouping key is (policy, cluster).
 
-    Args:
-        internals: whether private parts of PySpark may be replaced.
-        steps: marks each step, for the watch over the query's progress; None: nobody on this machine watches.
-
     Input rows: ``value binary, topic string, partition int, offset long, appended_ms long``. A record that is too large
     has ``cut struct<bytes int, sha256 string>``, too, and only the first bytes of its value.
-    Output rows: `OUTPUT_SCHEMA`.
     """
 
     def __init__(

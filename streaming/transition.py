@@ -110,14 +110,10 @@ def reading_reader() -> EventReader[Reading]:
 
 
 def read_record(host: PolicyHost, value: bytes, topic: str | None) -> Event[Reading]:
-    """Decode an observed record.
+    """Decode an observed record of a topic without its prefix; the topic is None for a file.
 
-    Args:
-        topic: of the record, without its prefix; None if it was read from a file.
-
-    Raises:
-        BadRecordError: it is no event, its type is unknown or belongs to another topic, its data does not fit, the
-            settings do not name its cluster, or it pauses a policy that is unknown or has a command of its own for it.
+    Raises BadRecordError: it is no event, its type is unknown or belongs to another topic, its data does not fit, the
+    settings do not name its cluster, or it pauses a policy that is unknown or has a command of its own for it.
     """
     event = reading_reader().read(value)
     reading, invalid = event.data, DeadLetterReason.INVALID

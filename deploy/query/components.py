@@ -203,16 +203,10 @@ def query_components(
     publisher: Publisher,
     may_decide: Callable[[], bool],
 ) -> list[Component]:
-    """Make the components of the query: ticker, supervised query, and retirement of unwatched clusters.
+    """Make the components of the query, in the order in which they are to be stopped; call `take_checkpoint` first.
 
-    Call `take_checkpoint` first.
-
-    Args:
-        publisher: publishes ticks and tombstones.
-        may_decide: whether this process still holds the query's share; asked before it drains.
-
-    Returns:
-        The components in the order in which they are to be stopped.
+    The publisher publishes ticks and tombstones. `may_decide`, asked before a drain, tells whether this process still
+    holds the query's share.
     """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     is_near = is_on_this_machine(settings.stream.master)

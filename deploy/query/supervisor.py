@@ -37,12 +37,7 @@ _GAUGES = {
 
 
 class QueryHealth:
-    """Measures whether the query makes progress.
-
-    Args:
-        stall_seconds: without a finished batch or a step for this time, the query counts as stalled.
-        steps: marks each step; None: the executors are on other machines, so only batches count.
-    """
+    """Measures whether the query makes progress. Without a batch or step for `stall_seconds`, it counts as stalled."""
 
     def __init__(
         self,
@@ -164,13 +159,9 @@ _FAILURES = (QueryFailedError, Py4JError, PySparkException, OSError)
 
 @dataclass
 class QuerySupervisor:
-    """Runs the query until `stop` is set.
+    """Runs the query until `stop` is set, and opens another session when its JVM was lost.
 
-    Args:
-        open_session: starts a Spark session; called again when its JVM was lost.
-        health: receives starts, batches and failures.
-        tick: triggers a first batch, in which timers fire that were due while no query ran.
-        may_drain: whether this process may still decide on the readings from before the stop.
+    `tick` triggers a first batch, in which timers fire that were due while no query ran.
     """
 
     open_session: Callable[[], SparkSession]
