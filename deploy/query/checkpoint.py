@@ -225,8 +225,9 @@ def require_same_kafka(folder: Path, cluster_id: str | None, *, is_new: bool) ->
 
     The query would skip the first records of this Kafka, because their offsets seem to have been read.
     """
-    note = folder / _KAFKA
-    made_on = note.read_text().strip() if note.is_file() else ""
+    note, made_on = folder / _KAFKA, ""
+    with suppress(OSError):  # there is none, or it cannot be read, and so not be written either
+        made_on = note.read_text().strip()
     if cluster_id is None or made_on == cluster_id:
         return
     if made_on and not is_new:
