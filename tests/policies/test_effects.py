@@ -96,53 +96,42 @@ SET = f"set: 250 kB/s a broker for {ANY} since 2026-11-21 12:00:00 UTC by the qu
 DOWN = "FAILING since 2026-11-21 12:00:10 UTC"
 
 
-@for_each(
-    ("reports", "sentence"),
-    [
-        pytest.param(
-            [], "nothing is set yet: no process that acts (`headgate act` or `run`) has reported", id="no report"
-        ),
-        pytest.param([(0, applied())], SET, id="set"),
-        pytest.param([(0, applied()), (50, quota(ReportResult.UNCHANGED, SLOW))], SET, id="found so later"),
-        pytest.param(
-            [(0, applied(STOP)), (50, quota(ReportResult.UNCHANGED, SLOW))],
-            SET.replace("12:00:00", "12:00:50"),
-            id="another value was found there",
-        ),
-        pytest.param(
-            [(0, applied()), (5, restored())],
-            f"set: nothing of Headgate's (no quota for {ANY} since 2026-11-21 12:00:05 UTC by the quota actuator)",
-            id="restored",
-        ),
-        pytest.param(
-            [(0, applied()), (10, failed()), (20, failed())],
-            f"{SET}; {DOWN}: the whole cluster (no answer in time)",
-            id="not read since the first failure",
-        ),
-        pytest.param([(0, applied()), (10, failed()), (30, quota(ReportResult.UNCHANGED, SLOW))], SET, id="read again"),
-        pytest.param(
-            [(0, applied()), (10, failed(ANY, STOP))],
-            f"{SET}; {DOWN}: 65.5 kB/s a broker for {ANY} (no answer in time)",
-            id="a lower rate cannot be set",
-        ),
-        pytest.param(
-            [(0, applied()), (10, failed(ANY, STOP)), (0, applied(SLOW, ALICE)), (10, failed(ALICE, 2 * STOP))],
-            f"{SET.replace(ANY, f'{ANY}, {ALICE}')}; {DOWN}: {ANY}, {ALICE} (no answer in time)",
-            id="different rates cannot be set",
-        ),
-        pytest.param(
-            [(0, quota(ReportResult.REFUSED, SLOW, reason=LimitReason.QUOTA_CALLBACK))],
-            f"set: nothing; not set: 250 kB/s a broker for {ANY} (A broker has a "
-            "`client.quota.callback.class`: it heeds no quotas)",
-            id="refused",
-        ),
-        pytest.param(
-            [(0, applied(entity=name)) for name in ("user=a", "user=b", "user=c", "user=d", "user=e")],
-            SET.replace(ANY, "user=a, user=b, user=c and 2 more"),
-            id="many entities of one rate are one clause",
-        ),
-    ],
-)
+AGAIN = quota(ReportResult.UNCHANGED, SLOW)
+SENTENCES: dict[str, tuple[list[tuple[float, Any]], str]] = {
+    "no report": ([], "nothing is set yet: no process that acts (`headgate act` or `run`) has reported"),
+    "set": ([(0, applied())], SET),
+    "found so later": ([(0, applied()), (50, AGAIN)], SET),
+    "another value was found there": ([(0, applied(STOP)), (50, AGAIN)], SET.replace("12:00:00", "12:00:50")),
+    "restored": (
+        [(0, applied()), (5, restored())],
+        f"set: nothing of Headgate's (no quota for {ANY} since 2026-11-21 12:00:05 UTC by the quota actuator)",
+    ),
+    "not read since the first failure": (
+        [(0, applied()), (10, failed()), (20, failed())],
+        f"{SET}; {DOWN}: the whole cluster (no answer in time)",
+    ),
+    "read again": ([(0, applied()), (10, failed()), (30, AGAIN)], SET),
+    "a lower rate cannot be set": (
+        [(0, applied()), (10, failed(ANY, STOP))],
+        f"{SET}; {DOWN}: 65.5 kB/s a broker for {ANY} (no answer in time)",
+    ),
+    "different rates cannot be set": (
+        [(0, applied()), (10, failed(ANY, STOP)), (0, applied(SLOW, ALICE)), (10, failed(ALICE, 2 * STOP))],
+        f"{SET.replace(ANY, f'{ANY}, {ALICE}')}; {DOWN}: {ANY}, {ALICE} (no answer in time)",
+    ),
+    "refused": (
+        [(0, quota(ReportResult.REFUSED, SLOW, reason=LimitReason.QUOTA_CALLBACK))],
+        f"set: nothing; not set: 250 kB/s a broker for {ANY} (A broker has a "
+        "`client.quota.callback.class`: it heeds no quotas)",
+    ),
+    "many entities of one rate are one clause": (
+        [(0, applied(entity=f"user={name}")) for name in "abcde"],
+        SET.replace(ANY, "user=a, user=b, user=c and 2 more"),
+    ),
+}
+
+
+@for_each(("reports", "sentence"), SENTENCES.values(), ids=SENTENCES)
 def test_the_sentence_says_what_is_set(reports: list[tuple[float, Any]], sentence: str) -> None:
     assert in_force(*reports).sentence == f"wanted: factor 0.25; {sentence}"
 
