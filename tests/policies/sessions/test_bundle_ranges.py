@@ -33,10 +33,12 @@ def record(name: str, *, exists: bool = True, changed_ms: int = 0) -> NodeRecord
         ([record(LEFT, exists=False, changed_ms=60), record(RIGHT, exists=False, changed_ms=60)], (True, True)),
         ([record(LEFT, exists=False, changed_ms=40), record(RIGHT, exists=False, changed_ms=40)], (False, False)),
         ([record(f"{NS}/leader")], (False, False)),
+        ([record(path(4, 12), exists=False, changed_ms=40), record(path(10, 16))], (False, False)),
     ],
     ids=[
         "alone", "split", "merged", "half of it has an owner", "a neighbour", "another namespace",
         "split, and then its owner lost all", "gone before", "a name that is no range",
+        "a neighbour of one that was gone before",
     ],
 )  # fmt: skip
 def test_which_absent_bundles_are_replaced(others: list[NodeRecord], expected: tuple[bool, bool]) -> None:

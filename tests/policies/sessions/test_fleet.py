@@ -10,7 +10,7 @@ from policies.sessions.fleet import Budget, Certainty, ReadingPair, RoleFacts, f
 from policies.sessions.state import SESSIONS, Member, SourceRecord, SpentShutdown
 from policies.units import to_millis
 from tests.cases import for_each
-from tests.policies.sessions.course import at, health, owned, registered, session, unregistered
+from tests.policies.sessions.course import at, health, owned, registered, session, tree, unregistered
 from tests.policies.sessions.joined import connected, expired, joined
 
 SETTINGS = SessionsSettings()
@@ -77,6 +77,12 @@ def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     assert find_unread(members, (), 2000 + VALIDITY_MS, SETTINGS) == found
     later = find_unread(members, (), 2001 + VALIDITY_MS, SETTINGS)
     assert later is None
+
+
+@pytest.mark.parametrize(("second", "is_unread"), [(5, True), (12, False)])
+def test_a_part_of_a_tree_that_is_read_after_the_whole_failed_ends_that(second: float, is_unread: bool) -> None:
+    readings = (tree(second, name="/namespace/t"), tree(9, outcome="timeout"))
+    assert (joined(*readings, until=13).unread is not None) is is_unread
 
 
 def test_the_budget_is_free_again_when_the_window_is_over() -> None:

@@ -259,6 +259,7 @@ def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
     world.brokers["b1"].registered = True
     world.until(300)
     assert [what for _, what in world.run.told("b1")[before:]] == ["recover session_reestablished", "resume recovered"]
+    assert world.run.told("b1")[before][0] < 260, "the session shows the restart before the registration does"
 
 
 # --- what was published only
