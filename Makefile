@@ -41,7 +41,7 @@ demo-pulsar: $(VENV)/.dev ## The same with a ZooKeeper, three bookies on small d
 
 # Each file runs in one worker, so that its tests share servers. The longest files run first.
 SERVERS := $(AS_ROOT) $(BIN)/python -m pytest -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)
-SYSTEM := $(SERVERS) tests/system tests/streaming
+SYSTEM := $(SERVERS) tests/system
 
 # Tests of what is shipped, generated, written and measured, and of commands in processes of their own, or of wheels.
 ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deploy/whatif tests/deploy/demo/test_run.py $(addprefix tests/deploy/test_, \
@@ -49,7 +49,7 @@ ARTIFACTS := $(wildcard tests/toy tests/bench tests/docs tests/tools tests/deplo
 	tests/deploy/commands/test_root.py tests/streaming/test_session.py tests/connectors/exporter/page/test_in_chromium.py)
 
 # `--ignore` saves each worker the collection of these tests. An idle worker takes half of the other's tests.
-WITHOUT := -m "not system and not streaming" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
+WITHOUT := -m "not system" --ignore tests/system -n $(WITHOUT_SERVERS) --dist worksteal
 UNIT := $(WITHOUT) $(addprefix --ignore ,$(ARTIFACTS))
 
 test: unit lean ## Unit tests, and three on real servers: under 4 minutes on 2 cores
@@ -64,10 +64,10 @@ lean: $(VENV)/.dev ## On real servers: `demo`, `up` with a kill, and one query f
 	$(SERVERS) $(addprefix tests/system/test_,demo.py one_loop.py up.py) -m lean
 
 system: $(VENV)/.dev ## All other tests on real servers, Spark and Prometheus: 22 minutes on 2 cores
-	$(SYSTEM) -m "(system or streaming) and not lean and not long and not compatibility"
+	$(SYSTEM) -m "system and not lean and not long and not compatibility"
 
 servers: $(VENV)/.dev ## `lean` and `system` in one run, in which they share servers: CI runs this
-	$(SYSTEM) -m "(system or streaming) and not long and not compatibility"
+	$(SYSTEM) -m "system and not long and not compatibility"
 
 again: $(VENV)/.dev ## The tests that failed last
 	$(AS_ROOT) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from policies.units import without_settings
+
 _INSIDE = "HEADGATE_DEMO_MOUNTS"
 """Set in the environment of the command that was started again with mounts of its own."""
 _BLOCK_BYTES = 512
@@ -52,7 +54,10 @@ def enter_private_mounts() -> bool:
         unshare = ["unshare", "--mount", *options]
         trial = ["mount", "-t", "tmpfs", "headgate-demo", tempfile.gettempdir()]
         with suppress(OSError):  # this system has no such program
-            if subprocess.run([*unshare, *trial], capture_output=True, check=False).returncode == 0:
+            tried = subprocess.run(
+                [*unshare, *trial], capture_output=True, check=False, env=without_settings(os.environ)
+            )
+            if tried.returncode == 0:
                 os.environ[_INSIDE] = "1"
                 os.execvp(unshare[0], [*unshare, sys.executable, *sys.orig_argv[1:]])
     return False
@@ -64,9 +69,10 @@ def small_volume(folder: Path, total_bytes: int, *, mounts: bool) -> Iterator[De
     folder.mkdir()
     if mounts:
         options = f"size={total_bytes},mode=700,nosuid,nodev"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "headgate-demo", folder], check=True)
+        mount = ["mount", "-t", "tmpfs", "-o", options, "headgate-demo", str(folder)]
+        subprocess.run(mount, check=True, env=without_settings(os.environ))
     try:
         yield DemoVolume(folder, total_bytes, is_disk=mounts)
     finally:
         if mounts:  # lazily, because a process that is just ending may still have a file open there
-            subprocess.run(["umount", "--lazy", folder], check=True)
+            subprocess.run(["umount", "--lazy", folder], check=True, env=without_settings(os.environ))
