@@ -200,34 +200,25 @@ class UnreadableStateError(Exception):
 
 
 def encode(state: KeyState) -> bytes:
-    """Encode a state; equal states give equal bytes."""
-    return compress(msgspec.msgpack.encode(state))
+    """Encode a state; equal states give equal bytes.
 
-
-def decode(value: bytes) -> KeyState:
-    """Decode a stored state; raises UnreadableStateError if a newer version wrote it."""
-    state = msgspec.msgpack.decode(decompress(value), type=KeyState)
-    if state.format != FORMAT:
-        raise UnreadableStateError(f"state format {state.format} is newer than {FORMAT}: use the newer headgate")
-    return state
-
-
-def compress(plain: bytes) -> bytes:
-    """Compress msgpack where that makes it smaller: Spark's JVM and the checkpoint handle each byte several times.
-
-    LZ4 reduces a cluster of 30 brokers to a sixth (regular readings) or a half (random digits) in hundredths of a
-    millisecond.
+    Its msgpack is compressed where that makes it smaller: Spark's JVM and the checkpoint handle each byte several
+    times. LZ4 reduces a cluster of 30 brokers to a sixth (regular readings) or a half (random digits) in hundredths of
+    a millisecond.
     """
+    plain = msgspec.msgpack.encode(state)
     small: bytes = _lz4().compress(plain, asbytes=True)
     return _HEAD.pack(_COMPRESSED, len(plain)) + small if _HEAD.size + len(small) < len(plain) else plain
 
 
-def decompress(value: bytes) -> bytes:
-    """Return the msgpack, which is stored as it is where compression would not make it smaller."""
-    if value[0] != _COMPRESSED:
-        return value
-    plain: bytes = _lz4().decompress(value[_HEAD.size :], _HEAD.unpack_from(value)[1], asbytes=True)
-    return plain
+def decode(value: bytes) -> KeyState:
+    """Decode a stored state; raises UnreadableStateError if a newer version wrote it."""
+    if value[0] == _COMPRESSED:
+        value = _lz4().decompress(value[_HEAD.size :], _HEAD.unpack_from(value)[1], asbytes=True)
+    state = msgspec.msgpack.decode(value, type=KeyState)
+    if state.format != FORMAT:
+        raise UnreadableStateError(f"state format {state.format} is newer than {FORMAT}: use the newer headgate")
+    return state
 
 
 def decode_policy_state(kind: PolicyKind, state: KeyState) -> Any:
