@@ -7,7 +7,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from policies.bookie_readings import MAX_ENSEMBLE
 from policies.free_space.limits import FreeSpaceSettings, Limit
-from policies.units import Duration, PositiveDuration, Size, parse_duration
+from policies.units import PositiveDuration, Size, parse_duration
 
 
 class BookieDisksSettings(FreeSpaceSettings):
@@ -27,10 +27,6 @@ class BookieDisksSettings(FreeSpaceSettings):
         default=Limit(available_ratio_below=0.12),
         description="At this limit publishing should stop (factor 0.0). Keep it above the bookies' thresholds for "
         "compaction: beyond them a bookie may free no space.",
-    )
-    departed_hold: Duration = Field(
-        default=parse_duration("1h"),
-        description="A dir that its bookie no longer reports counts this much longer, if it limited the bookie.",
     )
     ensemble: int = Field(
         default=2,

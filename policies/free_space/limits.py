@@ -122,7 +122,7 @@ class FreeSpaceSettings(PolicySettings):
     )
     departed_hold: Duration = Field(
         default=parse_duration("1h"),
-        description="Volumes of a broker that left the cluster while they limited it count this much longer.",
+        description="A volume counts this much longer if it limited while its server left or ceased to report it.",
     )
     heartbeat: PositiveDuration = Field(
         default=parse_duration("60s"),
@@ -145,8 +145,8 @@ class FreeSpaceSettings(PolicySettings):
     stop_time: Duration | None = Field(
         default=None,
         description="The time in which producers at their full rate write as much as they do until a stop has its "
-        "effect. Default: from the cluster's actuator; 0 s without one; without a watched cluster of that name (as in "
-        "a replay with `policies` alone) nothing is anticipated.",
+        "effect, as quotas go down in steps. Default: from the cluster's actuator; 0 s without one; without a watched "
+        "cluster of that name (as in a replay with `policies` alone) nothing is anticipated.",
     )
 
     @model_validator(mode="after")

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from policies.free_space.limits import ExpiredAction, FreeSpaceSettings
 from policies.settings import PolicySettings
-from policies.units import Duration
 
 
 class Preset(StrEnum):
@@ -61,12 +60,6 @@ class _Presets(PolicySettings):
 class ThrottleSettings(FreeSpaceSettings, _Presets):
     """One throttle factor for a cluster whose disks fill up. Without a limit it is observed, never throttled."""
 
-    stop_time: Duration | None = Field(
-        default=None,
-        description="The time in which producers at their full rate write as much as they do while quotas go down in "
-        "steps. Default: from `clusters.<name>.quotas` and Kafka's default quota window; 0 s without quotas; without "
-        "a watched cluster of that name (as in a replay with `policies` alone) nothing is anticipated.",
-    )
     has_actuator: bool | None = Field(
         default=None,
         description="Whether an actuator carries the factor out, for the sentence of a decision. Default: whether "
