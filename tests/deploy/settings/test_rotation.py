@@ -22,7 +22,10 @@ CHANGED = {
     "Tls.key_password_file": RENEWED,
     "Sasl.password_file": RENEWED,
     "Sasl.client_secret_file": RENEWED,
-    "AlertmanagerSettings.token_file": ("tests/connectors/alertmanager/test_client.py", "a_changed_token_file_counts"),
+    "AlertmanagerSettings.token_file": (
+        "tests/connectors/alertmanager/test_notifier.py",
+        "a_changed_token_file_counts",
+    ),
     "ZooKeeperConnection.password_file": (
         "tests/system/test_bookie_collector.py",
         "what_an_acl_hides_is_unauthorized_until",
