@@ -1,10 +1,12 @@
 """How a copy or a deletion ends, by what the journal knows and what Java answers, and what is never asked of Java."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from kazoo.exceptions import ConnectionLoss
 from msgspec import structs
 
 from connectors.bookkeeper.copier import (
@@ -16,14 +18,14 @@ from connectors.bookkeeper.copier import (
     copy_result,
     metadata_service_uri,
 )
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyRecord
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
-from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout
 from policies.units import UserError
 from tests.cases import for_each
+from tests.fakes.zookeeper import Server
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
 LEDGER = 7
@@ -36,64 +38,28 @@ EQUAL = {"source": FACTS, "target": COPY}
 COPIED = CopiedLedger(length_bytes=30, last_entry_id=2, entries_digest="d", created_ms=5)
 
 
-class Journal:
-    """In memory; every call is noted, and fails while `failure` is set."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, CopyRecord] = {}
-        self.calls: list[str] = []
-        self.from_target: set[int] = set()
-        self.failure: Exception | None = None
-        self.fails_at: set[str] = set()
-
-    def _called(self, name: str) -> None:
-        self.calls.append(name)
-        if self.failure is not None and name in self.fails_at:
-            raise self.failure
-
-    def find(self, ledger_id: int) -> CopyRecord | None:
-        self._called("find")
-        return self.records.get(ledger_id)
-
-    def intend(self, ledger_id: int, target_id: int | None = None) -> CopyRecord:
-        self._called("intend")
-        token = f"token-{len(self.calls)}"
-        new = CopyRecord(ledger_id=ledger_id, source="i-old", target="i-new", token=token, target_id=target_id)
-        return self.records.setdefault(ledger_id, new)
-
-    def complete(self, record: CopyRecord, copied: CopiedLedger) -> CopyRecord:
-        self._called("complete")
-        self.records[record.ledger_id] = structs.replace(record, copied=copied)
-        return self.records[record.ledger_id]
-
-    def forget(self, record: CopyRecord) -> None:
-        self._called("forget")
-        del self.records[record.ledger_id]
-
-    def came_from_target(self, ledger_id: int) -> bool:
-        return ledger_id in self.from_target
-
-
 class Java:
     """What stands for the JVM: answers what a test has it answer, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: CopyJournal) -> None:
         self.answers_ahead: list[dict[str, Any] | Exception] = []
         self.requests: list[dict[str, Any]] = []
         self.settings: list[dict[str, Any]] = []
         self.limits: list[int] = []
         self.closed = 0
-        self.journal: Journal | None = None
-        self.journalled_at_start: list[list[str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.journalled: list[CopyRecord | None] = []
+        """What the journal had at each request."""
+        self._journal = journal
 
     def start(self, settings: str) -> None:
         self.settings.append(json.loads(settings))
 
     def run(self, request: str, settings: str) -> str:
-        assert self.journal is not None
         self.start(settings)
         self.requests.append(json.loads(request))
-        self.journalled_at_start.append(list(self.journal.calls))
+        self.journalled.append(self._journal.find(LEDGER))
+        self.meanwhile()
         said = self.answers_ahead.pop(0) if len(self.answers_ahead) > 1 else self.answers_ahead[0]
         if isinstance(said, Exception):
             raise said
@@ -108,28 +74,39 @@ class Java:
 
 
 class World:
-    """A copier from `old` to `new`."""
+    """A copier from `old` to `new`, with its journal in memory."""
 
     def __init__(self, **more: Any) -> None:
-        self.journal, self.java = Journal(), Java()
-        self.java.journal = self.journal
+        self.server = Server()
+        self.journal = self.open_journal("i-old", "i-new")
+        self.java = Java(self.journal)
         self.copier = LedgerCopier(self.java, OLD, NEW, self.journal, **more)  # type: ignore[arg-type]
+
+    def open_journal(self, source: str, target: str) -> CopyJournal:
+        return CopyJournal(self.server.session(), source=source, target=target)
 
     def copy(self, *answers: dict[str, Any] | Exception, **more: Any) -> CopyResult:
         self.java.answers_ahead = list(answers)
         return self.copier.copy(LEDGER, **more)
 
     def copied(self) -> "World":
-        """It was copied once, and all of this is forgotten by who asks."""
+        """It was copied once."""
         assert self.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
-        self.journal.calls.clear()
         self.java.requests.clear()
         return self
+
+    def record(self) -> CopyRecord:
+        record = self.journal.find(LEDGER)
+        assert record is not None
+        return record
+
+    def lose_zookeeper(self) -> None:
+        self.server.away = ConnectionLoss()
 
 
 def test_source_and_target_must_differ() -> None:
     with pytest.raises(UserError, match="the same BookKeeper cluster"):
-        LedgerCopier(Java(), OLD, replace(NEW, instance_id="i-old"), Journal())  # type: ignore[arg-type]
+        LedgerCopier(None, OLD, replace(NEW, instance_id="i-old"), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ledger_id", [-1, 2**63])
@@ -140,7 +117,7 @@ def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> Non
     for own in (True, False):
         with pytest.raises(ValueError, match="no ledger id"):
             world.copier.delete(ledger_id, own=own)
-    assert (world.journal.calls, world.java.settings) == ([], [])
+    assert (world.server.tree, world.java.settings) == (Server().tree, [])
 
 
 def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after() -> None:
@@ -150,8 +127,8 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     assert result.target is not None
     assert result.target.provenance == "i-old"
     assert structs.replace(result.target, provenance=None, created_ms=5) == result.source
-    assert world.java.journalled_at_start == [["intend"]]
-    (record,) = world.journal.records.values()
+    record = world.record()
+    assert world.java.journalled == [structs.replace(record, copied=None, version=0)]
     assert record.copied == COPIED
     assert world.java.requests == [
         {
@@ -180,7 +157,7 @@ def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
     world = World()
     assert world.copy(answer).outcome is outcome
     is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
-    assert (world.journal.records[LEDGER].copied is not None) is is_whole
+    assert (world.record().copied is not None) is is_whole
 
 
 @for_each(
@@ -251,26 +228,22 @@ def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: Cop
     assert (result.outcome, result.detail) == (outcome, f"{phase}: why" if phase else "why")
 
 
-@pytest.mark.parametrize(
-    ("failure", "outcome"),
-    [
-        (ZnodeError("no ZooKeeper"), CopyOutcome.FAILED),
-        (ZnodeConflictError("of another source"), CopyOutcome.FOREIGN_CONFLICT),
-    ],
-)
-def test_what_cannot_be_written_down_is_not_begun(failure: Exception, outcome: CopyOutcome) -> None:
+@for_each(("is_foreign", "outcome"), [(False, CopyOutcome.FAILED), (True, CopyOutcome.FOREIGN_CONFLICT)])
+def test_what_cannot_be_written_down_is_not_begun(is_foreign: bool, outcome: CopyOutcome) -> None:
     world = World()
-    world.journal.failure, world.journal.fails_at = failure, {"intend"}
-    result = world.copy({"status": "copied", **EQUAL})
-    assert (result.outcome, result.detail) == (outcome, str(failure))
+    if is_foreign:
+        world.open_journal("another", "i-new").intend(LEDGER)
+    else:
+        world.lose_zookeeper()
+    assert world.copy({"status": "copied", **EQUAL}).outcome is outcome
     assert world.java.requests == []
 
 
 def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
     world = World()
-    world.journal.failure, world.journal.fails_at = ZnodeError("no ZooKeeper"), {"complete"}
+    world.java.meanwhile = world.lose_zookeeper
     result = world.copy({"status": "copied", **EQUAL})
-    assert (result.outcome, result.detail) == (CopyOutcome.FAILED, "no ZooKeeper")
+    assert (result.outcome, "the connection was lost" in result.detail) == (CopyOutcome.FAILED, True)
 
 
 # --- with a new id in the target
@@ -287,7 +260,7 @@ def test_a_new_id_is_drawn_once_and_known_before_anything_is_created() -> None:
         ("new_id", None),
         ("copy", 99),
     ]
-    assert world.java.journalled_at_start[1][-1] == "intend"
+    assert [each and each.target_id for each in world.java.journalled] == [None, 99]
     world.java.requests.clear()
     assert world.copy({"status": "own_closed", **AT_99}, new_id=True).outcome is CopyOutcome.BUILT
     assert [request["kind"] for request in world.java.requests] == ["copy"]
@@ -297,21 +270,21 @@ def test_without_a_new_id_nothing_is_journalled() -> None:
     world = World()
     result = world.copy({"status": "failed", "phase": "target-create", "detail": "no bookie"}, new_id=True)
     assert (result.outcome, result.detail) == (CopyOutcome.FAILED, "target-create: no bookie")
-    assert world.journal.records == {}
+    assert world.journal.find(LEDGER) is None
 
 
 def test_a_new_id_that_others_took_meanwhile_is_given_up_for_another() -> None:
     world = World()
     result = world.copy(NEW_ID, {"status": "foreign", **AT_99}, new_id=True)
     assert (result.outcome, "id 99" in result.detail) == (CopyOutcome.FAILED, True)
-    assert world.journal.records == {}
+    assert world.journal.find(LEDGER) is None
 
 
 def test_one_that_was_ours_is_not_given_up_though_it_is_foreign_now() -> None:
     world = World()
     world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
     assert world.copy({"status": "foreign", **AT_99}, new_id=True).outcome is CopyOutcome.FOREIGN_CONFLICT
-    assert world.journal.records[LEDGER].target_id == 99
+    assert world.record().target_id == 99
 
 
 def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> None:
@@ -320,7 +293,7 @@ def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> No
     kept = world.copy({"status": "own"})
     assert (kept.outcome, "has id 99" in kept.detail) == (CopyOutcome.FAILED, True)
     assert world.copy({"status": "missing"}, {"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
-    assert world.journal.records[LEDGER].target_id is None
+    assert world.record().target_id is None
 
 
 # --- deletions
@@ -339,10 +312,10 @@ DELETIONS = [
 @for_each(("answer", "outcome"), DELETIONS)
 def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: CopyOutcome) -> None:
     world = World().copied()
-    provenance = world.journal.records[LEDGER].provenance
+    provenance = world.record().provenance
     world.java.answers_ahead = [answer]
     assert world.copier.delete(LEDGER, own=True).outcome is outcome
-    assert (LEDGER in world.journal.records) is (outcome is not CopyOutcome.DELETED)
+    assert (world.journal.find(LEDGER) is None) is (outcome is CopyOutcome.DELETED)
     assert world.java.requests == [
         {"kind": "delete_own", "ledger_id": LEDGER, "provenance": provenance, "target_id": LEDGER}
     ]
@@ -355,7 +328,7 @@ def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
     world = World().copied()
     world.java.answers_ahead = [answer]
     assert world.copier.delete(LEDGER, own=False).outcome is outcome
-    assert LEDGER in world.journal.records, "the journal keeps what was copied"
+    assert world.record().copied == COPIED, "the journal keeps what was copied"
     assert world.java.requests == [
         {"kind": "delete_old", "ledger_id": LEDGER, "length_bytes": 30, "last_entry_id": 2, "created_ms": 5}
     ]
@@ -377,18 +350,14 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
 
 
 @for_each("own", [True, False])
-@for_each(
-    ("failure", "outcome"),
-    [
-        (ZnodeError("no ZooKeeper"), CopyOutcome.FAILED),
-        (ZnodeConflictError("of another source"), CopyOutcome.NOT_RECORDED),
-    ],
-)
-def test_without_the_journal_nothing_is_deleted(own: bool, failure: Exception, outcome: CopyOutcome) -> None:
-    world = World().copied()
-    world.journal.failure, world.journal.fails_at = failure, {"find"}
-    result = world.copier.delete(LEDGER, own=own)
-    assert (result.outcome, result.detail) == (outcome, str(failure))
+@for_each(("is_foreign", "outcome"), [(False, CopyOutcome.FAILED), (True, CopyOutcome.NOT_RECORDED)])
+def test_without_the_journal_nothing_is_deleted(own: bool, is_foreign: bool, outcome: CopyOutcome) -> None:
+    world = World()
+    if is_foreign:
+        world.open_journal("another", "i-new").intend(LEDGER)
+    else:
+        world.copied().lose_zookeeper()
+    assert world.copier.delete(LEDGER, own=own).outcome is outcome
     assert world.java.requests == []
 
 
@@ -420,25 +389,20 @@ def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown()
     assert "secret" not in repr(cluster)
 
 
-@pytest.mark.parametrize(
-    ("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)]
-)
-def test_a_ledger_that_was_deleted_from_the_target_is_not_created_there_again(looks: str, outcome: CopyOutcome) -> None:
+@for_each(("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)])
+def test_a_ledger_that_was_deleted_from_the_target_comes_back_only_under_a_new_id(
+    looks: str, outcome: CopyOutcome
+) -> None:
     world = World()
-    world.journal.from_target = {LEDGER}
+    back = world.open_journal("i-new", "i-old")
+    back.complete(back.intend(LEDGER), COPIED)
     result = world.copy({"status": looks}, {"status": "copied", **EQUAL})
     assert result.outcome is outcome
     if outcome is CopyOutcome.FOREIGN_CONFLICT:
         assert "was deleted from the target" in result.detail
         assert [request["kind"] for request in world.java.requests] == ["look"]
-        assert world.journal.records == {}, "nothing is meant to be created"
-
-
-def test_under_a_new_id_what_was_deleted_may_come_back() -> None:
-    world = World()
-    world.journal.from_target = {LEDGER}
-    made = {"status": "copied", "source": FACTS, "target": COPY | {"ledger_id": 99}}
-    assert world.copy({"status": "new_id", "new_id": 99}, made, new_id=True).outcome is CopyOutcome.COPIED
+        assert world.journal.find(LEDGER) is None, "nothing is meant to be created"
+        assert world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True).outcome is CopyOutcome.COPIED
 
 
 # --- The metadata service URI: of its parts, each is where BookKeeper's clients look for it

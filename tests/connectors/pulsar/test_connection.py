@@ -13,7 +13,6 @@ from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
 from tests.cases import for_each
-from tests.certificates import self_sign
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
 
@@ -130,14 +129,6 @@ def test_the_bookies_are_never_sent_the_token() -> None:
         "http://bookies:8000/api/v1/bookie/list_bookies?type=rw"
     ]
     assert server.authorizations() == [None]
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    file = tmp_path / "both.pem"
-    made = self_sign(file, "-")
-    file.write_bytes(file.read_bytes() + made)
-    return file
 
 
 LOOPBACK = [
