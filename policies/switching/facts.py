@@ -200,10 +200,8 @@ class SwitchFacts:
     @property
     def inventory_is_old(self) -> bool:
         """Whether there is no inventory since the clean-up began, or none since the directive in force."""
-        inventory = self.state.inventory
-        if inventory is None or not self.has_inventory_after(self.switch.cleanup_ms):
-            return True
-        return inventory.epoch is not None and not self.is_since_directive(inventory.epoch)
+        inventory, since_ms = self.state.inventory, self.switch.cleanup_ms
+        return inventory is None or inventory.at_ms <= since_ms or not self.is_since_directive(inventory.epoch)
 
     @property
     def awaits_unplanned(self) -> bool:

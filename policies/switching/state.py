@@ -263,7 +263,7 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     greatest_id: int
     staying: tuple[StayingLedgers, ...] = ()
     valid_ms: int = 1_200_000
-    epoch: int | None = None
+    epoch: int = NEVER
     attempt: int | None = None
 
 

@@ -375,7 +375,7 @@ def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:
         )
     if switch is not None and inventory.at_ms < since_ms:
         return "no inventory since the switch ended"
-    if inventory.epoch is not None and not facts.is_since_directive(inventory.epoch):
+    if not facts.is_since_directive(inventory.epoch):
         return "no inventory since brokers were last directed"
     if facts.now_ms >= inventory.at_ms + inventory.valid_ms:
         at = format_instant(from_millis(inventory.at_ms))

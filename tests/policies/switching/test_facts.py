@@ -32,10 +32,6 @@ DONE = World().to(S.DONE)
 EMPTY = facts(SwitchingState())
 
 
-def test_of_a_cluster_that_was_never_read_nothing_is_known() -> None:
-    assert (EMPTY.instance("new"), EMPTY.generator("new")) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("change", "is_known"),
     [({}, True), ({"epoch": -1}, False), ({"is_unread": True}, False), ({"at_ms": -60_000}, False)],

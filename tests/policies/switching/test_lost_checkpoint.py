@@ -186,8 +186,7 @@ def test_a_reading_from_before_the_progress_that_comes_first_gives_way_to_it(sta
 
 def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_before() -> None:
     world = Journalled().to(S.HOLD)
-    assert world.state.switch is not None
-    progress, before = make_progress(world.state.switch), world.state
+    progress, before = make_progress(world.switch), world.state
     world.state = SwitchingState()
     world.later().registered()
     world.later().tell(*(world.cluster_event(name) for name in world.clusters))
@@ -204,8 +203,7 @@ def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_
 def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: bool) -> None:
     """Old readings of the registry come first, and may be young enough to be adopted."""
     world = Journalled().to(S.TRIGGERED)
-    assert world.state.switch is not None
-    early, first = make_progress(world.state.switch), _as_read(world, world.state)
+    early, first = make_progress(world.switch), _as_read(world, world.state)
     world.acks().work()
     if with_brokers:
         world.tell(command("rollback", "r", attribution_only=False))
@@ -244,8 +242,7 @@ def test_commands_that_were_judged_before_do_nothing_when_they_come_again() -> N
     assert kept is not None
     assert kept.commanded_ms == max(at_ms for at_ms, event in wired.history if isinstance(event, SwitchCommand))
     world = Journalled().to(S.HOLD)
-    assert world.state.switch is not None
-    progress, before = make_progress(world.state.switch, commanded_ms=world.now_ms), world.state
+    progress, before = make_progress(world.switch, commanded_ms=world.now_ms), world.state
     world.state = SwitchingState()
     world.later().tell(replace_event(_as_read(world, before), progress=progress))
     again, later = (observed(command("abort", key), progress.commanded_ms + n) for n, key in enumerate("ab"))
@@ -262,8 +259,7 @@ def observed(event: SwitchCommand, at_ms: int) -> Observation:
 
 def test_the_progress_of_another_directive_is_not_taken_up() -> None:
     world = World().to(S.HOLD)
-    assert world.state.switch is not None
-    progress, before = make_progress(world.state.switch), replace_state(world.state, directive=Directive(7, "third"))
+    progress, before = make_progress(world.switch), replace_state(world.state, directive=Directive(7, "third"))
     world.state = SwitchingState()
     world.later().tell(replace_event(_as_read(world, before), progress=progress))
     assert world.state.switch is None

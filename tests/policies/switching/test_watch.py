@@ -70,14 +70,6 @@ def test_after_going_live_a_broker_that_deviates_is_an_alert_with_its_name(
 
 
 @pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
-def test_it_blocks_the_clean_up(deviates: Callable[[World], None], broker: str, why: str) -> None:
-    world = World().to(S.HOLD).later(15 * DAY_MS)
-    deviates(world)
-    [refused] = world.tell(command("cleanup", "c"))
-    assert (refused.code, f"{broker} {why}" in refused.sentence) == (RejectCode.BROKERS_BEHIND, True)
-
-
-@pytest.mark.parametrize(("deviates", "broker", "why"), DEVIATES.values(), ids=DEVIATES)
 def test_it_stops_a_clean_up_under_way_until_it_follows(
     deviates: Callable[[World], None], broker: str, why: str
 ) -> None:

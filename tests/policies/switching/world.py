@@ -188,17 +188,8 @@ class World:
             self.sequences[last.name] = max(self.sequences.get(last.name, 0), last.sequence) + 1
             failed = last.failed_epoch >= 0
             epoch = last.failed_epoch if failed else last.acked_epoch
-            again = BrokerSeen(
-                last.name,
-                self.sequences[last.name],
-                epoch,
-                failed,
-                last.writes,
-                last.reads,
-                self.now_ms,
-                last.client_epoch,
-            )
-            events.append(again)
+            number, writes, reads = self.sequences[last.name], last.writes, last.reads
+            events.append(BrokerSeen(last.name, number, epoch, failed, writes, reads, self.now_ms, last.client_epoch))
         return events
 
     def tell(self, *events: Event) -> list[DecisionDraft]:

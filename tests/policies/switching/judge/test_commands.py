@@ -21,7 +21,7 @@ from policies.switching.state import (
 from tests.cases import for_each
 from tests.policies.switching.events import RegistrySeen, StatusResult, command
 from tests.policies.switching.wire import WireWorld
-from tests.policies.switching.world import Bookies, Held, World, codes, few, verdicts
+from tests.policies.switching.world import Bookies, World, codes, few, verdicts
 
 S, L = SwitchStage, LedgerStage
 
@@ -53,27 +53,12 @@ def test_an_expired_or_unready_precheck_does_not_start_a_switch() -> None:
     assert codes(world.tell(world.start_event())) == [RejectCode.PRECHECK_FAILED]
 
 
-def test_a_foreign_ledger_found_by_the_precheck_is_a_collision() -> None:
-    world = World()
-    world.clusters["new"].ledgers[world.refs["/c1"].ledger_id] = Held("foreign", world.now_ms)
-    assert codes(world.to(S.PRECHECKED).tell(world.start_event())) == [RejectCode.COLLISION]
-
-
 def test_the_same_target_again_drives_on() -> None:
     world = World().to(S.BUILD)
     open_orders = {(o.verdict, o.op) for o in world.orders}
     said = world.tell(world.start_event())
     assert codes(said) == []
     assert open_orders <= {(s.verdict, s.op) for s in said}
-
-
-def test_a_directive_carries_the_next_epoch() -> None:
-    world = World().to(S.PRECHECKED)
-    said = world.tell(world.start_event(expected_epoch=0))
-    assert verdicts(said) == [SwitchVerdict.ADVANCE, SwitchVerdict.WRITE_DIRECTIVE]
-    assert world.state.directive is not None
-    assert (world.state.directive.epoch, world.state.directive.target) == (1, "new")
-    assert world.state.active() == "new"
 
 
 def test_a_precheck_from_another_source_does_not_start_a_switch() -> None:
@@ -271,12 +256,6 @@ def test_a_deprecated_cluster_may_stand_by_again() -> None:
     said = world.tell(asked("old", C.STANDBY))
     assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
     assert statuses(world) == {"old": "standby", "new": "active"}
-
-
-def test_what_is_so_already_is_only_written_again() -> None:
-    world = World().to(S.DONE)
-    world.tell(asked("new", C.ACTIVE))
-    assert statuses(world) == {"old": "deprecated", "new": "active"}
 
 
 def test_a_status_that_could_not_be_written_is_settled() -> None:

@@ -346,15 +346,6 @@ def it_fits_or_is_invalid(path: str, action: SwitchAction, outcome: LedgerOutcom
         assert bare(world.state) == bare(before)
 
 
-def test_a_command_is_heard_once() -> None:
-    world = world_at(SwitchStage.PRECHECKED)
-    event = world.start_event()
-    world.tell(event)
-    before = world.state
-    assert world.tell(event) == []
-    assert bare(world.state) == bare(before)
-
-
 def test_starting_needs_the_digest_of_the_last_report() -> None:
     world = world_at(SwitchStage.PRECHECKED)
     for digest in (None, "another"):
