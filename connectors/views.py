@@ -73,13 +73,10 @@ class Family:
     help: str
     labels: tuple[str, ...]
 
-    def metric(self, samples: Iterable[tuple[tuple[str, ...], float]] = ()) -> Metric:
-        """Make the metric with these samples (label values, value)."""
+    def metric(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """Make the metric, without samples."""
         kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
-        metric = kind(self.name, self.help, labels=self.labels)
-        for labels, value in samples:
-            metric.add_metric(labels, value)
-        return metric
+        return kind(self.name, self.help, labels=self.labels)
 
 
 class Sample(NamedTuple):
@@ -91,13 +88,14 @@ class Sample(NamedTuple):
     value: float
 
 
-def metrics(samples: Iterable[Sample]) -> Iterator[Metric]:
-    """Yield the metric of each family that has a sample."""
-    grouped: defaultdict[Family, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+def metrics(samples: Iterable[Sample]) -> Iterable[Metric]:
+    """Return the metric of each family that has a sample."""
+    found: dict[Family, CounterMetricFamily | GaugeMetricFamily] = {}
     for family, labels, value in samples:
-        grouped[family].append((labels, value))
-    for family, rows in grouped.items():
-        yield family.metric(rows)
+        if family not in found:
+            found[family] = family.metric()
+        found[family].add_metric(labels, value)
+    return found.values()
 
 
 # A snapshot of the loop: metric values and the decisions in force at one moment.
@@ -133,10 +131,6 @@ class PolicySnapshot:
         """Return the samples of a family by their labels without ``cluster``."""
         at = family.labels.index("cluster")
         return {(*s.labels[:at], *s.labels[at + 1 :]): s.value for s in self.samples if s.family is family}
-
-    def value(self, family: Family) -> float | None:
-        """Return the sample of a family whose only label is ``cluster``; None if it has none."""
-        return self.values(family).get(())
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """Return the decisions of a kind."""

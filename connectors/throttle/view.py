@@ -328,7 +328,7 @@ class ThrottleDetail(PolicyDetail):
 
 def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
     found = list_disks(snapshot, Volume, USABLE, TOTAL, SECONDS_TO_FULL, "broker", "log_dir")
-    cordoned, factor = snapshot.values(CORDONED), snapshot.value(FACTOR)
+    cordoned, factor = snapshot.values(CORDONED), snapshot.values(FACTOR).get(())
     volumes = [each.model_copy(update={"cordoned": (each.broker, each.log_dir) in cordoned}) for each in found]
     if factor is None and not volumes:
         return None
