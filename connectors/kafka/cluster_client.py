@@ -9,11 +9,9 @@ import logging
 import os
 import random
 import re
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from socket import SOCK_STREAM
@@ -151,7 +149,6 @@ GRACE_SECONDS = 0.2
 """Added to our timeout, so that kafka-python's own timeout, which names the cause, comes first."""
 
 _CLIENT_ID = "headgate"
-_RESOLVERS = 4
 _METADATA_VERSION = 9
 
 # At debug level kafka-python logs the bytes of its requests, with passwords; at higher levels it logs each failed
@@ -194,17 +191,13 @@ class ClusterClient:
         self._tokens = options.get("sasl_oauth_token_provider")
         self._net = HandshakeSelector(timeout_seconds)
         self._manager = KafkaConnectionManager(self._net, client_id=_CLIENT_ID, proxy_url=PROXY_URL, **options)
-        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix=f"{_CLIENT_ID}-resolve")
-        self._bootstrap = {node.node_id: node.host for node in self._manager.cluster.bootstrap_brokers()}
+        self._bootstrap: list[NodeId] = [node.node_id for node in self._manager.cluster.bootstrap_brokers()]
         self._brokers: dict[int, KafkaBroker] = {}
-        self._answering: set[NodeId] = set()
-        self._resolving: set[NodeId] = set()
         self._preferred: NodeId | None = None
         self._net.start()
 
     def close(self) -> None:
         """Close all connections; pending requests fail."""
-        self._resolvers.shutdown(wait=False, cancel_futures=True)
         try:
             self._manager.run(self._manager.close)
         finally:
@@ -234,18 +227,15 @@ class ClusterClient:
         self._learn(brokers)
         return tuple(brokers)
 
-    def log_dirs(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
+    def log_dirs(self, brokers: Iterable[KafkaBroker], *, replicas: bool = False) -> Iterator[tuple[int, Any]]:
         """Ask brokers that `describe` returned for their log dirs, all in parallel.
 
-        Yields:
-            A broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
+        Yields a broker's id with its response or its error, each as soon as it arrives; all of them by the timeout.
+        With `replicas` an answer has every replica, at 100 bytes a partition.
         """
         # An empty list of topics requests the volumes alone; None requests every partition on them.
-        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=[]))
-
-    def replica_sizes(self, brokers: Iterable[KafkaBroker]) -> Iterator[tuple[int, Any]]:
-        """Ask for the log dirs with every replica on them; as `log_dirs`, with answers of 100 bytes a partition."""
-        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=None))
+        topics = None if replicas else []
+        return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=topics))
 
     def _ask_all(self, nodes: Iterable[Node], make_request: Callable[[Node], Any]) -> Iterator[tuple[Node, Any]]:
         """Ask nodes in parallel; yield each with its response or error as soon as it arrives, all by the timeout.
@@ -264,17 +254,15 @@ class ClusterClient:
                 break
             waiting.remove(node)
             yield node, answer
-        self._answering.difference_update(waiting)
         for node in waiting:
             yield node, errors.KafkaTimeoutError(self._no_answer)
 
     def _candidates(self) -> list[NodeId]:
-        """Return the nodes to ask: those that answered last, then known brokers, then bootstrap servers."""
+        """Return the nodes to ask: the one that answered last, then known brokers, then bootstrap servers."""
         serving: list[NodeId] = [broker.broker for broker in self._brokers.values() if not broker.fenced]
-        bootstrap: list[NodeId] = list(self._bootstrap)
         random.shuffle(serving)
-        random.shuffle(bootstrap)
-        return sorted(serving, key=lambda node: (node != self._preferred, node not in self._answering)) + bootstrap
+        serving.sort(key=lambda node: node != self._preferred)
+        return serving + random.sample(self._bootstrap, len(self._bootstrap))
 
     def _first_answer(self) -> NodeAnswer:
         candidates, failures = self._candidates(), list[BaseException]()
@@ -287,27 +275,6 @@ class ClusterClient:
 
     def _ask(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         """Send a request; its response or error is put into `answers` with the node."""
-        if node in self._answering:
-            self._send(node, request, answers)
-        elif node in self._resolving:
-            answers.put((node, errors.KafkaTimeoutError(f"{self._host(node)} has not been resolved yet")))
-        else:
-            self._resolving.add(node)
-            # kafka-python resolves names on its only thread, where a name server that hangs would delay all brokers.
-            self._resolvers.submit(self._resolve_and_send, node, request, answers)
-
-    def _resolve_and_send(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
-        try:
-            socket.getaddrinfo(self._host(node), None, type=socket.SOCK_STREAM)
-            self._send(node, request, answers)
-        except OSError:
-            answers.put((node, errors.KafkaConnectionError(f"{self._host(node)} does not resolve to an address")))
-        except Exception as error:  # the caller must get an answer in any case
-            answers.put((node, error))
-        finally:
-            self._resolving.discard(node)
-
-    def _send(self, node: NodeId, request: Any, answers: "SimpleQueue[NodeAnswer]") -> None:
         timeout_ms = self._timeout_seconds * 1000
 
         def send() -> Any:
@@ -320,7 +287,6 @@ class ClusterClient:
         def answered(answer: Any) -> None:
             if isinstance(answer, errors.RequestTimedOutError):
                 answer = errors.KafkaTimeoutError(self._no_answer)
-            (self._answering.discard if isinstance(answer, BaseException) else self._answering.add)(node)
             answers.put((node, answer))
 
         self._manager.call_soon(send).add_both(answered)
@@ -331,16 +297,10 @@ class ClusterClient:
             known = self._brokers.get(broker.broker)
             if known is not None and (known.host, known.port) != (broker.host, broker.port):
                 self._manager.call_soon(self._manager.close, broker.broker)
-                self._answering.discard(broker.broker)
         self._brokers = {broker.broker: broker for broker in brokers}
         self._manager.call_soon(self._manager.cluster.update_metadata, _metadata(brokers))
         for node in self._bootstrap:
-            self._answering.discard(node)
             self._manager.call_soon(self._manager.close, node)
-
-    def _host(self, node: NodeId) -> str:
-        host: str = self._brokers[node].host if isinstance(node, int) else self._bootstrap[node]
-        return host
 
 
 def _metadata(brokers: Iterable[KafkaBroker]) -> Any:

@@ -208,7 +208,7 @@ class LogDirsCollector(Collector):
         """Read which topics fill the volumes near a limit. A failure takes nothing from the other readings."""
         now = time.monotonic()
         due = [broker for broker in brokers if reader.is_due(broker.broker, now)]
-        for broker, answer in client.replica_sizes(due) if due else ():
+        for broker, answer in client.log_dirs(due, replicas=True) if due else ():
             if (error := error_in(answer)) is not None:
                 reader.postpone(broker, time.monotonic())
                 detail = detail_of(error)

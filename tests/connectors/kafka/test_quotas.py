@@ -33,7 +33,6 @@ class Client(QuotaClient):
         self._members = brokers
         self._turn, self._tokens = 0, None
         self._silent: set[NodeId] = set()
-        self._answering: set[NodeId] = set()
         self.asked: list[tuple[NodeId, Any]] = []
 
     def describe(self) -> tuple[KafkaBroker, ...]:
