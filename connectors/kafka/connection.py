@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from pydantic import Field, SecretStr
 
 from connectors.http.tls import Tls
 from connectors.kafka import properties as client_properties
-from connectors.kafka.tokens import ClientCredentials, ProvidedTokens, TokenSource, load_provider
+from connectors.kafka.tokens import TokenSource, fetch_by_credentials, fetch_from_provider, load_provider
 from connectors.redaction import RedactedBlock, read_text, secret
 from policies.units import PositiveDuration, UserError, parse_duration
 
@@ -207,24 +208,15 @@ class KafkaConnection(RedactedBlock):
         if not sasl.is_oauth:
             user = {"sasl.username": sasl.username, "sasl.password": sasl.user_password()}
             return _present({"sasl.mechanism": sasl.mechanism, **user})
-        if sasl.token_provider is not None:
-            return {"sasl.mechanism": sasl.mechanism.value, "oauth_cb": self._tokens(sasl)}
-        return _present(
-            {
-                "sasl.mechanism": sasl.mechanism,
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": sasl.client_id,
-                "sasl.oauthbearer.client.secret": sasl.oauth_secret(),
-                "sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint,
-                "sasl.oauthbearer.scope": sasl.scope,
-            }
-        )
+        # Not librdkafka's own method: both Python clients get their tokens in one way.
+        return {"sasl.mechanism": sasl.mechanism.value, "oauth_cb": self._tokens(sasl)}
 
     def _tokens(self, sasl: Sasl) -> TokenSource:
         if sasl.token_provider is not None:
             config = client_properties.reveal(self.properties).get("sasl.oauthbearer.config", "")
-            return ProvidedTokens(sasl.token_provider, config)
-        return ClientCredentials(sasl.token_endpoint or "", sasl.client_id or "", sasl.oauth_secret(), sasl.scope)
+            return TokenSource(partial(fetch_from_provider, sasl.token_provider, config))
+        client = (sasl.token_endpoint or "", sasl.client_id or "", sasl.oauth_secret(), sasl.scope)
+        return TokenSource(partial(fetch_by_credentials, *client))
 
     def _sasl_for_java(self) -> dict[str, str]:
         sasl = self.login()

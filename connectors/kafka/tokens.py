@@ -1,11 +1,10 @@
-"""OAuth 2 tokens: by the client credentials grant for kafka-python, and by a user's own function for all clients."""
+"""OAuth 2 tokens for both Python clients: by the client credentials grant, or by a user's own function."""
 
 import base64
 import importlib
 import threading
 import time
 import urllib.parse
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -25,39 +24,41 @@ _RENEW_AT_SHARE = 0.8
 _DEFAULT_LIFE_SECONDS = 300.0
 _LONGEST_LIFE_SECONDS = 86_400.0
 
+Fetch = Callable[[], tuple[str, float]]
+"""Returns a token and when it expires, in seconds since 1970; raises SaslAuthenticationFailedError without a token."""
+
 
 class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
     """Keeps a token, and fetches a new one after four fifths of its lifetime.
 
     kafka-python requests the token on its only input-output thread, where a slow source would delay all connections.
-    So call `renew_if_due` from another thread before connections are made.
+    So call `renew_if_due` from another thread before connections are made. All methods raise as `Fetch` does.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetch = fetch
         self._clock = clock
         self._lock = threading.Lock()
-        self._token = ""
-        self._renew_at = -1.0
+        self._token, self._expires_at, self._renew_at = "", 0.0, -1.0
 
     def token(self) -> str:
-        """Return a valid token.
+        """Return a valid token, as kafka-python asks for it."""
+        return self("")[0]
 
-        Raises SaslAuthenticationFailedError if the source refuses, does not answer, or its answer has no token.
-        """
+    def __call__(self, _config: str) -> tuple[str, float]:
+        """Return a valid token and when it expires, as confluent-kafka asks for them."""
         self.renew_if_due()
-        return self._token
+        return self._token, self._expires_at
 
     def renew_if_due(self) -> None:
-        """Fetch a token if there is none, or if it expires soon. Raises as `token` does."""
+        """Fetch a token if there is none, or if it expires soon."""
         with self._lock:
             if self._clock() >= self._renew_at:
-                self._token, life_seconds = self._fetch()
-                life_seconds = min(max(0.0, life_seconds), _LONGEST_LIFE_SECONDS)
+                self._token, expires_at = self._fetch()
+                remember_secret(self._token)
+                life_seconds = min(max(0.0, expires_at - time.time()), _LONGEST_LIFE_SECONDS)
+                self._expires_at = time.time() + life_seconds
                 self._renew_at = self._clock() + life_seconds * _RENEW_AT_SHARE
-
-    @abstractmethod
-    def _fetch(self) -> tuple[str, float]:
-        """Return a token and its lifetime in seconds."""
 
 
 class _Answer(Struct):
@@ -65,75 +66,39 @@ class _Answer(Struct):
     expires_in: float | str | None = None
 
 
-class ClientCredentials(TokenSource):
-    """Fetches tokens from an endpoint, by the client credentials grant."""
-
-    def __init__(
-        self,
-        endpoint: str,
-        client_id: str,
-        client_secret: str,
-        scope: str | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(clock)
-        self._endpoint = endpoint
-        self._scope = scope
-        # RFC 6749, 2.3.1: both are form-encoded before they are joined.
-        pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
-        self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(endpoint={self._endpoint!r})"
-
-    def _fetch(self) -> tuple[str, float]:
-        form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
-        headers = {"Authorization": self._authorization, "Accept": "application/json"}
-        try:
-            # A new client each time: tokens are few, and certificates change.
-            with bounded_client(
-                Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES
-            ) as client:
-                response = client.post(self._endpoint, data=form, headers=headers)
-            if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
-                raise _failed(f"the token endpoint answers {response.status_code}")
-            answer = read_json(response.content, _Answer)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
-        if not answer.access_token:
-            raise _failed("the token endpoint answers no access_token")
-        try:
-            return answer.access_token, float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
-        except ValueError:
-            raise _failed("the token endpoint answers an expires_in that is no number") from None
+def fetch_by_credentials(endpoint: str, client_id: str, client_secret: str, scope: str | None) -> tuple[str, float]:
+    """Fetch a token from an endpoint, by the client credentials grant, as `Fetch`."""
+    # RFC 6749, 2.3.1: both are form-encoded before they are joined.
+    pair = f"{urllib.parse.quote_plus(client_id)}:{urllib.parse.quote_plus(client_secret)}"
+    headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}", "Accept": "application/json"}
+    form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
+    try:
+        # A new client each time: tokens are few.
+        with bounded_client(Tls().ssl_context(), TOKEN_TIMEOUT_SECONDS, max_answer_bytes=_MAX_ANSWER_BYTES) as client:
+            response = client.post(endpoint, data=form, headers=headers)
+        if not response.is_success:  # a redirect is refused, too: the secret is for this endpoint only
+            raise _failed(f"the token endpoint answers {response.status_code}")
+        answer = read_json(response.content, _Answer)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        raise _failed(f"no token from the endpoint ({type(error).__name__})") from None
+    if not answer.access_token:
+        raise _failed("the token endpoint answers no access_token")
+    try:
+        return answer.access_token, time.time() + float(answer.expires_in or _DEFAULT_LIFE_SECONDS)
+    except ValueError:
+        raise _failed("the token endpoint answers an expires_in that is no number") from None
 
 
-class ProvidedTokens(TokenSource):
-    """Tokens of a user's function, which has the shape of confluent-kafka's `oauth_cb`.
+def fetch_from_provider(place: str, config: str) -> tuple[str, float]:
+    """Call a user's function, which has the shape of confluent-kafka's `oauth_cb`, as `Fetch`.
 
-    The function gets the text of `sasl.oauthbearer.config`. It returns a token and the time at which the token expires,
-    in seconds since 1970; further items, such as confluent-kafka's principal, are ignored.
+    The function gets the text of `sasl.oauthbearer.config`; further items than token and end are ignored.
     """
-
-    def __init__(self, place: str, config: str, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
-        self._place = place
-        self._config = config
-        self._provide = load_provider(place)
-
-    def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and when it expires, as confluent-kafka asks for them."""
-        try:
-            token, expires_at = self._provide(self._config)[:2]
-            remember_secret(token)
-            return token, float(expires_at)
-        except Exception as error:  # the function is the user's
-            raise _failed(f"no token from {self._place} ({type(error).__name__})") from None
-
-    def _fetch(self) -> tuple[str, float]:
-        token, expires_at = self(self._config)
-        return token, expires_at - time.time()
+    try:
+        token, expires_at = load_provider(place)(config)[:2]
+        return token, float(expires_at)
+    except Exception as error:  # the function is the user's
+        raise _failed(f"no token from {place} ({type(error).__name__})") from None
 
 
 def load_provider(place: str) -> Callable[[str], Any]:

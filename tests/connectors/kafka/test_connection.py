@@ -3,6 +3,7 @@
 import logging
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,10 +110,7 @@ MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[s
                 "token_endpoint": "https://id.example.org/token",
             }
         },
-        {
-            **SASL, **OAUTH, **ENDPOINT, "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
-            "sasl.oauthbearer.client.secret": SECRET, "sasl.oauthbearer.scope": "kafka",
-        },
+        SASL | OAUTH,
         {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"},
         {
             **SASL, **OAUTH, **ENDPOINT,
@@ -200,7 +198,9 @@ def test_a_users_function_gives_both_clients_their_tokens() -> None:
         "sasl.oauthbearer.config": "ends=4102444800",
     }
     assert given.for_spark().keys() == {"bootstrap.servers", "security.protocol", "sasl.mechanism"}
-    assert provider("ignored") == ("token of ends=4102444800", 4102444800.0)
+    token, expires_at = provider("ignored")
+    assert token == "token of ends=4102444800"
+    assert 86_000 < expires_at - time.time() <= 86_400, "at most a day"
     assert given.for_kafka_python()["sasl_oauth_token_provider"].token() == "token of ends=4102444800"
     assert given.needs_java_login
     failing = connection(sasl=PROVIDED, properties={"sasl.oauthbearer.config": f"ends={SECRET}"})
@@ -237,7 +237,9 @@ def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: di
     """Blocks, and properties as far as a client has them."""
     blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in CASES[case])
     given = connection(**blocks)
-    assert given.for_confluent() == {"bootstrap.servers": BOTH, **confluent}
+    of_confluent = given.for_confluent()
+    assert (of_confluent.pop("oauth_cb", None) is not None) == (case == "oauth")
+    assert of_confluent == {"bootstrap.servers": BOTH, **confluent}
     assert given.for_spark() == {"bootstrap.servers": BOTH, **spark}
     options = given.for_kafka_python()
     context, tokens = options.pop("ssl_context", None), options.pop("sasl_oauth_token_provider", None)

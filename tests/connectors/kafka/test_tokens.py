@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.errors import SaslAuthenticationFailedError
 
 from connectors.kafka.connection import KafkaConnection, build_client
-from connectors.kafka.tokens import ClientCredentials
+from connectors.kafka.tokens import TokenSource, fetch_by_credentials
 from policies.units import UserError
 
 SECRET = "s3cret/+:"
@@ -65,8 +65,8 @@ def endpoint() -> Iterator[Endpoint]:
 
 def test_a_token_is_kept_until_four_fifths_of_its_life_are_over(endpoint: Endpoint) -> None:
     now = 0.0
-    tokens = ClientCredentials(endpoint.url, "me", SECRET, "kafka", clock=lambda: now)
-    assert [tokens.token(), tokens.token()] == ["token-1", "token-1"]
+    tokens = TokenSource(lambda: fetch_by_credentials(endpoint.url, "me", SECRET, "kafka"), clock=lambda: now)
+    assert [tokens.token(), tokens("")[0]] == ["token-1", "token-1"]
     now = 79.9
     assert tokens.token() == "token-1"
     now = 80.0
@@ -95,21 +95,21 @@ def test_a_refusal_is_a_failed_login(
 ) -> None:
     endpoint.status, endpoint.answer = status, answer
     with pytest.raises(SaslAuthenticationFailedError, match=message) as raised:
-        ClientCredentials(endpoint.url, "me", SECRET).token()
+        fetch_by_credentials(endpoint.url, "me", SECRET, None)
     assert SECRET not in str(raised.value)
 
 
 def test_a_token_that_never_ends_is_renewed_within_a_day(endpoint: Endpoint) -> None:
     endpoint.answer = {"access_token": "x", "expires_in": "inf"}
     times = iter([0.0, 0.0, 86_400.0, 86_400.0])
-    tokens = ClientCredentials(endpoint.url, "me", SECRET, clock=lambda: next(times))
+    tokens = TokenSource(lambda: fetch_by_credentials(endpoint.url, "me", SECRET, None), lambda: next(times))
     assert [tokens.token(), tokens.token()] == ["x", "x"]
     assert len(endpoint.requests) == 2
 
 
 def test_an_endpoint_that_is_away_is_a_failed_login() -> None:
     with pytest.raises(SaslAuthenticationFailedError, match="no token from the endpoint"):
-        ClientCredentials("http://127.0.0.1:1/token", "me", SECRET).token()
+        fetch_by_credentials("http://127.0.0.1:1/token", "me", SECRET, None)
 
 
 def refuse(_config: str) -> tuple[str, float]:
