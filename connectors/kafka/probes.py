@@ -3,7 +3,7 @@
 Kafka reports to each client the operations it is authorized to do (KIP-430), so the checks write nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,15 +12,14 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
 from connectors.collection import Probe, ProbeResult, whole_line
-from connectors.kafka.connection import KafkaConnection, build_client
+from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.history import find_foreign_records
-from connectors.kafka.topic_admin import KafkaRefusesError, check_topics, reach
+from connectors.kafka.topic_admin import KafkaRefusesError, asking, check_topics, reach
 from connectors.kafka.topics import (
     GROUP,
     TopicSettings,
@@ -42,55 +41,38 @@ _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 LOOP = "loop Kafka"
 TIMEOUT_SECONDS = 5.0
 _WAIT_SECONDS = TIMEOUT_SECONDS + 1
+_OPTIONS: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": TIMEOUT_SECONDS}
 
 Operations = frozenset[str]
 """Operations by the names of `kafka-acls.sh`."""
 
 
-class Authorized:
-    """Queries one cluster; all methods raise KafkaException if it does not answer.
+def find_writers(connection: KafkaConnection, topic: str) -> frozenset[str] | None:
+    """Return the principals that ACLs allow to write a topic, `User:*` for all; None if there is no authorizer.
 
-    Raises UserError if a file of the connection cannot be used.
+    Raises UserError if there is no answer, or this client may not see the ACLs.
     """
-
-    def __init__(self, connection: KafkaConnection) -> None:
-        self._admin = build_client(AdminClient, {**connection.for_confluent(), "client.id": "headgate-doctor"})
-        self._options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": TIMEOUT_SECONDS}
-
-    def cluster(self) -> Operations:
-        """Return the operations on the cluster itself."""
-        return _read_answer(self._admin.describe_cluster(**self._options)) or frozenset()
-
-    def topics(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
-        """Return the operations on each topic that exists.
-
-        They are empty if the cluster hides the topic from this client, and None if it does not report operations.
-        """
-        return _read_answers(self._admin.describe_topics(TopicCollection(list(names)), **self._options))
-
-    def groups(self, names: Iterable[str]) -> Mapping[str, Operations | None]:
-        """Return the operations on each consumer group, as `topics` does; a group without members is reported, too."""
-        return _read_answers(self._admin.describe_consumer_groups(list(names), **self._options))
-
-    def writers_of(self, topic: str) -> frozenset[str] | None:
-        """Return the principals that ACLs allow to write a topic, `User:*` for all; None if there is no authorizer.
-
-        Raises KafkaException if there is no answer, or this client may not see the ACLs.
-        """
-        anybody: Any = None
-        may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
-        wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.MATCH, *may)
+    anybody: Any = None
+    may = (anybody, anybody, AclOperation.ANY, AclPermissionType.ALLOW)
+    wanted = AclBindingFilter(ResourceType.TOPIC, topic, ResourcePatternType.MATCH, *may)
+    with asking(connection, TIMEOUT_SECONDS) as admin:
+        found = admin.describe_acls(wanted, request_timeout=TIMEOUT_SECONDS)
         try:
-            found = self._admin.describe_acls(wanted, request_timeout=TIMEOUT_SECONDS)
             bindings = found.result(timeout=_WAIT_SECONDS)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.SECURITY_DISABLED:
                 return None
+            if error.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                raise UserError("this client may not see the ACLs") from None
             raise
-        return frozenset(b.principal for b in bindings if b.operation in (AclOperation.WRITE, AclOperation.ALL))
+    return frozenset(b.principal for b in bindings if b.operation in (AclOperation.WRITE, AclOperation.ALL))
 
 
 def _read_answers(futures: Mapping[str, Any]) -> dict[str, Operations | None]:
+    """Return the operations on each topic or group that exists.
+
+    They are empty if the cluster hides it from this client, and None if it does not report operations.
+    """
     found: dict[str, Operations | None] = {}
     for name, future in futures.items():
         try:
@@ -141,10 +123,8 @@ def cluster_operations(connection: KafkaConnection) -> frozenset[str]:
 
     Raises UserError if there is no answer, or a file of the connection cannot be used.
     """
-    try:
-        return Authorized(connection).cluster()
-    except KafkaException as error:
-        raise UserError(error.args[0].str()) from None
+    with asking(connection, TIMEOUT_SECONDS) as admin:
+        return _read_answer(admin.describe_cluster(**_OPTIONS)) or frozenset()
 
 
 class _Loop:
@@ -196,7 +176,8 @@ class _Loop:
         wanted = {g for name in self._components for g in rights_of(name) if g.resource == GROUP}
         # The operations on a group for each right on groups; the group need not exist.
         names = {f"{prefix}.{each.name}{'doctor' if each.is_prefix else ''}": each for each in wanted}
-        found = Authorized(self._connection).groups(names) if names else {}
+        with asking(self._connection, TIMEOUT_SECONDS) as admin:
+            found = _read_answers(admin.describe_consumer_groups(list(names), **_OPTIONS) if names else {})
         groups = {names[name]: may for name, may in found.items() if may is not None}
         grants = dict.fromkeys(
             grant for name in self._components for grant in missing_rights(name, prefix, allowed, groups)
@@ -218,9 +199,9 @@ class _Loop:
         if foreign:
             return ProbeResult(Outcome.ERROR, "; ".join(foreign), (remedy,))
         try:
-            allowed = {topic: Authorized(self._connection).writers_of(topic) for topic in topics}
-        except KafkaException as error:
-            return ProbeResult(Outcome.OK, whole_line(f"not known: {error.args[0].str()}"))
+            allowed = {topic: find_writers(self._connection, topic) for topic in topics}
+        except UserError as error:
+            return ProbeResult(Outcome.OK, whole_line(f"not known: {error}"))
         if None in allowed.values():
             everybody = "the loop's Kafka has no authorizer: every client that reaches it may write decisions"
             return ProbeResult(Outcome.OK, everybody, (remedy,), is_open=True)
@@ -233,7 +214,9 @@ class _Loop:
         return ProbeResult(Outcome.OK, "no decided topic has a second writer")
 
     def _allowed(self) -> dict[str, frozenset[str]]:
-        found = Authorized(self._connection).topics(each.topic for each in plan(self._topics))
+        names = TopicCollection([each.topic for each in plan(self._topics)])
+        with asking(self._connection, TIMEOUT_SECONDS) as admin:
+            found = _read_answers(admin.describe_topics(names, **_OPTIONS))
         return {name: may or frozenset() for name, may in found.items()}
 
 

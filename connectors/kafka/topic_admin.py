@@ -87,7 +87,7 @@ def create_topics(
         if t.topic in report.missing
     ]
     created, existing = list[str](), list(report.existing)
-    with _asking(connection, timeout_seconds) as admin:
+    with asking(connection, timeout_seconds) as admin:
         for topic, future in (admin.create_topics(new, request_timeout=timeout_seconds) if new else {}).items():
             try:
                 future.result()
@@ -104,7 +104,7 @@ def check_topics(
 ) -> TopicReport:
     """Compare the topics with the plan, and change none. Raises as `create_topics` does."""
     planned = plan(settings)
-    with _asking(connection, timeout_seconds) as admin:
+    with asking(connection, timeout_seconds) as admin:
         metadata = admin.list_topics(timeout=timeout_seconds)
         shapes = _read_shapes(metadata)
         existing = {topic.topic: topic for topic in planned if topic.topic in shapes}
@@ -122,13 +122,13 @@ def check_topics(
 
 def reach(connection: KafkaConnection, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int:
     """Return the number of brokers. Raises as `create_topics` does."""
-    with _asking(connection, timeout_seconds) as admin:
+    with asking(connection, timeout_seconds) as admin:
         return len(admin.list_topics(timeout=timeout_seconds).brokers)
 
 
 def find_single_copies(connection: KafkaConnection, settings: TopicSettings) -> tuple[str, ...]:
     """Return the loop's topics of one replica, if Kafka has brokers for three. Raises as `create_topics` does."""
-    with _asking(connection, TIMEOUT_SECONDS) as admin:
+    with asking(connection, TIMEOUT_SECONDS) as admin:
         metadata = admin.list_topics(timeout=TIMEOUT_SECONDS)
     shapes = _read_shapes(metadata) if len(metadata.brokers) >= _COPIES else {}
     return tuple(t.topic for t in plan(settings) if t.topic in shapes and shapes[t.topic][1] == 1)
@@ -141,7 +141,7 @@ def _read_shapes(metadata: Any) -> dict[str, tuple[int, int]]:
 
 
 @contextmanager
-def _asking(connection: KafkaConnection, timeout_seconds: float) -> Iterator[AdminClient]:
+def asking(connection: KafkaConnection, timeout_seconds: float) -> Iterator[AdminClient]:
     """Give an admin client whose errors name a remedy."""
     told: list[KafkaError] = []
     client = build_client(AdminClient, {**connection.for_confluent(), "client.id": "headgate", "error_cb": told.append})

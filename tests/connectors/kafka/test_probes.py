@@ -12,7 +12,6 @@ from confluent_kafka.admin import AclOperation
 
 from connectors.kafka import history, probes
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.probes import Authorized
 from connectors.kafka.tail import Record
 from connectors.kafka.topics import TopicSettings
 from policies.observations import Outcome
@@ -37,7 +36,7 @@ def test_the_doctor_warns_where_others_may_write_decisions(
     monkeypatch.setattr(probes, "reach", lambda *_, **__: 1)
     monkeypatch.setattr(probes, "find_foreign_records", lambda *_: iter(()))
     found: Any = None if writers is None else frozenset(writers)
-    monkeypatch.setattr(Authorized, "writers_of", lambda *_: found)
+    monkeypatch.setattr(probes, "find_writers", lambda *_: found)
     each = probes.loop_probes(LOOP, TopicSettings(), ("decide",))
     (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
     assert (result.is_open, detail in result.detail) == (is_open, True), result.detail
@@ -83,19 +82,10 @@ def failing(code: int) -> Callable[[], Any]:
         pytest.param(failing(KafkaError.UNKNOWN_TOPIC_OR_PART), {}, id="there is no such topic yet"),
     ],
 )
-def test_what_a_client_may_do_with_a_topic_is_what_the_cluster_says(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[], Any], found: Any
-) -> None:
-    class Admin:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
-
-        def describe_topics(self, _: Any, **__: Any) -> dict[str, Future[Any]]:
-            future: Future[Any] = Future()
-            try:
-                future.set_result(answer())
-            except KafkaException as error:
-                future.set_exception(error)
-            return {TOPIC: future}
-
-    monkeypatch.setattr(probes, "AdminClient", Admin)
-    assert Authorized(LOOP).topics([TOPIC]) == found
+def test_what_a_client_may_do_with_a_topic_is_what_the_cluster_says(answer: Callable[[], Any], found: Any) -> None:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(answer())
+    except KafkaException as error:
+        future.set_exception(error)
+    assert probes._read_answers({TOPIC: future}) == found
