@@ -170,9 +170,24 @@ class KafkaConnection(RedactedBlock):
 
     def for_confluent(self) -> dict[str, Any]:
         """Return properties for librdkafka, which confluent-kafka uses."""
-        passed = client_properties.for_confluent(self.properties)
-        tls = {} if self.tls is None else _tls_for_confluent(self.tls)
-        return {**passed, **self._common(), **tls, **self._sasl_for_confluent()}
+        options: dict[str, Any] = {**client_properties.for_confluent(self.properties), **self._common()}
+        if (tls := self.tls) is not None:
+            options |= _present(
+                {
+                    "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
+                    "ssl.ca.location": tls.ca_file,
+                    "ssl.certificate.location": tls.cert_file,
+                    "ssl.key.location": tls.key_file,
+                    "ssl.key.password": tls.password(),
+                }
+            )
+        if (sasl := self.login()) is not None:
+            options["sasl.mechanism"] = sasl.mechanism.value
+            if sasl.is_oauth:  # not librdkafka's own method: both Python clients get their tokens in one way
+                options["oauth_cb"] = self._tokens(sasl)
+            else:
+                options |= _present({"sasl.username": sasl.username, "sasl.password": sasl.user_password()})
+        return options
 
     def for_kafka_python(self) -> dict[str, Any]:
         """Return keyword arguments for the clients of kafka-python."""
@@ -201,16 +216,6 @@ class KafkaConnection(RedactedBlock):
     def _common(self) -> dict[str, str]:
         return {"bootstrap.servers": ",".join(self.servers()), "security.protocol": self.security_protocol}
 
-    def _sasl_for_confluent(self) -> dict[str, Any]:
-        sasl = self.login()
-        if sasl is None:
-            return {}
-        if not sasl.is_oauth:
-            user = {"sasl.username": sasl.username, "sasl.password": sasl.user_password()}
-            return _present({"sasl.mechanism": sasl.mechanism, **user})
-        # Not librdkafka's own method: both Python clients get their tokens in one way.
-        return {"sasl.mechanism": sasl.mechanism.value, "oauth_cb": self._tokens(sasl)}
-
     def _tokens(self, sasl: Sasl) -> TokenSource:
         if sasl.token_provider is not None:
             config = client_properties.reveal(self.properties).get("sasl.oauthbearer.config", "")
@@ -234,18 +239,6 @@ class KafkaConnection(RedactedBlock):
                 "sasl.login.callback.handler.class": f"{_JAVA_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
             }
         return options
-
-
-def _tls_for_confluent(tls: Tls) -> dict[str, str]:
-    return _present(
-        {
-            "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
-            "ssl.ca.location": tls.ca_file,
-            "ssl.certificate.location": tls.cert_file,
-            "ssl.key.location": tls.key_file,
-            "ssl.key.password": tls.password(),
-        }
-    )
 
 
 def _tls_for_java(tls: Tls) -> dict[str, str]:
