@@ -298,12 +298,9 @@ class ClusterClient:
             if known is not None and (known.host, known.port) != (broker.host, broker.port):
                 self._manager.call_soon(self._manager.close, broker.broker)
         self._brokers = {broker.broker: broker for broker in brokers}
-        self._manager.call_soon(self._manager.cluster.update_metadata, _metadata(brokers))
-        for node in self._bootstrap:
-            self._manager.call_soon(self._manager.close, node)
-
-
-def _metadata(brokers: Iterable[KafkaBroker]) -> Any:
-    node, version = MetadataResponse.MetadataResponseBroker, _METADATA_VERSION
-    nodes = [node(b.broker, b.host, b.port, b.rack, version=version) for b in brokers]
-    return MetadataResponse(version=version, brokers=nodes, topics=[], cluster_id=None, controller_id=-1)
+        node, version = MetadataResponse.MetadataResponseBroker, _METADATA_VERSION
+        nodes = [node(b.broker, b.host, b.port, b.rack, version=version) for b in brokers]
+        metadata = MetadataResponse(version=version, brokers=nodes, topics=[], cluster_id=None, controller_id=-1)
+        self._manager.call_soon(self._manager.cluster.update_metadata, metadata)
+        for each in self._bootstrap:
+            self._manager.call_soon(self._manager.close, each)
