@@ -234,7 +234,7 @@ class ClusterClient:
         With `replicas` an answer has every replica, at 100 bytes a partition.
         """
         # An empty list of topics requests the volumes alone; None requests every partition on them.
-        topics = None if replicas else []
+        topics: list[Any] | None = None if replicas else []
         return self._ask_all((b.broker for b in brokers), lambda _: DescribeLogDirsRequest(topics=topics))
 
     def _ask_all(self, nodes: Iterable[Node], make_request: Callable[[Node], Any]) -> Iterator[tuple[Node, Any]]:
