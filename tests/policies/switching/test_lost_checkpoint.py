@@ -208,7 +208,7 @@ def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: boo
     if with_brokers:
         world.tell(command("rollback", "r", attribution_only=False))
         world.raise_ids()
-    kept, last = make_progress(world.state.switch), world.state
+    kept, last = make_progress(world.switch), world.state
     world.state = SwitchingState()
     world.orders.clear()
     world.later().tell(replace_event(first, progress=early, at_ms=world.now_ms), world.lease_event(2))
