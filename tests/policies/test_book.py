@@ -167,9 +167,6 @@ def test_settings_of_later_postpone_no_repeat() -> None:
     assert len(key.step(60, rare).published) == 2
 
 
-# Conditions
-
-
 def condition(subject: str) -> Condition:
     return Condition("fire", subject, Severity.WARNING, "smoke", f"{subject} burns")
 

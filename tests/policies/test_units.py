@@ -197,8 +197,6 @@ def test_a_text_of_any_length_is_refused_at_once(kind: Any) -> None:
         assert len(refused.value.errors()[0]["msg"]) < 300
 
 
-# --- Names that others gave, in sentences that a person reads: nothing in them is obeyed by a terminal
-
 SPELLED = {
     "a line that looks like one of ours": ("/a\nresolved: all is well", "/a\\nresolved: all is well"),
     "colours, and a bell": ("/a\x1b[31m\x07", "/a\\x1b[31m\\x07"),
@@ -222,9 +220,6 @@ def test_control_characters_of_names_are_spelled_out_in_every_sentence() -> None
 def test_what_is_read_back_stays_as_it_was_written() -> None:
     [alert] = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 3, {"/a\n\x1b": 4 * GB})).alerts
     assert Alert.model_validate_json(alert.model_dump_json()).summary == alert.summary
-
-
-# --- Closed sets explain themselves
 
 
 class Weather(ClosedEnum):

@@ -26,7 +26,6 @@ from tests.policies.scenario import HARD, throttle
 
 FLOOR = 1000
 BASE = 100_000
-UNHELD = None
 HELD = LevelRecord(held=True, baseline=None, base=BASE, rates=(50_000,))
 
 rates = st.one_of(st.none(), st.integers(1, 10 * BASE))
@@ -36,7 +35,7 @@ factors = st.floats(0.0, 1.0)
 def situation(**given: Any) -> LevelSituation:
     defaults = {
         "wanted": WantedFactor(0.5, LimitReason.DECIDED),
-        "record": UNHELD,
+        "record": None,
         "found": None,
         "base": BASE,
         "floor": FLOOR,

@@ -126,9 +126,6 @@ def test_an_idle_bookie_in_quarantine_is_not_said_to_be_in_no_group() -> None:
     assert idle == "bookie bk11 of c1 is read-only and in quarantine until an operator puts it into a group"
 
 
-# one reading is not enough
-
-
 def test_one_reading_without_a_member_raises_nothing_critical_and_a_second_one_does() -> None:
     run = joined().see(bookies(20, "bk1 bk6 bk7 bk8 bk11"))
     assert run.placement("acme/a").verdict == "isolated"
@@ -178,9 +175,6 @@ def test_the_first_bookies_of_a_cluster_contradict_nothing() -> None:
     assert run.said("bookies-unconfirmed") == []
 
 
-# racks set in advance
-
-
 def test_a_member_that_never_joined_is_missed_as_such_and_said_to_have_come() -> None:
     run = joined().see(racks(20, GROUPS | {"new": "bk99"})).until(90)
     missed = run.latest("group-member-missing")
@@ -204,9 +198,6 @@ def test_a_member_with_a_cookie_has_been_there_before() -> None:
     run.until(100)
     assert run.latest("group-member-missing").reason == "not_registered"
     assert run.see(bookies(101, f"{ALL} bk99", known="bk99")).said("bookie-joined-in-place") == []
-
-
-# quarantine-overdue
 
 
 def test_it_is_overdue_after_a_minute_and_until_it_is_carried_out() -> None:
@@ -236,9 +227,6 @@ def test_in_shadow_mode_nothing_is_overdue_whenever_it_was_ordered() -> None:
     assert [s[0::2] for s in run.said("quarantine-overdue")] == [(70, "firing"), (90, "resolved")]
 
 
-# Namespaces
-
-
 def test_alerts_of_a_namespace_follow_its_verdict() -> None:
     subject = "c1/acme/a"
     run = Run(LONG).see(*everything(0, "bk1 bk2 bk3 bk11", GROUPS, {"acme/a": "default"}))
@@ -264,9 +252,6 @@ def test_where_nothing_is_excluded_headroom_is_nobody_s_concern() -> None:
     run = Run(LONG, grace="1h").see(*everything(0, "bk1 bk2", GROUPS, {"acme/a": "*"}))
     assert run.placement("acme/a").headroom == 1
     assert run.firing() == {}
-
-
-# bookies-unread
 
 
 @pytest.mark.parametrize("unread", ["bookies", "racks", "affinity"])

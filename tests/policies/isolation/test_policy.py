@@ -147,9 +147,6 @@ def test_nothing_in_force_runs_out_when_readings_are_to_count_for_longer() -> No
         assert all(later.decided_at < (earlier.expires_at or at(0)) for earlier, later in pairwise(said))
 
 
-# Many at once
-
-
 STRANGERS = " ".join(f"bk{n}" for n in range(100, 150))
 """Fifty bookies in no group."""
 MANY = {f"acme/n{n:02}": "default" for n in range(30)}

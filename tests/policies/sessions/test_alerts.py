@@ -10,20 +10,8 @@ from policies.book import Step, list_conditions
 from policies.decisions import Alert
 from policies.observations import Observation
 from policies.sessions.alerts import Alerts
-from tests.policies.sessions.course import (
-    CLUSTER,
-    Run,
-    health,
-    node,
-    registered,
-    session,
-    tree,
-    unread,
-    unregistered,
-)
+from tests.policies.sessions.course import CLUSTER, Run, health, node, registered, session, tree, unread, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined
-
-BUNDLE_NAME = "t/ns/0x00000000_0x40000000"
 
 
 def warned(

@@ -11,18 +11,7 @@ import pytest
 from policies.observations import Observation
 from tests.cases import for_each
 from tests.examples import combined
-from tests.policies.sessions.course import (
-    BUNDLE,
-    Run,
-    absent,
-    health,
-    node,
-    owned,
-    session,
-    tree,
-    unread,
-    unregistered,
-)
+from tests.policies.sessions.course import BUNDLE, Run, absent, health, node, owned, session, tree, unread, unregistered
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -165,9 +154,6 @@ def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_sett
     assert run.told("b1")[-1][1] == "gone closed"
 
 
-# --- a loss during an outage of ZooKeeper is fleet-wide, however readings are cut
-
-
 DOWN = ("shutdown", "restart")
 
 
@@ -248,9 +234,6 @@ def test_others_that_lost_theirs_and_came_back_within_the_same_batch_count() -> 
     stepwise = Run(**SHUTDOWN).feed(sorted(lost_and_back, key=lambda o: o.at)).until(60)
     merged = Run(**SHUTDOWN).together(*lost_and_back).until(60)
     assert last(stepwise) == last(merged) == "reconnect fleet_wide"
-
-
-# --- rare orders of readings, cuts and losses
 
 
 FIRST = {

@@ -10,17 +10,7 @@ from policies.sessions.readings import registration_path
 from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import Claim, Health, Member, NodeRecord, SourceRecord
 from tests.cases import for_each
-from tests.policies.sessions.course import (
-    BUNDLE,
-    Run,
-    absent,
-    health,
-    owned,
-    registered,
-    session,
-    tree,
-    unregistered,
-)
+from tests.policies.sessions.course import BUNDLE, Run, absent, health, owned, registered, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined, published
 from tests.policies.sessions.test_policy import start
 
@@ -88,9 +78,6 @@ def test_there_is_a_sentence_for_every_reason_with_and_without_a_node_and_what_i
         said = message(BundleRuling(UNLOAD, reason), node, "b3")
         assert "bundle t/ns/0x0" in said
         assert "None" not in said
-
-
-# --- What follows from verdicts for what is remembered, and what is forgotten
 
 
 LOST = [*connected("b1", "b2"), owned(1, "b1", "0xb1"), *expired("b1", seconds=10)]

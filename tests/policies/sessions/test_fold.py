@@ -12,12 +12,7 @@ from policies.sessions.fleet import is_relapsing
 from policies.sessions.fold import ClusterState
 from policies.sessions.readings import registration_path
 from policies.sessions.settings import SessionsSettings
-from policies.sessions.state import (
-    Claim,
-    LastPublishedRuling,
-    SessionsState,
-    SourceRecord,
-)
+from policies.sessions.state import Claim, LastPublishedRuling, SessionsState, SourceRecord
 from policies.units import to_millis
 from tests.cases import for_each
 from tests.policies.sessions.course import BUNDLE, absent, at, health, node, owned, recovery, session, tree
@@ -162,12 +157,6 @@ def test_a_new_loss_begins_a_new_claim() -> None:
     assert cluster.claims.by_path[BUNDLE]["b1"] == Claim(BUNDLE, "b1", to_millis(at(10)))
 
 
-# --- The last good reading of each node, and who owned it before
-
-
-# --- What attempts to read a source make of what is remembered of it
-
-
 def test_a_failure_that_two_collectors_saw_is_one() -> None:
     cluster = ClusterState(SessionsState(0), SessionsSettings())
     failures = [tree(second, outcome="timeout") for second in (5, 5, 12)]
@@ -181,6 +170,3 @@ def test_a_failure_that_two_collectors_saw_is_one() -> None:
 def test_a_source_that_was_read_in_the_instant_of_its_failure_has_recovered(recovered_ms: int, is_unread: bool) -> None:
     source = SourceRecord("/namespace", failed_ms=1000, recovered_ms=recovered_ms)
     assert source.was_unread(since_ms=1000, lost_ms=2000, validity_ms=300_000) is is_unread
-
-
-# --- What readings of a session make of what is remembered of its member

@@ -78,9 +78,6 @@ def test_the_plan_follows_the_order_in_the_settings() -> None:
     assert list(run.sessions[-1].plan) == order
 
 
-# --- shutdown
-
-
 def still_lost(*members: str, every: float = 5, first: float, last: float) -> list[Observation]:
     """Their sessions are read as expired over and over."""
     seconds = [first + every * n for n in range(int((last - first) // every) + 1)]
@@ -162,9 +159,6 @@ def test_without_a_budget_a_member_that_does_not_come_back_is_an_alert() -> None
     assert ("reconnect-exhausted", "b1") in run.firing()
 
 
-# --- gone, zombies, not ready, flapping
-
-
 def test_a_closed_session_is_gone_and_its_bundles_are_free() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), session(10, "b1", "closed", "0xb1"), absent(11))
     assert run.told("b1") == [(10, "gone closed")]
@@ -244,12 +238,6 @@ def test_a_flapping_member_is_held_and_nothing_of_its_is_cleaned_up_until_it_is_
     assert run.told("b1")[-2:] == [(265, "recover session_reestablished"), (265.001, "resume recovered")]
     assert run.ruled("b1")[-1] == (265, "unload double_ownership")
     assert ("session-flapping", "b1") not in run.firing()
-
-
-# --- What becomes of the bundles, the load data, and what is said when too little is known
-
-
-# --- bundles
 
 
 def reestablished(**settings: Any) -> Run:
@@ -350,9 +338,6 @@ def test_load_data_that_is_missing_is_asked_for_and_then_an_alert() -> None:
     run.see(registered(95, "b1", "0xnew"))
     assert run.told("b1")[-1] == (95, "resume registered")
     assert run.firing() == set()
-
-
-# --- what is not known
 
 
 def test_nothing_is_decided_on_readings_past_their_validity() -> None:

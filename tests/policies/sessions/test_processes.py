@@ -123,8 +123,6 @@ def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> N
     assert [what for _, _, what in world.went_down()] == ["restart zombie", "restart zombie"]
 
 
-# --- a process that is gone claims nothing
-
 OTHER = "/namespace/t/ns/0x40000000_0x80000000"
 
 

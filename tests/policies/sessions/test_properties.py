@@ -220,9 +220,6 @@ def test_every_alert_fires_before_it_resolves_and_resolves_once(course: list[Bat
     assert len(set(sequences)) == len(sequences)
 
 
-# --- two claims
-
-
 def _interleavings(*tracks: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for places in set(itertools.permutations([n for n, track in enumerate(tracks) for _ in track])):
         taken = [iter(track) for track in tracks]
@@ -498,9 +495,6 @@ def test_the_courses_bring_somebody_down_at_times(verdict: str) -> None:
     else:
         world.brokers["b1"].registered = False
     assert [what.split()[0] for _, _, what in world.until(100).went_down()][:1] == [verdict]
-
-
-# --- the order of collectors
 
 
 _LOOK = World._look

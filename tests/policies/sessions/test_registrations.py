@@ -25,9 +25,6 @@ def watch(run: Run, dead: Callable[[str, int], bool], *names: str, until: int, w
     return run
 
 
-# --- registrations that are not ephemeral
-
-
 @for_each("count", [1, 3, 12])
 @for_each("died", ["none", "one", "all"])
 @for_each("watched", [True, False])
@@ -79,8 +76,6 @@ def test_an_alert_about_a_registration_that_is_not_read_stays() -> None:
     run = Run().together(registrations(0, "b0")).until(3000)
     assert run.firing() == {("registration-not-ephemeral", "b0")}
 
-
-# --- bundles that one member alone may own
 
 NAMESPACES = ["pulsar/b0:8080", "pulsar/east/b0:8080", "sla-monitor/east/b0:8080"]
 
@@ -139,9 +134,6 @@ def test_another_port_of_one_host_is_another_broker_if_both_are_members() -> Non
     run = Run().together(*(session(0, name, "connected", f"0x{name}") for name in ("b0:8080", "b0:8443")))
     run.see(tree(1, node("b0:8443", "0xb0:8443", f"/namespace/pulsar/b0:8080/{WHOLE}")))
     assert run.firing() == {("heartbeat-bundle-taken", f"pulsar/b0:8080/{WHOLE}")}
-
-
-# --- ownership that is not shown
 
 
 def test_ownership_that_is_not_shown_is_one_alert_until_it_is_read() -> None:

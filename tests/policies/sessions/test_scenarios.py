@@ -25,9 +25,6 @@ def fleet(size: int = 10, **settings: Any) -> World:
     return World(*TEN[:size], on_session_lost="shutdown", zombie_after=NO_ZOMBIES, **settings).until(20)
 
 
-# --- one alone
-
-
 def test_who_alone_has_lost_its_session_is_shut_down_after_the_spread_of_expiries_and_a_second_reading() -> None:
     world = fleet().lose("b1").until(100)
     assert [what for _, what in world.run.told("b1")] == ["hold confirming", "shutdown session_lost"]
@@ -41,9 +38,6 @@ def test_who_comes_back_while_its_shutdown_waits_is_not_shut_down() -> None:
     assert [what for _, what in world.run.told("b1")] == [
         "hold confirming", "recover session_reestablished", "resume recovered",
     ]  # fmt: skip
-
-
-# --- old and lagging readings
 
 
 def test_a_shutdown_that_is_due_on_an_old_reading_holds_and_says_so() -> None:
@@ -75,9 +69,6 @@ def test_a_list_of_brokers_that_lags_shuts_nobody_down(lag_s: float) -> None:
     world.until(40 + lag_s)
     world.brokers["b1"].listed = True
     assert world.until(900).went_down() == []
-
-
-# --- fleets
 
 
 @pytest.mark.parametrize("pace_s", [0.0, 7.0, 60.0])
@@ -194,9 +185,6 @@ def test_who_has_recovered_does_not_count() -> None:
     assert not world.fires("session-fleet-wide", "broker")
 
 
-# --- the budget
-
-
 def test_who_was_told_to_go_down_counts_until_it_is_back_however_long_that_takes() -> None:
     world = fleet().lose("b1").until(100)
     world.lose("b2").until(1200)
@@ -262,9 +250,6 @@ def test_who_was_restarted_and_has_a_session_has_its_time_to_register() -> None:
     assert world.run.told("b1")[before][0] < 260, "the session shows the restart before the registration does"
 
 
-# --- what was published only
-
-
 @pytest.mark.parametrize("what", ["shutdown session_lost", "restart zombie"])
 def test_what_was_decided_in_shadow_mode_and_still_is_the_case_is_said_when_it_may_be_carried_out(what: str) -> None:
     zombie_after = NO_ZOMBIES if what.startswith("shutdown") else "3m"
@@ -283,9 +268,6 @@ def test_what_was_decided_in_shadow_mode_and_still_is_the_case_is_said_when_it_m
     ]  # fmt: skip
     world.until(1000)
     assert len(world.went_down()) == 2
-
-
-# --- what is said of them
 
 
 def sentence(world: World, name: str) -> str:
@@ -338,9 +320,6 @@ def test_who_reconnects_in_time_is_not_said_to_own_what_another_took_meanwhile()
     assert "own" not in sentence(world, "b1")
 
 
-# --- zombies
-
-
 def test_nobody_is_restarted_while_the_fleet_is_without_sessions() -> None:
     world = World(*TEN).until(20).lose(*TEN).until(1000)
     assert world.went_down() == []
@@ -389,9 +368,6 @@ def test_a_zombie_of_which_nothing_but_its_health_is_read_is_found() -> None:
     assert [(name, what) for _, name, what in world.until(260).went_down()] == [("b1", "restart zombie")]
 
 
-# --- a process that pauses
-
-
 def test_a_process_that_times_out_is_not_dead_and_each_bundle_it_held_gets_its_verdict_at_thaw() -> None:
     world = World("b1", "b2", "b3").own("b1", BUNDLE, SECOND, THIRD).until(20)
     world.brokers["b1"].well = "timeout"
@@ -405,9 +381,6 @@ def test_a_process_that_times_out_is_not_dead_and_each_bundle_it_held_gets_its_v
     world.own("b1", THIRD).until(82)
     assert world.run.ruled("b1", THIRD)[-1][1] == "keep own_session"
     assert world.run.ruled("b2", SECOND)[-1][1] == "keep own_session"
-
-
-# --- Headgate away
 
 
 @pytest.mark.parametrize("away_s", [60, 299, 600, 7200])
@@ -486,9 +459,6 @@ def test_an_absence_begins_anew_after_a_gap() -> None:
     assert len(world.until(1250).went_down()) == 1
 
 
-# --- ZooKeeper away
-
-
 def test_nobody_is_shut_down_while_zookeeper_cannot_be_read_nor_right_after_it_can() -> None:
     world = fleet().until(20)
     world.failing = {"session", "brokers", "namespaces"}
@@ -530,9 +500,6 @@ def test_an_alert_that_zookeeper_is_unread_is_the_same_though_its_sources_fail_f
     for second in range(21, 200, 2):
         run.see(unread(second), tree(second + 1, outcome="error"))
     assert [(a.alert, a.reason) for a in run.alerts] == [("zookeeper-unread", "timeout")]
-
-
-# --- bundles
 
 
 def test_re_own_is_decided_on_a_reading_of_after_the_new_session_began() -> None:

@@ -215,9 +215,6 @@ def test_steps_in_between_make_no_difference(course: list[SeenSession], moments:
     assert plain == other
 
 
-# --- What readings of a health endpoint make of what is remembered of its member
-
-
 def asked(*readings: Observation) -> Health:
     member = Member("b1")
     for seen in readings:
@@ -240,9 +237,6 @@ def test_after_a_gap_it_counts_as_unlisted_from_now_on() -> None:
 def test_after_a_gap_it_counts_as_down_until_now() -> None:
     assert asked(health(5, "b1"), health(305, "b1")).down_ms == NEVER
     assert asked(health(5, "b1"), health(306, "b1")).down_ms == to_millis(at(306))
-
-
-# --- What a member's own reports make of what is remembered of it
 
 
 LOST_MS = to_millis(at(10))

@@ -127,8 +127,6 @@ class World:
     def _outcome(self, kind: str) -> str:
         return "timeout" if kind in self.failing else "ok"
 
-    # --- decisions
-
     def went_down(self) -> list[tuple[float, str, str]]:
         """(second, member, "verdict reason") of every shutdown and restart."""
         return [

@@ -49,9 +49,6 @@ def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first
     assert not world.state.contested
 
 
-# --- going on from the progress beside the registry
-
-
 class Journalled(World):
     """Executors report which of the target's ledgers are Headgate's copies."""
 

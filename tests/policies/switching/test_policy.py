@@ -229,9 +229,6 @@ def test_a_cluster_that_is_not_read_keeps_a_switch_from_going_live_and_is_an_ale
     assert world.alerts()[-1] == ("switch-blocked", "resolved")
 
 
-# --- decisions, numbered and explained
-
-
 def test_decisions_are_numbered_and_never_repeat_an_id() -> None:
     numbers = [d.sequence for d in DONE.published if isinstance(d, SwitchDecision | SwitchRecord)]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -290,9 +287,6 @@ def test_a_clean_up_counts_what_is_deleted_and_never_what_was_moved_backwards() 
     assert counted == [f"{n} of 3 moved ledgers deleted from old" for n in range(4)]
 
 
-# --- settings
-
-
 def test_the_defaults_are_these() -> None:
     settings = SwitchingSettings()
     assert (settings.rollback_window, settings.cleanup_after) == (timedelta(days=1), timedelta(days=15))
@@ -303,8 +297,6 @@ def test_the_defaults_are_these() -> None:
     with pytest.raises(ValueError, match="strategies"):
         SwitchingSettings.model_validate({"strategies": {"topic": "remap"}})
 
-
-# --- interrupted anywhere, repeated, late and out of order: the same decisions, and the same end
 
 FULL = World().to(SwitchStage.DONE)
 RUNS = {

@@ -22,11 +22,7 @@ from policies.switching.ledgers import (
     LedgerState,
     Reference,
 )
-from policies.switching.precheck import (
-    TargetLedgers,
-    find_remedy,
-    precheck,
-)
+from policies.switching.precheck import TargetLedgers, find_remedy, precheck
 from policies.switching.readings import HitCount, SwitchCommand, SwitchPrecheck
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import SwitchStage
@@ -231,8 +227,6 @@ def test_the_work_grows_with_the_references_and_no_faster() -> None:
 
     assert work_for(4_000) < 4 * work_for(1_000) * 1.2
 
-
-# --- references that say what cannot be
 
 SAME_CURSOR = Reference(LedgerKind.CURSOR, cursor(5).path, 6, "new")
 

@@ -146,9 +146,6 @@ def test_a_broker_that_lapses_after_its_ack_is_read_after_again() -> None:
     assert world.is_at(S.LIVE_DUAL_READ)
 
 
-# --- somebody else
-
-
 def theirs(world: World, epoch: int, target: str) -> RegistrySeen:
     world.later()
     return RegistrySeen(world.state.entries, "old", Directive(epoch, target), 0, world.now_ms)
@@ -257,9 +254,6 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
     world.tell(two_active(world))
     said = world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0, world.now_ms))
     assert [s.verdict for s in said if s.verdict in ORDERS].count(SwitchVerdict.START_COPY) == 2
-
-
-# --- what is told when it could not be prevented, and what nobody planned for
 
 
 def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:

@@ -44,11 +44,6 @@ def polls(start: int, end: int, free: int, broker: int = 1, every: int = 10) -> 
     return [log_dirs(t, broker, free) for t in range(start, end, every)]
 
 
-def eventful() -> list[Observation]:
-    course = [*polls(0, 100, 9 * GB), *polls(105, 200, 0, broker=2), *polls(205, 300, 4 * GB, broker=2)]
-    return [*course, members(310, 1), failed(320, 1), *polls(900, 950, 2 * GB)]
-
-
 brokers = st.integers(1, 3)
 free_bytes = st.none() | st.sampled_from([0, GB, GB + 1, 3 * GB, 5 * GB, 50 * GB])
 observations = st.one_of(

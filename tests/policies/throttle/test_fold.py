@@ -46,9 +46,6 @@ def test_of_an_id_seen_twice_the_earliest_counts() -> None:
     assert counting(folded(twice), 10)[1, A].state.usable_bytes == 3 * GB
 
 
-# --- What is known of a broker's volumes after readings of its log dirs
-
-
 @pytest.mark.parametrize(
     "late",
     [
@@ -108,9 +105,6 @@ def test_a_dir_named_twice_counts_as_the_fuller() -> None:
 def test_a_volume_missing_from_a_newer_good_reading_departs(free: int, counted: dict[Any, str]) -> None:
     known = folded([log_dirs(0, 1, {A: free, B: 50 * GB})], [log_dirs(10, 1, {B: 50 * GB})])
     assert freshness(known, 10) == counted
-
-
-# --- Who belongs to the cluster, and when a broker left it
 
 
 def test_a_broker_left_when_a_membership_first_lacked_it_though_later_ones_are_in_the_same_batch() -> None:

@@ -139,9 +139,6 @@ def test_a_volume_that_keeps_the_cluster_stopped_goes_on_doing_so_when_its_broke
     assert run.said("departed-volume-forgotten")
 
 
-# --- presets
-
-
 def test_observations_of_another_kind_are_ignored() -> None:
     alone = Run(throttle(HARD)).see(log_dirs(0, 1, 9 * GB))
     other = Observation("other", at(0), KafkaReading(cluster=CLUSTER, outcome=Outcome.OK))
@@ -158,9 +155,6 @@ def test_a_limiting_volume_that_is_cordoned_is_reported_as_such() -> None:
     run.see(log_dirs(60, 1, 3 * GB))
     assert run.last.limiting is not None
     assert not run.last.limiting.cordoned
-
-
-# --- what is published, when, and under which number; what is noted for the audit
 
 
 def test_evidence_names_the_readings_that_decided() -> None:

@@ -119,9 +119,6 @@ def run_of(course: list[Batch], settings: ThrottleSettings, until: int = 0) -> R
 PLAIN = st.sampled_from([{}, NO_PATIENCE, {"min_hold": "5m"}])
 
 
-# --- a step is total
-
-
 @given(courses, settings_blocks)
 def test_a_course_of_valid_observations_gives_steps_never_an_exception(
     course: list[Batch], block: dict[str, Any]
@@ -183,9 +180,6 @@ def test_the_largest_and_smallest_numbers_the_wire_lets_through_are_digested(
         assert audit_event(decided)
 
 
-# --- order and duplicates
-
-
 @given(courses, settings_blocks, st.data())
 def test_order_and_duplicates_within_a_batch_do_not_matter(
     course: list[Batch], block: dict[str, Any], data: st.DataObject
@@ -200,14 +194,8 @@ def test_order_and_duplicates_within_a_batch_do_not_matter(
     assert msgspec.msgpack.encode(plain.state) == msgspec.msgpack.encode(other.state)
 
 
-# --- monotone
-
-
 def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
     return tuple(judge_brokers(state.cluster, settings, to_millis(now)).volumes())
-
-
-# --- silence
 
 
 def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
@@ -248,9 +236,6 @@ def test_silence_never_raises_the_factor(course: list[Batch], block: dict[str, A
             assert second <= max(first, raw)
 
 
-# --- idle steps
-
-
 @given(courses, settings_blocks, st.lists(st.integers(1, 8_000_000), max_size=30))
 def test_idle_steps_are_harmless(course: list[Batch], block: dict[str, Any], extra: list[int]) -> None:
     """Steps at other moments, without observations, change no factor that is in force at any later moment."""
@@ -283,9 +268,6 @@ def test_raises_are_at_most_one_per_min_hold_whatever_is_read(
     raised = [b for a, b in pairwise(run.changes()) if b[1] > a[1]]
     for first, second in pairwise(raised):
         assert second[0] - first[0] >= settings_.min_hold.total_seconds()
-
-
-# --- the released plugin
 
 
 @given(courses, st.sampled_from([0.0, 0.25, 1.0]))
@@ -324,6 +306,3 @@ def test_the_strimzi_preset_equals_the_plain_rule(course: list[Batch], fallback:
             never = not latest and now - started < timedelta(minutes=5)
             expected = 1.0 if never else fallback
         assert run.factor == expected
-
-
-# --- alerts of the whole policy

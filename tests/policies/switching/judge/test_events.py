@@ -129,9 +129,6 @@ def test_a_deletion_that_keeps_failing_is_a_failure() -> None:
     assert world.is_at(S.DONE)
 
 
-# --- answers that cannot be believed, and one ledger that two kinds name
-
-
 @pytest.mark.parametrize("outcome", [LedgerOutcome.COPIED, LedgerOutcome.EXISTS])
 @pytest.mark.parametrize("which", ["source", "target"])
 def test_an_answer_that_names_another_ledger_is_refused_and_its_own_stays_behind(
@@ -251,9 +248,6 @@ def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_s
     world.tell(command("resume", "r"))
     world.raise_ids()
     assert world.is_at(S.REJECTED)
-
-
-# --- ledgers that get a new id in the target
 
 
 SCHEMAS_ANEW = {"schema": "remap"}

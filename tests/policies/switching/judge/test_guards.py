@@ -12,8 +12,8 @@ from policies.switching.judge import guards
 from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
-from policies.switching.state import Directive, LedgerStage, SwitchStage
-from tests.policies.switching.events import LedgerResult, RegistrySeen, command
+from policies.switching.state import LedgerStage, SwitchStage
+from tests.policies.switching.events import LedgerResult, command
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, few, tell_of
 
 S, L = SwitchStage, LedgerStage
@@ -73,10 +73,6 @@ def starts_to_the_active_one() -> None:
     world = World().to(S.PRECHECKED)
     said = world.tell(world.start_event("old"))
     forbid(said[-1].code is not RejectCode.ALREADY_ACTIVE, "refused for what is not the reason")
-
-
-def directed_by_others(world: World) -> RegistrySeen:
-    return RegistrySeen(world.state.entries, "old", Directive(world.state.epoch + 1, "third"), 0, world.now_ms)
 
 
 def unready(world: World) -> None:

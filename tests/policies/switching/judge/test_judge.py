@@ -295,9 +295,6 @@ def test_every_stage_is_reached() -> None:
             assert world.state.stage("new", world.now_ms) is stage
 
 
-# --- the ledgers' own stages
-
-
 ASKED = [a for a in SwitchAction if a is not SwitchAction.STATUS_NEW]
 
 

@@ -63,9 +63,6 @@ def test_every_alert_is_one_of_a_hold() -> None:
     assert {kind.alert for kind in HOLDS.values()} == {alert.name for alert in ALERTS}
 
 
-# --- the commands that are named
-
-
 STAGES = [
     S.REGISTERED, S.PRECHECKED, S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK,
     S.ROLLED_BACK, S.REJECTED, S.DONE, S.DONE_WITH_FAILURES,

@@ -29,9 +29,6 @@ def advance(world: World, name: str, hob: int) -> None:
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
 
 
-# --- triggered
-
-
 def test_abort_sends_brokers_back_to_greater_ids_only_also_when_the_target_gave_nothing() -> None:
     world = World().to(S.TRIGGERED)
     world.tell(world.cluster_event("new"), command("abort", "a"))
@@ -102,9 +99,6 @@ def test_after_the_remedy_of_a_halt_brokers_are_directed_again_to_open_new_clien
     assert [d.broker for d in awaited(Transition(world.state, world.limits, world.now_ms).facts())] == ["b1", "b2"]
     world.later().acks()
     assert not list(awaited(Transition(world.state, world.limits, world.now_ms).facts()))
-
-
-# --- every stage
 
 
 @for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
@@ -286,9 +280,6 @@ def test_after_the_window_a_switch_that_still_copies_ends_where_it_stands(stage:
         assert world.is_at(S.HOLD), "what stayed behind is tried again"
 
 
-# --- back to the old cluster
-
-
 def test_brokers_that_a_rejected_switch_left_where_a_rollback_had_are_brought_back_as_the_refusal_says() -> None:
     world = World()
     world.clusters["third"] = Bookies("third", "id-of-third", hob=4)
@@ -371,9 +362,6 @@ def test_what_could_not_be_taken_back_is_named() -> None:
     assert "1 reference names new: /s1" in said
 
 
-# --- over the wire
-
-
 def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
     world = World().to(S.TRIGGERED)
     before = world.state
@@ -382,9 +370,6 @@ def test_a_dry_run_says_what_each_would_do_and_does_nothing() -> None:
         assert said.verdict is SwitchVerdict.PREVIEW
         assert said.sentence.startswith("would: the switch to new is" if which != "resume" else "would be rejected")
     assert (world.state.switch, world.state.directive) == (before.switch, before.directive)
-
-
-# --- the end of hold
 
 
 def test_hold_ends_at_any_hour_and_keeps_what_was_copied() -> None:
