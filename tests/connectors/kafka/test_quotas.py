@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 from kafka import errors
-from kafka.protocol.admin import (
-    AlterClientQuotasResponse,
-    DescribeClientQuotasResponse,
-    DescribeConfigsResponse,
-)
+from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotasResponse, DescribeConfigsResponse
 
 from connectors.kafka.cluster_client import KafkaBroker, NodeAnswer, NodeId
 from connectors.kafka.quotas import CALLBACK_KEY, RATE_KEY, BrokerQuotaSettings, QuotaClient

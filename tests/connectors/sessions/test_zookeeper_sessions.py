@@ -15,13 +15,7 @@ from connectors.sessions import zookeeper_sessions
 from connectors.sessions.registration import WatchedSessions
 from connectors.sessions.session_states import Ensemble
 from connectors.sessions.zookeeper_sessions import SessionCollector, status_sources
-from connectors.zookeeper.server_admin import (
-    AdminServer,
-    Connection,
-    KeepPath,
-    ServerRole,
-    SessionTable,
-)
+from connectors.zookeeper.server_admin import AdminServer, Connection, KeepPath, ServerRole, SessionTable
 from connectors.zookeeper.session import StatusError
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
@@ -295,11 +289,7 @@ class TestSettings:
         [
             ("zk-1:2181, zk-2:2182/chroot", {}, ["http://zk-1:8080", "http://zk-2:8080"]),
             ("zk:2181", {"servers": ("[::1]:1", "o-1:2181")}, ["http://[::1]:8080", "http://o-1:8080"]),
-            (
-                "zk-1:2181,[::1]:2182",
-                {"admin_url": "http://{host}:9990"},
-                ["http://zk-1:9990", "http://[::1]:9990"],
-            ),
+            ("zk-1:2181,[::1]:2182", {"admin_url": "http://{host}:9990"}, ["http://zk-1:9990", "http://[::1]:9990"]),
         ],
         ids=["of the connection", "others", "at another port"],
     )

@@ -127,10 +127,7 @@ def test_what_others_wrote_before_us_is_not_lost() -> None:
     [
         (cursor(7, *cluster_is("new"), unknown=MARK_DELETE), DONE),
         (cursor(7), Attribution(LedgerOutcome.CONFLICT, CHANGED, detail=f"{CURSOR}: others took it back")),
-        (
-            cursor(11, *cluster_is("new")),
-            Attribution(LedgerOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new"),
-        ),
+        (cursor(11, *cluster_is("new")), Attribution(LedgerOutcome.ROLLED_OVER, CHANGED, new_id=11, attribution="new")),
     ],
     ids=["more", "as before", "another ledger"],
 )

@@ -195,8 +195,7 @@ def test_a_cursor_without_a_whole_copy_is_copied_before_it_is_promoted() -> None
 
 def test_a_cursor_that_an_earlier_try_promoted_is_promoted_whatever_became_of_its_source() -> None:
     world = World(
-        in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=2, length_bytes=10),
-        owners={"new"},
+        in_old=Ledger(ledger_id=7, state=LedgerState.CLOSED, last_entry_id=2, length_bytes=10), owners={"new"}
     )
     assert world.carry_out(order(PROMOTE)).result is LedgerOutcome.PROMOTED
 
@@ -209,10 +208,7 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
 
 
 @for_each("outcome", [CopyOutcome.DELETED, CopyOutcome.NOT_RECORDED, CopyOutcome.REFUSED, CopyOutcome.FAILED])
-@for_each(
-    ("verdict", "done"),
-    [(DELETE_OWN, LedgerOutcome.COPY_DELETED), (DELETE_OLD, LedgerOutcome.DELETED)],
-)
+@for_each(("verdict", "done"), [(DELETE_OWN, LedgerOutcome.COPY_DELETED), (DELETE_OLD, LedgerOutcome.DELETED)])
 def test_what_is_gone_is_deleted_and_nothing_else_is(
     verdict: SwitchVerdict, done: LedgerOutcome, outcome: CopyOutcome
 ) -> None:
@@ -295,11 +291,7 @@ def test_a_schema_is_copied_under_a_new_id_where_the_order_says_so(remap: bool, 
 MOVES = {
     "promote": (PROMOTE, SCHEMA, (7, "new", 9)),
     "revert": (REVERT, SCHEMA, (9, "old", 7)),
-    "promote, same id": (
-        PROMOTE,
-        SCHEMA.model_copy(update={"target_id": None, "remap": False}),
-        (7, "new", 7),
-    ),
+    "promote, same id": (PROMOTE, SCHEMA.model_copy(update={"target_id": None, "remap": False}), (7, "new", 7)),
     "revert of what was never rolled over": (REVERT, CURSOR, (7, "old", 7)),
 }
 

@@ -16,13 +16,7 @@ from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError, quo
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStatus
-from policies.switching.state import (
-    ClusterStatus,
-    Directive,
-    RegistryEntry,
-    SwitchProgress,
-    SwitchStage,
-)
+from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress, SwitchStage
 from tests.cases import for_each
 from tests.connectors.switching.orders import order
 from tests.fakes.zookeeper import Server
@@ -152,9 +146,7 @@ def test_an_order_that_comes_again_finds_its_work_done_or_completes_it() -> None
 
 
 @for_each(
-    ("name", "version"),
-    [("new", None), ("new", 1), ("third", 0)],
-    ids=["there is one", "it was changed", "it is gone"],
+    ("name", "version"), [("new", None), ("new", 1), ("third", 0)], ids=["there is one", "it was changed", "it is gone"]
 )
 def test_an_entry_other_than_expected_is_left_alone(name: str, version: int | None) -> None:
     world = World()
