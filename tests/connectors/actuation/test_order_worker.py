@@ -159,9 +159,6 @@ def bench() -> Bench:
     return Bench()
 
 
-# --- the fence, duplicates, expiry
-
-
 def test_a_decision_is_carried_out_once_however_often_it_comes(bench: Bench) -> None:
     assert bench.reconcile(Toy()) == ["done"]
     assert bench.reconcile(Toy(), Toy(), after=60) == []
@@ -194,9 +191,6 @@ def test_it_is_not_begun_once_its_validity_has_ended(bench: Bench, late_seconds:
 def test_in_shadow_mode_it_is_said_and_not_tried(bench: Bench) -> None:
     assert bench.reconcile(Toy(mode=Mode.SHADOW)) == ["shadow"]
     assert bench.tried == []
-
-
-# --- a call that fails
 
 
 def test_a_failure_is_tried_again_after_a_pause_and_said_once_until_it_is_done(bench: Bench) -> None:
@@ -267,9 +261,6 @@ def test_what_got_no_answer_counts_for_a_renewal_and_for_nothing_else(
     assert bench.worker.attempts[-1] == ("a", remembered)
 
 
-# --- what overtakes what
-
-
 def test_what_failed_is_not_tried_any_more_once_it_is_lifted(bench: Bench) -> None:
     bench.worker.next_results = [AWAY, AWAY]
     bench.reconcile(Toy(1))
@@ -326,9 +317,6 @@ def test_beyond_the_actions_a_minute_the_rest_waits_and_a_metric_says_so(monkeyp
     assert bench.published.held == 0
 
 
-# --- catching up
-
-
 def test_after_a_restart_the_decision_in_force_is_carried_out_and_no_other(bench: Bench) -> None:
     history = [
         Toy(1, subject="a"), Toy(2, subject="a", verdict="leave"), Toy(4, subject="b"),
@@ -353,9 +341,6 @@ def test_what_was_done_before_a_restart_is_not_done_again(bench: Bench) -> None:
 def test_an_expired_decision_is_history_but_still_fences_older_ones_out(bench: Bench) -> None:
     bench.worker.recall(expired(Toy(5)), NOON)
     assert bench.reconcile(expired(Toy(4))) == ["superseded"]
-
-
-# --- running
 
 
 def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:
@@ -393,9 +378,6 @@ def test_news_cut_a_wait_short() -> None:
     worker.run(stop)
     assert sum(clock.waits) == 0.0
     assert len(worker.attempts) == 2
-
-
-# --- a cluster that may be another process's
 
 
 def test_while_the_cluster_may_be_anothers_nothing_is_tried_or_said_and_then_it_is(bench: Bench) -> None:

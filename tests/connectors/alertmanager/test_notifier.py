@@ -175,9 +175,6 @@ def test_labels_are_such_as_alertmanager_takes(given: dict[str, str], known: dic
     assert labels["severity"] == "critical"
 
 
-# Requests to one Alertmanager
-
-
 URL = "http://alertmanager:9093/prefix/"
 
 
@@ -243,9 +240,6 @@ def test_why_alerts_were_not_taken(answer: Callable[[httpx.Request], httpx.Respo
     assert "s3cret" not in str(failed.value)
     assert "\n" not in str(failed.value)
     assert len(str(failed.value)) < 1_000
-
-
-# The notifier
 
 
 TOPIC = "headgate.decided.alerts"

@@ -33,8 +33,6 @@ CUSTOM = (("a", base64.b64encode("ü".encode()).decode()), ("b", base64.b64encod
 ROOT = "/ledgers"
 
 
-# --- the id generator
-
 LONG = {"idgen": (60, 0), "idgen-long": (1, 1)}
 SHAPES: dict[str, tuple[dict[str, tuple[int, int]], int | None]] = {
     "no ledger was ever made": ({}, 0),
@@ -76,8 +74,6 @@ def counting(nodes: dict[str, tuple[int, int]]) -> Server:
         server.tree[f"{ROOT}/{path}"] = b"", Stat(0, 0, 1, 1, cversion=cversion, numChildren=children)
     return server
 
-
-# --- What a BookKeeper cluster is, read from its metadata
 
 LONG_LAYOUT = b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1"
 
@@ -121,9 +117,6 @@ def test_what_cannot_be_read_is_no_verdict(server: Server) -> None:
     server.away = ConnectionLoss()
     with pytest.raises(UnreadError):
         read_cluster(server.reader(), "old", ROOT, 0)
-
-
-# --- the metadata of a ledger
 
 
 def captured(name: str) -> bytes:
@@ -212,9 +205,6 @@ def test_what_cannot_be_parsed_is_said_and_never_quoted(data: bytes, why: str) -
 def test_metadata_that_is_cut_short_is_never_taken_for_whole(length: int) -> None:
     with pytest.raises(ValueError, match=r"BookieMetadataFormatVersion|cannot be parsed|lacks"):
         parse_ledger(1, captured("version 3, closed")[:length], 1)
-
-
-# --- which ledgers exist
 
 
 def cluster_of(layout: Layout, *ledger_ids: int, others: tuple[str, ...] = ()) -> Server:
@@ -310,8 +300,6 @@ def test_a_ledger_whose_metadata_cannot_be_parsed_exists() -> None:
     assert (found.ids, found.facts) == ({3}, {})
     assert found.problems == ["/ledgers/00/0000/L0003: it does not begin with BookieMetadataFormatVersion"]
 
-
-# --- which of them are copies of ours
 
 SOURCE, TARGET, LEDGER = "source-id", "target-id", 4_711
 

@@ -246,9 +246,6 @@ def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
     assert (result.outcome, "the connection was lost" in result.detail) == (CopyOutcome.FAILED, True)
 
 
-# --- with a new id in the target
-
-
 NEW_ID = {"status": "new_id", "new_id": 99}
 AT_99 = {"source": FACTS, "target": COPY | {"ledger_id": 99}}
 
@@ -294,9 +291,6 @@ def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> No
     assert (kept.outcome, "has id 99" in kept.detail) == (CopyOutcome.FAILED, True)
     assert world.copy({"status": "missing"}, {"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
     assert world.record().target_id is None
-
-
-# --- deletions
 
 
 DELETIONS = [
@@ -359,9 +353,6 @@ def test_without_the_journal_nothing_is_deleted(own: bool, is_foreign: bool, out
         world.copied().lose_zookeeper()
     assert world.copier.delete(LEDGER, own=own).outcome is outcome
     assert world.java.requests == []
-
-
-# --- the client in the JVM
 
 
 def test_made_ready_it_has_its_jvm_before_the_first_copy_and_closed_it_has_none() -> None:

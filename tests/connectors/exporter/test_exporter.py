@@ -199,9 +199,6 @@ def test_who_it_is_is_always_shown(scene: Scene) -> None:
     assert scene.value("headgate_build_info", version=VERSION) == 1
 
 
-# --- Whether the loop decides
-
-
 @pytest.mark.parametrize(
     ("records", "query", "silence"),
     [

@@ -159,9 +159,6 @@ def test_a_client_that_does_not_read_keeps_no_other_one_waiting() -> None:
         assert get(server, "/page")[1] == page.body
 
 
-# What is read, and nothing else
-
-
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nothing", "/api/v1/nothing"])
 def test_head_is_get_without_its_body(server: MetricsServer, path: str) -> None:
     of_get, body = get(server, path)
@@ -262,9 +259,6 @@ def test_a_fault_of_the_site_is_an_answer_and_tells_no_secret() -> None:
         assert response.status == 500
         assert b"secret" not in body
         assert get(server, "/-/healthy")[0].status == 200
-
-
-# Who may ask
 
 
 @pytest.fixture(scope="module")

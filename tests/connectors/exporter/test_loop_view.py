@@ -452,9 +452,6 @@ def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:
     assert view.find_foreign(to_millis(START) + 600_001) is None
 
 
-# Whether what was decided is current
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
     view = LoopView(PREFIX, {})

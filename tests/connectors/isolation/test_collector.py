@@ -213,9 +213,6 @@ def test_a_reading_beyond_what_one_may_hold_is_an_error_that_says_so(
     assert (published.readings[1].detail or "").startswith("more or longer than a reading may hold: groups.g.")
 
 
-# Over HTTP
-
-
 PATIENCE_SECONDS = 120.0
 AFFINITY = "/persistence/bookieAffinity"
 PRIMARY = {"bookkeeperAffinityGroupPrimary": "g1"}

@@ -176,8 +176,6 @@ def test_whatever_the_content_it_is_understood_or_refused(content: bytes) -> Non
         assert find_group(grown, "new:1") == "g"
 
 
-# ZooKeeper
-
 RACKS = b'{"default":{"bk1:3181":{"rack":"/r1"}}}'
 
 
@@ -350,8 +348,6 @@ def test_no_more_is_written_than_a_znode_may_have(
             write("g", "/g")
     assert (("set", "/bookies", 7) in sessions.only.asked) == fits
 
-
-# The admin REST API
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SETTINGS = PulsarAdmin.model_validate({"admin_url": "http://pulsar:8080"})

@@ -135,9 +135,6 @@ def test_the_leak_window_ends_when_it_is_in_quarantine(registered_at: datetime |
     assert (result.observed.quarantined_at, result.observed.leak_window_seconds) == (NOON, seconds)
 
 
-# The worker, in virtual time
-
-
 @dataclass
 class Racks:
     """Groups in memory; `before_look` and `before_write` are what others do meanwhile, one each time."""
@@ -275,9 +272,6 @@ def test_a_mass_mistake_stops_at_the_limit() -> None:
     assert bench.quarantined == ["bk11:3181", "bk12:3181"]
 
 
-# --- the fence
-
-
 def test_a_repeat_while_it_holds_is_no_news(bench: Bench) -> None:
     assert bench.reconcile(decision(sequence=1)) == ["done"]
     assert bench.reconcile(decision(sequence=2)) == []
@@ -291,9 +285,6 @@ def test_after_a_restart_what_was_done_before_is_found_and_not_done_again(bench:
     bench.recall(decision())
     assert bench.reconcile() == ["already_assigned"]
     assert bench.racks.version == version
-
-
-# --- what goes wrong
 
 
 def test_after_a_conflict_it_is_decided_afresh(bench: Bench) -> None:

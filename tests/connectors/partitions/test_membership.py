@@ -289,9 +289,6 @@ def test_the_clock_goes_on() -> None:
     assert CLOCK() <= CLOCK()
 
 
-# --- a model of the group
-
-
 @dataclass
 class Member:
     """A process: its lease, and what is on its way to it."""

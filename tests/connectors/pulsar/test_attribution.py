@@ -83,9 +83,6 @@ MARK_DELETE = number(2, 77) + number(3, 5) + chunk(4, b"\x08\x01\x10\x02") + num
 """Of a cursor, in fields that we do not declare."""
 
 
-# --- examples
-
-
 def test_the_attribute_is_replaced_where_it_stands_and_else_appended() -> None:
     before, after = entry_of("a", "1"), entry_of("b", "2")
     plain = set_attribution(LedgerKind.CURSOR, cursor(7, before, *cluster_is("old"), after), 7, LEGACY, "new")
@@ -223,8 +220,6 @@ def test_what_cannot_be_read_is_not_changed(kind: LedgerKind, data: bytes) -> No
     with pytest.raises(ValueError, match="it is no"):
         difference(kind, 7, schema_locator(7) if kind is LedgerKind.SCHEMA else cursor_info(7), data)
 
-
-# --- whatever a znode holds
 
 # Not negative, as of ten bytes of such a number the last one may differ and mean the same.
 small = st.integers(5, 8)

@@ -154,9 +154,6 @@ def bench() -> Bench:
     return Bench()
 
 
-# --- unload
-
-
 def test_a_bundle_that_the_member_alone_serves_is_unloaded_there_and_it_is_said_once(bench: Bench) -> None:
     order = decision()
     assert bench.reconcile(order) == ["done"]
@@ -345,9 +342,6 @@ def test_what_is_registered_as_no_host_and_port_is_not_asked_and_keeps_bundles_w
     assert bench.pulsar.unloads == []
 
 
-# --- re-own
-
-
 def test_an_orphaned_bundle_is_looked_up_by_one_of_its_topics(bench: Bench) -> None:
     bench.pulsar.serving[MEMBER] = {}
     assert bench.reconcile(decision(verdict="re-own")) == ["done"]
@@ -381,9 +375,6 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_owning_it_again(bench: 
     assert bench.reconcile(decision(verdict="re-own")) == ["done"]
 
 
-# --- what is not done
-
-
 @pytest.mark.parametrize("verdict", ["keep", "wait"])
 def test_other_verdicts_do_nothing(bench: Bench, verdict: str) -> None:
     assert bench.reconcile(decision(verdict=verdict)) == []
@@ -396,9 +387,6 @@ def test_the_member_is_left_its_grace_to_do_it_by_itself() -> None:
     assert bench.reconcile(after=3.9) == []
     assert bench.pulsar.surveys == 0
     assert bench.reconcile(after=0.1) == ["done"]
-
-
-# --- the pace
 
 
 def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_do_not_wait_for_each_other(
@@ -419,9 +407,6 @@ def test_each_broker_is_made_to_unload_one_bundle_per_interval_and_the_brokers_d
 def test_many_decisions_need_one_survey(bench: Bench) -> None:
     assert set(bench.reconcile(*(decision(f"t/{n}/0x0_0xf") for n in range(50)))) == {"already_moved"}
     assert bench.pulsar.surveys == 1
-
-
-# --- the fence
 
 
 def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) -> None:
@@ -446,9 +431,6 @@ def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serv
     assert since == [NOON, None]
     assert bench.reconcile() == []
     assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
-
-
-# --- and more
 
 
 def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:

@@ -198,9 +198,6 @@ def test_a_damaged_znode_fails_and_is_not_taken_for_one_without_the_ledger() -> 
         world.references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
 
 
-# --- several znodes
-
-
 def test_the_order_again_completes_what_a_conflict_left_undone() -> None:
     world = World()
     references, paths = world.references, [f"{PATH}{n}" for n in range(3)]

@@ -157,8 +157,6 @@ def test_settings_that_do_not_fit_keep_the_actuator_from_beginning() -> None:
     assert problem.startswith("clusters.payments.quotas: broker 1 has")
 
 
-# --- cordons
-
 LIMIT = Limit(available_bytes_below=100)
 
 

@@ -55,9 +55,6 @@ def policy(world: World, cluster: str, name: str) -> Any:
     return next(p for p in told(world, f"/clusters/{cluster}")["policies"] if p["policy"] == name)
 
 
-# --- What is told
-
-
 def test_the_factor_and_the_fullest_volumes_are_those_of_the_metrics(whole: World) -> None:
     throttle = policy(whole, "payments", "throttle")
     assert throttle["stale"] is False
@@ -156,9 +153,6 @@ def test_clusters_that_need_a_look_are_counted_and_come_first(world: World) -> N
     assert re.search(r"<h1>\d of \d clusters need a look</h1>", html)
 
 
-# --- What has run out
-
-
 def test_what_nobody_keeps_up_is_stale_and_falls_back(world: World) -> None:
     world.later(minutes=10)
     throttle = policy(world, "payments", "throttle")
@@ -211,9 +205,6 @@ def test_an_alert_about_the_loop_itself_leads_to_the_whole_loop(world: World) ->
     assert page(world, f"/clusters/{LOOP}") == page(world)
 
 
-# --- Whether the loop decides
-
-
 def test_a_loop_that_does_not_decide_is_said_before_anything_else_and_on_no_page_live(world: World) -> None:
     assert 'data-state="live"' in page(world)
     world.silence = "the query failed and is being restarted: the JVM is gone"
@@ -224,9 +215,6 @@ def test_a_loop_that_does_not_decide_is_said_before_anything_else_and_on_no_page
     assert world.silence in page(world)
     for path in ("/", "/clusters/payments", "/alerts/volume-below-hard-limit"):
         assert 'data-state="silent"' in page(world, path)
-
-
-# --- Names are text
 
 
 HOSTILE = [
@@ -293,9 +281,6 @@ def test_nothing_runs_that_stands_in_the_page_and_nothing_comes_from_elsewhere(w
         assert tag not in ("style", "iframe", "object", "form")
 
 
-# --- Bounds
-
-
 def test_however_many_ask_the_picture_is_made_once_a_second(world: World) -> None:
     before = world.pictures
     for _ in range(50):
@@ -359,9 +344,6 @@ def test_the_page_of_a_fleet_has_few_plots(monkeypatch: pytest.MonkeyPatch) -> N
     assert page(world).count('<article class="card warning"') == 3
 
 
-# --- What there is not
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -373,9 +355,6 @@ def test_the_page_of_a_fleet_has_few_plots(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
     answer = get(whole, path)
     assert (answer.status_code, json.loads(bytes(answer.body))["status"]) == (404, 404)
-
-
-# --- A policy of a package of one's own
 
 
 def test_a_policy_without_a_part_of_its_own_shows_its_sentence_and_numbers(

@@ -211,9 +211,6 @@ def bench() -> Bench:
     return Bench()
 
 
-# --- how much at most
-
-
 def test_of_a_flood_of_decisions_what_raises_waits_and_what_lowers_never_does(bench: Bench) -> None:
     for number in range(1, 61):
         bench.reconcile(order(0.5 if number % 2 else 1.0, number), after=0.1)
@@ -237,9 +234,6 @@ def test_a_flood_does_not_keep_what_was_there_from_being_put_back(bench: Bench) 
         bench.reconcile(order(0.5 if number % 2 else 0.4, number), after=0.1)
     assert bench.worker.release(Event()).left == {}
     assert bench.kafka.rates[ANY] == 900_000
-
-
-# --- the record of the original quota
 
 
 def test_the_original_quota_is_recorded_on_the_cluster_in_the_same_change(bench: Bench) -> None:
@@ -337,9 +331,6 @@ def test_an_operators_value_decides_too(bench: Bench) -> None:
     assert bench.kafka.rates == {ANY: 700_000}
 
 
-# --- brokers that are late
-
-
 @pytest.mark.parametrize("late_seconds", [0.0, 2.5, 8.0, 30.0])
 @pytest.mark.parametrize("steps", ["none", "30s"])
 def test_a_change_by_hand_is_known_by_the_record_beside_it_however_late_a_broker_is(
@@ -424,9 +415,6 @@ def test_no_course_of_factors_late_brokers_and_failures_takes_an_original_away(
     assert "changed_by_hand" not in {event["reason"] for event in bench.events}
 
 
-# --- others that set quotas
-
-
 @pytest.mark.parametrize(
     ("again", "steps", "jitter"),
     combined([(12.0, 0.0), (24.0, 0.0), (24.0, 1.0), (120.0, 0.0)], ["none", "30s"], [0.0, 0.3], one_of=4),
@@ -489,8 +477,6 @@ def test_the_report_names_the_brokers_that_show_the_quota_and_another_one_when_a
     assert [(s.set_count, s.is_settled) for s in bench.states] == [(1, False), (1, True)]
     assert bench.states[-1].let_through_bytes_per_second == 3 * 500_000
 
-
-# --- more specific quotas
 
 MORE_SPECIFIC = [
     Entity(user=DEFAULT), Entity(user="ANONYMOUS"), Entity(client_id="app"), Entity("ANONYMOUS", DEFAULT),
@@ -665,17 +651,11 @@ def test_a_failure_while_nothing_is_set_is_in_the_reading(bench: Bench, fails: s
     assert bench.states[-1].not_set is None
 
 
-# --- the fence
-
-
 def test_a_late_decision_is_refused_by_name_and_changes_nothing(bench: Bench) -> None:
     bench.reconcile(order(0.5, 7))
     assert bench.reconcile(order(1.0, 6)) == [("refused", "fenced")]
     assert (bench.events[-1]["sequence"], bench.events[-1]["detail"]) == (6, "sequence 7 is in force")
     assert bench.kafka.rates == {ANY: 500_000}
-
-
-# --- expiry
 
 
 @pytest.mark.parametrize(
@@ -699,9 +679,6 @@ def test_a_query_that_dies_opens_no_gate(bench: Bench, action: str, factor: floa
     assert bench.kafka.rates == rates
 
 
-# --- shadow mode
-
-
 def test_a_pause_leaves_every_quota_as_it_is_and_its_end_carries_out_what_is_decided(bench: Bench) -> None:
     until = bench.clock.now() + timedelta(hours=1)
     bench.kafka.rates[ANY] = 900_000
@@ -723,9 +700,6 @@ def test_shadow_mode_says_what_it_would_and_takes_back_what_was_applied(bench: B
     assert bench.kafka.rates == {}
     assert bench.reconcile(after=5) == [("unchanged", "shadow")]
     assert bench.events[-1]["rate_bytes_per_second"] == 250_000
-
-
-# --- when it looks
 
 
 def test_what_was_just_set_is_looked_at_soon_and_then_at_the_interval(bench: Bench) -> None:
@@ -773,9 +747,6 @@ def test_it_is_measured_from_the_decisions_append_until_the_quota_is_set(bench: 
     assert bench.metric("apply_seconds_count") == 1
 
 
-# --- failures
-
-
 def test_after_a_failure_it_connects_anew_and_leaves_nothing_open(bench: Bench) -> None:
     bench.kafka.fails = [KafkaTimeoutError("slow")]
     bench.reconcile(order(0.5))
@@ -797,9 +768,6 @@ def test_one_entity_that_is_refused_does_not_keep_the_others_back() -> None:
     assert bench.kafka.rates == {ANY: 500_000, ALICE: 200_000}
 
 
-# --- obstacles
-
-
 def test_settings_that_do_not_fit_are_refused_all_at_once_with_their_place() -> None:
     bench = Bench({"user": "default"}, EVERYBODY, exclude=["bob"])
     bench.kafka.brokers = dict.fromkeys((1, 2), BrokerQuotaSettings("io.example.Callback"))
@@ -815,9 +783,6 @@ def test_no_other_settings_are_refused(bench: Bench, fails: list[Exception]) -> 
     bench.kafka.fails = fails[:]
     assert bench.worker.preflight() == []
     assert bench.kafka.clients == 0
-
-
-# --- release
 
 
 def test_release_puts_back_all_there_was_whatever_is_decided(bench: Bench) -> None:
@@ -860,9 +825,6 @@ def test_an_entity_that_left_the_settings_is_put_back() -> None:
     bench.reconcile()
     assert bench.kafka.rates == {ANY: 500_000}
     assert list(bench.kafka.originals) == [ANY]
-
-
-# --- on the way down
 
 
 def descent(bench: Bench, *, seconds: float) -> list[tuple[float, int | None]]:
@@ -917,6 +879,3 @@ def test_a_quota_that_is_put_back_on_the_way_down_makes_no_step_sooner() -> None
     assert after is not None
     assert before * 11 / after - 11 <= 30.0
     assert descent(bench, seconds=90)[-1][1] == 65_536
-
-
-# --- a cluster that may be another process's
