@@ -91,8 +91,8 @@ def full_rate_seconds(rate: float, floor: float, max_told_wait_seconds: float | 
 def may_be_ours(found: Rate, base: int | None, floor: int, factors: Iterable[float]) -> bool:
     """Return whether a quota without a record equals the floor, or the base times one of the known factors."""
     throttling = (factor for factor in factors if factor < 1.0)
-    return found is not None and (
-        found == floor or (base is not None and any(found == max(int(base * factor), floor) for factor in throttling))
+    return found == floor or (
+        base is not None and any(found == max(int(base * factor), floor) for factor in throttling)
     )
 
 

@@ -181,8 +181,7 @@ def misses_empty_ids(settings: QuotaSettings, quotas: Collection[Entity]) -> boo
 def takes_precedence(entity: Entity, other: Entity) -> bool:
     """Whether Kafka applies `entity` in place of `other` for some client that both match."""
     pairs = ((entity.user, other.user), (entity.client_id, other.client_id))
-    breadths = [(_measure_breadth(one), _measure_breadth(two)) for one, two in pairs]
-    is_closer = next((one < two for one, two in breadths if one != two), False)
+    is_closer = [_measure_breadth(one) for one, _ in pairs] < [_measure_breadth(two) for _, two in pairs]
     return is_closer and all(one == two or {one, two} & {None, DEFAULT} for one, two in pairs)
 
 

@@ -262,8 +262,16 @@ def test_a_rise_counts_for_a_quarter_of_an_hour(at_s: float, is_told: bool) -> N
     assert (estimate_filling(trend, round(at_s * 1000), 2_910 * MB) is not None) is is_told
 
 
-@pytest.mark.parametrize(("late_bytes", "is_step"), [(499 * MB, False), (501 * MB, True)])
-def test_a_reading_that_is_off_by_half_a_poll_is_no_step(late_bytes: int, is_step: bool) -> None:
-    levels = line(100 * MB, free=20 * GB, count=12)
+@for_each("more", [0, 1])
+@for_each(
+    ("levels", "late_bytes"),
+    [
+        pytest.param(line(100 * MB, free=20 * GB, count=12), 500 * MB, id="half a poll"),
+        pytest.param(line(MB, every=1, free=310 * MB, count=12), 3 * MB, id="a hundredth of the free space"),
+    ],
+)
+def test_a_step_is_off_by_more_than_half_a_poll_and_a_hundredth(levels: Levels, late_bytes: int, more: int) -> None:
     second, free = levels[-1]
-    assert told([*levels[:-1], (second, free - late_bytes)])[-1].rate == (0 if is_step else pytest.approx(100 * MB))
+    rate = told(levels)[-1].rate
+    late = told([*levels[:-1], (second, free - late_bytes - more)])[-1].rate
+    assert late == (0 if more else pytest.approx(rate))

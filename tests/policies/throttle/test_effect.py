@@ -100,9 +100,11 @@ def test_one_window_alone_is_none() -> None:
     assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0, seconds=10))
 
 
-def test_it_ends_when_the_growth_does() -> None:
-    calm = [log_dirs(t, 1, 500) for t in range(65, 100, 5)]
-    assert WITHOUT_EFFECT not in firing(quotas(0), *fill(6.0), *calm)
+@pytest.mark.parametrize(("rate", "is_over"), [(0.0, True), (2.6, True), (3.4, False)])
+def test_it_ends_when_the_growth_falls_to_below_half(rate: float, is_over: bool) -> None:
+    slower = [log_dirs(60 + t, 1, round(FREE - 6 * 60 - rate * t)) for t in range(5, 40, 5)]
+    found = firing(quotas(0, let_through_bytes_per_second=1), *fill(6.0), *slower)
+    assert (WITHOUT_EFFECT not in found) is is_over
 
 
 @pytest.mark.parametrize(("let_through", "is_over"), [(3, True), (4, True), (2, False), (1, False)])

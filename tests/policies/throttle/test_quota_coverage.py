@@ -56,6 +56,7 @@ def test_kafkas_order_of_precedence() -> None:
         pytest.param(Entity("bob", "other"), Entity(None, "app"), False, id="another client id"),
         pytest.param(Entity("bob"), Entity(None, "app"), True, id="a user, whose client may have that id"),
         pytest.param(Entity("bob"), Entity(DEFAULT), True, id="a user and the default user"),
+        pytest.param(Entity("bob"), Entity("bob"), False, id="itself"),
     ],
 )
 def test_which_quota_is_applied_in_place_of_which(entity: Entity, other: Entity, expected: bool) -> None:

@@ -59,14 +59,18 @@ def test_a_move_is_named_and_its_end_is_no_growth() -> None:
     assert describe_growth(MeasuredUsage(0, ended), 0) == "filled by topic orders (100 kB/s, 100%)"
 
 
-@pytest.mark.parametrize(("rate", "is_named"), [(3 * MB, True), (30 * MB, False)])
-def test_a_time_to_full_and_the_topics_never_contradict_each_other(rate: int, is_named: bool) -> None:
+@pytest.mark.parametrize(
+    ("free", "rate", "is_named"),
+    [(4 * GB, 3 * MB, True), (4 * GB, 30 * MB, False), (5400 * MB, 3 * MB, True)],
+    ids=["named", "another rate", "above the limits"],
+)
+def test_a_time_to_full_and_the_topics_never_contradict_each_other(free: int, rate: int, is_named: bool) -> None:
     usage = usage_of(content(1060 * MB, {**ORDERS, "orders": 480 * MB}))  # 3 MB/s
-    course = [log_dirs(t, 1, 4 * GB - rate * t) for t in range(0, 100, 10)]
+    course = [log_dirs(t, 1, free - rate * t) for t in range(0, 100, 10)]
     run = Run(throttle(SOFT_AND_HARD)).feed([members(0, 1), *course[:6], sizes(55, usage), *course[6:]])
-    run.feed(log_dirs(t, 1, 4 * GB - rate * t) for t in range(100, 130, 10))
+    run.feed(log_dirs(t, 1, free - rate * t) for t in range(100, 130, 10))
     told = [run.last.explanation, [a.summary for a in run.alerts if a.alert == "volume-fills-soon"][-1]]
-    assert ["full in" in each for each in told] == [True, True]
+    assert ["; full in" in told[0], "is full in" in told[1]] == [True, True]
     assert {"filled by" in each for each in told} == {is_named}
     assert {" ago" in each for each in told} == {is_named}
 
