@@ -1,7 +1,4 @@
-"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, draining.
-
-Spark is stood in for by small fakes: what matters here is what the supervisor does with what they say.
-"""
+"""The supervisor's care for the query, in virtual time: failures counted, pauses, giving up, draining."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +24,7 @@ from tests.cases import for_each
 IDLE = BatchProgress(0, 0.1, 0, 0.0, 0, 0.0, 0, 0)
 
 FAILED = StreamingQueryException("[STREAM_FAILED] Query failed\n\n at org.apache.spark")
-"""As Spark raises it from `awaitTermination`."""
+LOST_JVM = Py4JNetworkError("Answer from Java side is empty")
 
 
 class Time:
@@ -69,15 +66,16 @@ class Stop(threading.Event):
 
 @dataclass
 class Course:
-    """How one start of the query goes: after so many seconds of work (batches each second) it ends."""
+    """How one start of the query goes: after so many seconds it raises `end`, or ends by itself.
+
+    It finishes a batch each second unless it is silent. `at_start` is raised instead of starting at all.
+    """
 
     seconds: float = float("inf")
     end: Exception | None = None
-    """What it raises at the end; without it, it ends by itself."""
     silent: bool = False
-    """Whether it never finishes a batch."""
     at_start: Exception | None = None
-    """Raised instead of starting at all."""
+    at_drain: Exception | None = None
 
 
 @dataclass
@@ -100,6 +98,8 @@ class Query:
 
     def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
         self.loop.said.append("drained")
+        if self.course.at_drain is not None:
+            raise self.course.at_drain
         assert self.loop.may_drain.wait(30)
 
     def stop(self) -> None:
@@ -123,7 +123,6 @@ class Loop:
         self.said: list[str] = []
         self.sessions: list[MagicMock] = []
         self.may_drain = threading.Event()
-        """Set unless a drain lasts until the query is stopped."""
         self.may_drain.set()
         self.is_ours = True
         self.registry = CollectorRegistry()
@@ -175,29 +174,27 @@ def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pyte
     expected = ["session opened", "ticked", "query started", "drained", "query stopped", "session stopped"]
     assert loop.said == expected, "the tick is there when the query first looks"
     assert (loop.restarts, loop.stop.pauses, loop.health.problem()) == (0, [], None)
+    stopped_before = Loop(monkeypatch, stop_after=0)
+    stopped_before.stop.set()
+    assert stopped_before.run().said == []
 
 
-def test_it_starts_nothing_when_it_is_stopped_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch)
-    loop.stop.set()
-    assert loop.run().said == []
-
-
-@pytest.mark.parametrize(
-    ("course", "said"),
-    [(Course(silent=True), "query started"), (Course(5, FAILED), "query started"), (Course(), "drained")],
-    ids=["no batch has finished: it does not wait for one", "the query ends with it: no failure", "a batch"],
+@for_each(
+    ("course", "is_ours", "said"),
+    [
+        (Course(silent=True), True, "query started"),
+        (Course(5, FAILED), True, "query started"),
+        (Course(), False, "query started"),
+        (Course(), True, "drained"),
+        (Course(at_drain=LOST_JVM), True, "drained"),
+    ],
+    ids=["waits for no first batch", "it ends then: no failure", "another has its share", "a batch", "the JVM is lost"],
 )
-def test_a_stop_ends_the_query(monkeypatch: pytest.MonkeyPatch, course: Course, said: str) -> None:
-    loop = Loop(monkeypatch, course, stop_after=5).run()
-    assert loop.said[-3:] == [said, "query stopped", "session stopped"]
+def test_a_stop_ends_the_query(monkeypatch: pytest.MonkeyPatch, course: Course, is_ours: bool, said: str) -> None:
+    loop = Loop(monkeypatch, course, stop_after=5)
+    loop.is_ours = is_ours
+    assert loop.run().said[-3:] == [said, "query stopped", "session stopped"]
     assert (loop.restarts, loop.health.problem()) == (0, None)
-
-
-def test_a_process_that_has_lost_the_querys_share_drains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, stop_after=10)
-    loop.is_ours = False
-    assert loop.run().said[-3:] == ["query started", "query stopped", "session stopped"]
 
 
 def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,19 +205,10 @@ def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> N
     assert loop.said[-3:] == ["drained", "query stopped", "session stopped"]
 
 
-def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(_: Query) -> None:
-        raise Py4JNetworkError("Answer from Java side is empty")
-
-    monkeypatch.setattr(Query, "processAllAvailable", lost)
-    loop = Loop(monkeypatch, stop_after=10).run()
-    assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
-
-
 # Failures
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("course", "reason"),
     [
         (Course(5, FAILED), "[STREAM_FAILED] Query failed"),
@@ -229,7 +217,6 @@ def test_a_jvm_lost_while_draining_is_no_failure(monkeypatch: pytest.MonkeyPatch
         (Course(at_start=OSError("no space left")), "no space left"),
         (Course(at_start=ConnectionRefusedError()), "ConnectionRefusedError"),
     ],
-    ids=["failed", "ended", "stalled", "could not start", "without words"],
 )
 def test_a_failure_starts_the_query_again_and_says_why(
     monkeypatch: pytest.MonkeyPatch, course: Course, reason: str
@@ -246,24 +233,30 @@ def test_a_failure_starts_the_query_again_and_says_why(
 
 
 def test_a_lost_jvm_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, Course(5, Py4JNetworkError("Answer from Java side is empty")), stop_after=60).run()
+    loop = Loop(monkeypatch, Course(5, LOST_JVM), stop_after=60).run()
     assert loop.said.count("session opened") == loop.said.count("session stopped") == 2
     assert [session.streams.addListener.call_count for session in loop.sessions] == [1, 1]
 
 
-def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *[Course(1, FAILED)] * 8, restart_limit=8, stop_after=500).run()
-    assert loop.stop.pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+@for_each(
+    ("course", "restart_limit", "pauses"),
+    [(Course(1, FAILED), 9, [1, 2, 4, 8, 16, 30, 30, 30, 30]), (Course(61, FAILED), 1, [1] * 9)],
+    ids=["in a row", "long apart: not in a row"],
+)
+def test_pauses_double_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, course: Course, restart_limit: int, pauses: list[float]
+) -> None:
+    loop = Loop(monkeypatch, *[course] * 9, restart_limit=restart_limit, stop_after=1000).run()
+    assert (loop.stop.pauses, loop.restarts) == (pauses, 9)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("course", "restart_limit", "says"),
     [
         (Course(1, FAILED), 3, r"^The query failed 4 times in a row; the last time: \[STREAM_FAILED\]"),
         (Course(1, FAILED), 0, "^The query failed 1 times"),
         (Course(silent=True), 2, "failed 3 times in a row; the last time: no progress for 181 s"),
     ],
-    ids=["after too many failures in a row", "without restarts", "never a batch, however long each try takes"],
 )
 def test_it_gives_up(monkeypatch: pytest.MonkeyPatch, course: Course, restart_limit: int, says: str) -> None:
     loop = Loop(monkeypatch, *[course] * 9, restart_limit=restart_limit)
@@ -303,18 +296,10 @@ def test_a_damaged_checkpoint_does_not_mend_by_itself_so_the_second_failure_is_t
         Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit, checkpoint=tmp_path).run()
 
 
-def test_given_up_on_a_remote_checkpoint_it_names_the_checkpoint_and_the_command_that_helps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_up_on_a_remote_checkpoint_it_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0, checkpoint="s3a://loop/checkpoint")
     with pytest.raises(UserError, match=r"checkpoint s3a://loop/checkpoint, .*`hadoop fs -mv s3a://loop/c"):
         loop.run()
-
-
-def test_failures_long_apart_are_not_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *[Course(61, FAILED)] * 9, restart_limit=1, stop_after=1000).run()
-    assert loop.restarts == 9
-    assert set(loop.stop.pauses) == {1}
 
 
 def test_a_stop_during_a_pause_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +318,7 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
 # --- When the query counts as healthy, stalled and ready, in virtual time; and what it counts.
 
 
-STALL_SECONDS = 60.0
-START_SECONDS = 180.0
+STALL_SECONDS, START_SECONDS = 60.0, 180.0
 
 
 class Watched:
@@ -393,19 +377,11 @@ def test_a_stall_is_silence_for_longer_than_it_may_take(watched: Watched, second
     assert watched.health.problem() == problem
 
 
-@pytest.mark.parametrize(
-    ("watched", "ready"),
-    [
-        (Watched(), False),
-        (Watched().start().wait(9), False),
-        (Watched().start().batch(), True),
-        (Watched().start().batch().wait(1000), True),
-        (Watched().start().batch().start(), False),
-    ],
-    ids=["made", "starting", "first batch", "stalled", "starting again"],
-)
-def test_it_is_ready_with_its_first_batch(watched: Watched, ready: bool) -> None:
-    assert watched.health.not_ready() == (None if ready else "the query has not finished its first micro-batch")
+def test_it_is_ready_with_the_first_batch_of_each_start_and_stays_so_when_it_stalls() -> None:
+    watched, starting = Watched(), "the query has not finished its first micro-batch"
+    assert [watched.health.not_ready(), watched.start().wait(9).health.not_ready()] == [starting] * 2
+    assert [watched.batch().health.not_ready(), watched.wait(1000).health.not_ready()] == [None] * 2
+    assert watched.start().health.not_ready() == starting
 
 
 def test_its_silence_counts_from_the_last_batch_or_from_the_start() -> None:
@@ -426,16 +402,10 @@ def test_what_a_batch_says_is_shown() -> None:
     last = {"input_records": 2, "lag_seconds": 0.1, "duration_seconds": 0.4, "state_keys": 4, "state_bytes": 51_200}
     watched = Watched().fail().fail().start().batch(**first).batch(**last)
     shown = {
-        "input_records_total": 5,
-        "input_records_per_second": 0,
-        "lag_records": 0,
-        "lag_seconds": 0.1,
-        "state_keys": 4,
-        "state_bytes": 51_200,
-        "batch_duration_seconds_count": 2,
-        "batch_duration_seconds_sum": pytest.approx(0.58),
-        "restarts_total": 2,
-    }
+        "input_records_total": 5, "input_records_per_second": 0, "lag_records": 0, "lag_seconds": 0.1,
+        "state_keys": 4, "state_bytes": 51_200, "restarts_total": 2,
+        "batch_duration_seconds_count": 2, "batch_duration_seconds_sum": pytest.approx(0.58),
+    }  # fmt: skip
     assert {name: watched.value(name) for name in shown} == shown
     assert (watched.value("last_progress_timestamp_seconds") or 0) > 0
 
@@ -443,20 +413,17 @@ def test_what_a_batch_says_is_shown() -> None:
 # --- Work running_in_background a block: it runs while the block does, and has ended when that ends, however it ends.
 
 
-HANGS_SECONDS = 60
-
-
-@pytest.mark.parametrize("error", [None, LookupError()], ids=["ends", "fails"])
+@for_each("error", [None, LookupError()])
 def test_it_works_while_the_block_runs_and_has_ended_with_it(error: Exception | None) -> None:
     began, ended = threading.Event(), threading.Event()
 
     def work(over: threading.Event) -> None:
         began.set()
-        over.wait(HANGS_SECONDS)
+        over.wait(60)
         ended.set()
 
     with suppress(LookupError), running_in_background("test-work", work):
-        assert began.wait(HANGS_SECONDS)
+        assert began.wait(60)
         assert not ended.is_set()
         if error is not None:
             raise error
