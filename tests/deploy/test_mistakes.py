@@ -3,7 +3,6 @@
 Each row is one command, as a person types it. `tests/deploy/settings/test_wrong_files.py` has many more.
 """
 
-import os
 import socket
 import sys
 import threading
@@ -153,8 +152,6 @@ def headgate(
     with (folder / "large").open("wb") as sparse:
         sparse.truncate(8_000_000)
     monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JAVA_HOME", "")
     for room in (commands, history):

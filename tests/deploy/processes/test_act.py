@@ -20,6 +20,7 @@ from deploy.processes.parts import Connections, Process, acting
 from deploy.settings.application import Settings
 from policies.units import UserError
 from policies.wire import SHARE_COUNT, share_of
+from tests.cases import for_each
 
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
@@ -28,7 +29,8 @@ PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
 QUOTAS = {**KAFKA, "quotas": {"entities": [{"client_id": "default", "base": 1_000_000}]}}
 BOOKIES = {**ZOOKEEPER, "bookies": {}}
 SWITCHING = {**ZOOKEEPER, "bookkeeper": {"bootstrap": "old", "clusters": {"old": {}}}, "switching": {}}
-QUARANTINE_ON = {"isolation": {"quarantine": "on"}}
+ON = {"quarantine": "on"}
+QUARANTINE_ON = {"isolation": ON}
 
 
 @pytest.fixture
@@ -66,32 +68,24 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         QUARANTINE_ON,
         ["quota actuator", "quarantine actuator", "unload actuator", "switch executor"],
     ),
+    "no cluster": ({}, {}, []),
+    "Kafka alone": ({"c1": KAFKA}, {}, []),
+    "quarantine off": ({"c1": BOOKIES}, {}, []),
+    "quarantine off for this one": (
+        {"c1": BOOKIES},
+        {"isolation": {**ON, "clusters": {"c1": {"quarantine": "off"}}}},
+        [],
+    ),
+    "Pulsar alone": ({"c1": PULSAR}, {}, []),
+    "BookKeeper alone": ({"c1": {**SWITCHING, "switching": None}}, {}, []),
 }
 
 
-@pytest.mark.parametrize(("clusters", "policies", "expected"), CASES.values(), ids=CASES)
+@for_each(("clusters", "policies", "expected"), CASES.values(), ids=CASES)
 def test_each_kind_has_one_actuator_for_all_clusters_that_allow_it(
     publisher: Publisher, tmp_path: Path, clusters: dict[str, Any], policies: dict[str, Any], expected: list[str]
 ) -> None:
     assert names(publisher, tmp_path, clusters, policies) == expected
-
-
-@pytest.mark.parametrize(
-    ("clusters", "policies"),
-    [
-        ({}, {}),
-        ({"c1": KAFKA}, {}),
-        ({"c1": BOOKIES}, {}),
-        ({"c1": BOOKIES}, {"isolation": {"quarantine": "on", "clusters": {"c1": {"quarantine": "off"}}}}),
-        ({"c1": PULSAR}, {}),
-        ({"c1": {**SWITCHING, "switching": None}}, {}),
-    ],
-    ids=["no cluster", "Kafka", "quarantine off", "quarantine off for this one", "Pulsar", "BookKeeper"],
-)
-def test_without_leave_nothing_is_carried_out(
-    publisher: Publisher, tmp_path: Path, clusters: dict[str, Any], policies: dict[str, Any]
-) -> None:
-    assert names(publisher, tmp_path, clusters, policies) == []
 
 
 def test_quotas_of_what_is_no_kafka_cluster_are_a_mistake(publisher: Publisher, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.cases import for_each
 NOWHERE = "127.0.0.1:1"
 KAFKA = {"kafka": {"bootstrap_servers": NOWHERE}}
 ZOOKEEPER = {"zookeeper": {"servers": NOWHERE}}
-BOOKIES = {**ZOOKEEPER, "bookies": {}}
+BOOKIES, SESSIONS = {**ZOOKEEPER, "bookies": {}}, {**ZOOKEEPER, "sessions": {}}
+BOOKIE_URL, MEMBER_URL = {"bookie_url": "http://{host}:8000"}, {"member_url": "http://{member}"}
 PULSAR = {"pulsar": {"admin_url": f"http://{NOWHERE}"}}
 
 
@@ -37,20 +38,11 @@ def names(clusters: dict[str, Any]) -> list[str]:
 
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a Kafka cluster": (KAFKA, ["collector of c1"]),
-    "bookies by ZooKeeper": ({**ZOOKEEPER, "bookies": {}}, ["bookie collector of c1"]),
-    "bookies by Pulsar": (
-        {**PULSAR, "pulsar_bookies": {"bookie_url": "http://{host}:8000"}},
-        ["bookie collector of c1"],
-    ),
-    "sessions": ({**ZOOKEEPER, "sessions": {}}, ["session collector of c1"]),
-    "ownership": (
-        {**ZOOKEEPER, "sessions": {}, "ownership": {}},
-        ["session collector of c1", "ownership collector of c1"],
-    ),
-    "health": (
-        {**ZOOKEEPER, **PULSAR, "sessions": {}, "health": {"member_url": "http://{member}"}},
-        ["session collector of c1", "health collector of c1"],
-    ),
+    "bookies by ZooKeeper": (BOOKIES, ["bookie collector of c1"]),
+    "bookies by Pulsar": ({**PULSAR, "pulsar_bookies": BOOKIE_URL}, ["bookie collector of c1"]),
+    "sessions": (SESSIONS, ["session collector of c1"]),
+    "ownership": ({**SESSIONS, "ownership": {}}, ["session collector of c1", "ownership collector of c1"]),
+    "health": ({**SESSIONS, **PULSAR, "health": MEMBER_URL}, ["session collector of c1", "health collector of c1"]),
 }
 
 

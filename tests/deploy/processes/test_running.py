@@ -178,27 +178,21 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_asks_to_stop_and_the_second_interrupts_or_would_end_the_process(
+    number: signal.Signals,
+) -> None:
     stop = stop_on_signals()
     assert not stop.is_set()
     signal.raise_signal(number)
     assert stop.wait(300)
+    if number is signal.SIGTERM:
+        assert signal.getsignal(number) is signal.SIG_DFL
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
 
 
 def test_a_signal_that_interrupts_whoever_waits_for_its_event_is_heard() -> None:
     child = subprocess.run([sys.executable, "-c", BUSY_WITH_AN_EVENT], timeout=300)
     assert child.returncode == 0
-
-
-def test_a_second_ctrl_c_interrupts_whatever_is_waited_for() -> None:
-    stop_on_signals()
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-
-
-def test_a_second_sigterm_would_end_the_process() -> None:
-    stop_on_signals()
-    signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -18,29 +18,21 @@ from deploy.processes.renewal import Renewal
 from deploy.query import components
 from deploy.settings.application import Settings
 from policies.units import UserError
+from tests.cases import for_each
 
-NOWHERE = "127.0.0.1:1"
+KAFKA = {"bootstrap_servers": "127.0.0.1:1"}
 
 
 class World:
     """A Kafka whose topics are all there, or not, and what was run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        self.missing: tuple[str, ...] = ()
-        self.differences: tuple[TopicDifference, ...] = ()
+        self.topics = TopicReport()
         self.ran: list[list[str]] = []
         self.stopped_sessions = 0
-        self.settings = Settings.model_validate(
-            {
-                "kafka": {"bootstrap_servers": NOWHERE},
-                "http": {"host": "127.0.0.1", "port": 0},
-                "data_dir": str(tmp_path),
-                "clusters": {"payments": {"kafka": {"bootstrap_servers": NOWHERE}}},
-            }
-        )
-        monkeypatch.setattr(
-            stack, "check_topics", lambda *_: TopicReport(missing=self.missing, differences=self.differences)
-        )
+        given: dict[str, Any] = {"http": {"host": "127.0.0.1", "port": 0}, "data_dir": str(tmp_path)}
+        self.settings = Settings.model_validate({**given, "kafka": KAFKA, "clusters": {"payments": {"kafka": KAFKA}}})
+        monkeypatch.setattr(stack, "check_topics", lambda *_: self.topics)
         monkeypatch.setattr(stack, "run_components", self._run)
         monkeypatch.setattr(stack, "stop_on_signals", threading.Event)
         monkeypatch.setattr(stack, "publishing", self._publishing)
@@ -79,41 +71,32 @@ def run(part: Callable[[Renewal], None], settings: Settings) -> None:
     part(Renewal(lambda: settings, settings))
 
 
-COMMANDS = {
-    "collect": stack.run_collectors,
-    "decide": stack.run_query,
-    "export": stack.run_exporter,
-    "act": stack.run_actuators,
-}
+COMMANDS = (stack.run_collectors, stack.run_query, stack.run_exporter, stack.run_actuators)
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_without_its_topics_no_part_runs_and_the_remedy_is_named(world: World, command: Any) -> None:
-    world.missing = ("headgate.audit", "headgate.commands")
+@for_each("command", COMMANDS)
+def test_without_its_topics_and_their_append_times_no_part_runs_and_the_remedy_is_named(
+    world: World, command: Any
+) -> None:
+    world.topics = TopicReport(missing=("headgate.audit", "headgate.commands"))
     with pytest.raises(UserError, match=r"headgate\.audit, headgate\.commands\. Create them with `headgate topics"):
         run(command, world.settings)
-    assert world.ran == []
-
-
-@pytest.mark.parametrize(
-    ("command", "names"), [("collect", ["collectors"]), ("decide", ["query"]), ("export", ["exporter", "status page"])]
-)
-def test_each_runs_its_own_part_alone(world: World, command: str, names: list[str]) -> None:
-    run(COMMANDS[command], world.settings)
-    assert world.ran == [[*names, "renewal"]]
-
-
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_without_append_times_no_part_runs_and_the_command_that_mends_it_is_named(world: World, command: Any) -> None:
     topic = "headgate.observed.sessions"
-    world.differences = (TopicDifference(topic, TIMESTAMPS, "LogAppendTime", "CreateTime", "do it"),)
+    wrong = TopicDifference(topic, TIMESTAMPS, "LogAppendTime", "CreateTime", "do it")
+    world.topics = TopicReport(differences=(wrong,))
     with pytest.raises(UserError, match=r"observed\.sessions: message\.timestamp\.type is CreateTime.*: do it"):
         run(command, world.settings)
     assert world.ran == []
 
 
+@for_each(("command", "name"), [(stack.run_collectors, "collectors"), (stack.run_query, "query")])
+def test_each_runs_its_own_part_alone(world: World, command: Any, name: str) -> None:
+    run(command, world.settings)
+    assert world.ran.pop() == [name, "renewal"]
+
+
 def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> None:
-    world.missing = ("headgate.audit",)
+    world.topics = TopicReport(missing=("headgate.audit",))
     with pytest.raises(UserError):
         run(stack.run_query, world.settings)
     assert world.stopped_sessions == 1
@@ -122,15 +105,9 @@ def test_a_query_that_does_not_begin_leaves_no_spark_behind(world: World) -> Non
 def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(world: World) -> None:
     with pytest.raises(UserError) as caught:
         run(stack.run_actuators, world.settings)
-    for setting in (
-        "`quotas`",
-        "`unload`",
-        "`switching`",
-        "`bookies`",
-        "`publish`",
-        "policies.isolation.quarantine on",
-    ):
-        assert setting in str(caught.value)
+    for block in ("quotas", "unload", "switching", "bookies", "publish"):
+        assert f"`{block}`" in str(caught.value)
+    assert "policies.isolation.quarantine on" in str(caught.value)
     assert world.ran == []
 
 
@@ -141,7 +118,7 @@ def test_an_exporter_writes_nothing_and_opens_no_producer(world: World, monkeypa
 
 
 def test_release_needs_nothing_of_the_loop(world: World) -> None:
-    world.missing = ("headgate.audit",)
+    world.topics = TopicReport(missing=("headgate.audit",))
     with pytest.raises(UserError, match="Not put back on payments: all quotas: "):
         list(parts.release(world.settings, None))
 

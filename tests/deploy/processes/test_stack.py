@@ -22,17 +22,16 @@ def embedded(settings: dict[str, Any]) -> Settings:
     return with_embedded(Settings.model_validate(settings), SERVERS)
 
 
+def in_force(throttle: dict[str, Any], cluster: str = EMBEDDED_CLUSTER) -> ThrottleSettings:
+    block: ThrottleSettings = embedded({"policies": {"throttle": throttle}}).policies.throttle
+    return block.for_cluster(cluster)
+
+
 def limits(throttle: dict[str, Any], cluster: str = EMBEDDED_CLUSTER) -> tuple[float | None, float | None]:
     """(hard, soft) in force for a cluster, as ratios."""
-    block: ThrottleSettings = embedded({"policies": {"throttle": throttle}}).policies.throttle
-    own = block.for_cluster(cluster)
+    own = in_force(throttle, cluster)
     hard, soft = (None if limit is None else limit.available_ratio_below for limit in (own.hard, own.soft))
     return hard, soft
-
-
-def fallback(throttle: dict[str, Any]) -> float:
-    block: ThrottleSettings = embedded({"policies": {"throttle": throttle}}).policies.throttle
-    return block.for_cluster(EMBEDDED_CLUSTER).fallback_factor
 
 
 def test_whatever_else_is_set_for_the_embedded_cluster_stays() -> None:
@@ -45,9 +44,8 @@ def test_whatever_else_is_set_for_the_embedded_cluster_stays() -> None:
 def test_without_settings_the_embedded_cluster_is_the_loops_own() -> None:
     settings = embedded({})
     watched = settings.clusters[EMBEDDED_CLUSTER].kafka
-    assert settings.loop_kafka().servers() == [SERVERS]
     assert watched is not None
-    assert watched.servers() == [SERVERS]
+    assert settings.loop_kafka().servers() == watched.servers() == [SERVERS]
 
 
 def test_what_is_said_of_watching_it_stays_but_for_its_address() -> None:
@@ -87,21 +85,20 @@ def test_the_built_in_limits_are_its_defaults_where_the_user_sets_none(
     assert limits(throttle) == expected
 
 
-@pytest.mark.parametrize("pattern", [EMBEDDED_CLUSTER, "*", "emb*"])
+@for_each("pattern", [EMBEDDED_CLUSTER, "*", "emb*"])
 def test_overrides_are_merged_field_by_field_with_the_built_in_limits(pattern: str) -> None:
     throttle = {"fallback_factor": 0.9, "clusters": {pattern: {"fallback_factor": 0.5}}}
-    assert (limits(throttle), fallback(throttle)) == (BUILT_IN, 0.5)
+    assert (limits(throttle), in_force(throttle).fallback_factor) == (BUILT_IN, 0.5)
 
 
 def test_an_override_without_a_preset_has_none_for_the_embedded_cluster_either() -> None:
-    block = {"preset": "strimzi", "clusters": {EMBEDDED_CLUSTER: {"preset": None}}}
-    own: ThrottleSettings = embedded({"policies": {"throttle": block}}).policies.throttle.for_cluster(EMBEDDED_CLUSTER)
+    own = in_force({"preset": "strimzi", "clusters": {EMBEDDED_CLUSTER: {"preset": None}}})
     assert (own.preset, own.min_hold.total_seconds(), own.limited) == (None, 30.0, True)
 
 
 def test_of_several_overrides_the_first_that_matches_counts_as_everywhere() -> None:
     throttle = {"clusters": {"emb*": {"fallback_factor": 0.5}, EMBEDDED_CLUSTER: {"fallback_factor": 0.2}}}
-    assert fallback(throttle) == 0.5
+    assert in_force(throttle).fallback_factor == 0.5
 
 
 def test_other_clusters_get_no_built_in_limits() -> None:

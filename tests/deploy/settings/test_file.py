@@ -1,6 +1,5 @@
 """A settings file's mistakes: all at once, each with its line and path, and never a secret among them."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -16,12 +15,6 @@ from policies.units import UserError, parse_duration
 SECRET = "hunter2-and-more"
 
 Written = Callable[[str], Path]
-
-
-@pytest.fixture(autouse=True)
-def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture
