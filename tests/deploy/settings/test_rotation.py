@@ -12,8 +12,9 @@ from deploy.settings.application import Settings
 
 ROOT = Path(__file__).parents[3]
 RENEWED = ("tests/deploy/processes/test_renewal.py", "a_changed_certificate_starts_anew")
+OF = "tests/connectors"
 CHANGED = {
-    "HttpAccess.token_file": ("tests/connectors/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
+    "HttpAccess.token_file": (f"{OF}/http/test_access.py", "a_token_comes_from_the_settings_or_from_a_file"),
     "HttpAccess.cert_file": RENEWED,
     "HttpAccess.key_file": RENEWED,
     "Tls.ca_file": RENEWED,
@@ -22,19 +23,10 @@ CHANGED = {
     "Tls.key_password_file": RENEWED,
     "Sasl.password_file": RENEWED,
     "Sasl.client_secret_file": RENEWED,
-    "AlertmanagerSettings.token_file": (
-        "tests/connectors/alertmanager/test_notifier.py",
-        "a_changed_token_file_counts",
-    ),
-    "ZooKeeperConnection.password_file": (
-        "tests/system/test_bookie_collector.py",
-        "what_an_acl_hides_is_unauthorized_until",
-    ),
-    "PulsarAdmin.token_file": ("tests/connectors/pulsar/test_connection.py", "a_changed_token_file_counts_at_once"),
-    "SwitchExecution.ledger_password_file": (
-        "tests/connectors/switching/test_ledger_copiers.py",
-        "a_password_that_is_changed_later",
-    ),
+    "AlertmanagerSettings.token_file": (f"{OF}/alertmanager/test_notifier.py", "a_changed_token_file_counts"),
+    "ZooKeeperConnection.password_file": ("tests/system/test_bookie_collector.py", "what_an_acl_hides_is_unauthorized"),
+    "PulsarAdmin.token_file": (f"{OF}/pulsar/test_connection.py", "a_changed_token_file_counts_at_once"),
+    "SwitchExecution.ledger_password_file": (f"{OF}/switching/test_ledger_copiers.py", "a_password_that_is_changed"),
 }
 """By block and field: the test file, and a part of the test's name."""
 
