@@ -158,14 +158,9 @@ def test_a_reading_is_logged_when_it_ends_otherwise(
 
 def test_a_line_names_the_cluster_and_the_thing_and_says_why() -> None:
     assert logged((OK, None), (TIMEOUT, "no answer"))[-1] == {
-        "event": "reading changed",
-        "log_level": "warning",
-        "cluster": "c1",
-        "what": "racks",
-        "outcome": "timeout",
-        "before": "ok",
-        "detail": "no answer",
-    }
+        "event": "reading changed", "log_level": "warning", "cluster": "c1", "what": "racks", "outcome": "timeout",
+        "before": "ok", "detail": "no answer",
+    }  # fmt: skip
 
 
 def test_a_forgotten_key_is_logged_anew() -> None:

@@ -139,16 +139,9 @@ VERSIONS = {
 @pytest.mark.parametrize(("version", "state", "last", "length"), VERSIONS.values(), ids=VERSIONS)
 def test_both_versions_of_the_metadata_say_the_same(version: int, state: LedgerState, last: int, length: int) -> None:
     assert parse_ledger(7, captured(f"version {version}, {state.value}"), 1234) == Ledger(
-        ledger_id=7,
-        state=state,
-        last_entry_id=last,
-        length_bytes=length,
-        custom_metadata=CUSTOM,
-        ensemble_size=1,
-        write_quorum=1,
-        ack_quorum=1,
-        created_ms=1234,
-    )
+        ledger_id=7, state=state, last_entry_id=last, length_bytes=length, custom_metadata=CUSTOM, ensemble_size=1,
+        write_quorum=1, ack_quorum=1, created_ms=1234,
+    )  # fmt: skip
 
 
 def test_a_cursor_ledger_of_pulsar_names_its_cursor() -> None:
@@ -219,13 +212,8 @@ def cluster_of(layout: Layout, *ledger_ids: int, others: tuple[str, ...] = ()) -
 
 
 OTHERS = (
-    "available/bk1:3181",
-    "cookies/bk1",
-    "idgen/ID-0000000007",
-    "idgen-long/HOB-0000000001",
-    "INSTANCEID",
-    "LAYOUT",
-)
+    "available/bk1:3181", "cookies/bk1", "idgen/ID-0000000007", "idgen-long/HOB-0000000001", "INSTANCEID", "LAYOUT",
+)  # fmt: skip
 SPREAD = (0, 1, 9_999, 10_000, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 
 

@@ -163,18 +163,11 @@ def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
 @for_each(
     "target",
     [
-        {"length_bytes": 11},
-        {"last_entry_id": 1},
-        {"entries_digest": "e"},
-        {"entries_digest": None},
-        {"state": "open"},
-        {"custom_metadata": {}},
-        {"custom_metadata": {"a": "eA=="}},
-        {"ledger_id": 9},
-        None,
+        {"length_bytes": 11}, {"last_entry_id": 1}, {"entries_digest": "e"}, {"entries_digest": None},
+        {"state": "open"}, {"custom_metadata": {}}, {"custom_metadata": {"a": "eA=="}}, {"ledger_id": 9}, None,
     ],
     ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "id", "unknown"],
-)
+)  # fmt: skip
 @for_each(("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)])
 def test_a_copy_that_is_not_wholly_equal_is_no_copy(
     target: dict[str, Any] | None, status: str, outcome: CopyOutcome

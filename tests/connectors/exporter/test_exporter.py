@@ -58,15 +58,9 @@ class Scene:
         self.tail = ScriptedTail(self.stop)
         monkeypatch.setattr(exporter, "Tail", self.tail)
         self.exporter = Exporter(
-            KafkaConnection(bootstrap_servers="127.0.0.1:9"),
-            PREFIX,
-            {},
-            self.registry,
-            settings_hash="cafe",
-            on_decision=self._hear,
-            problem=lambda: self.problem,
-            now_ms=lambda: to_millis(self.now),
-        )
+            KafkaConnection(bootstrap_servers="127.0.0.1:9"), PREFIX, {}, self.registry, settings_hash="cafe",
+            on_decision=self._hear, problem=lambda: self.problem, now_ms=lambda: to_millis(self.now),
+        )  # fmt: skip
 
     def _hear(self, decision: Decision, caught_up: bool) -> None:
         self.heard.append((decision.sequence, caught_up))

@@ -329,14 +329,9 @@ def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
 def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
     view = LoopView(PREFIX, {})
     counted = DeadLettersCounted(
-        reason=DeadLetterReason.MALFORMED,
-        topic=OBSERVED,
-        cluster=None,
-        count=99_995,
-        since=START,
-        until=START,
+        reason=DeadLetterReason.MALFORMED, topic=OBSERVED, cluster=None, count=99_995, since=START, until=START,
         last="x/0/9",
-    )
+    )  # fmt: skip
     view.fold(
         [
             dead_letter(),

@@ -30,14 +30,10 @@ class Loop:
         self.batch_at = 0.0
         self.loses_ticks = False
         self.ticker = Ticker(
-            KafkaConnection(bootstrap_servers="k:9092"),
-            TopicSettings(prefix="p"),
-            self._publish,
-            silent_seconds=lambda: self.seconds - self.batch_at,
-            slow_seconds=SLOW_SECONDS,
-            clock=lambda: START_MS / 1000 + self.seconds,
-            monotonic=lambda: 5000.0 + self.seconds,
-        )
+            KafkaConnection(bootstrap_servers="k:9092"), TopicSettings(prefix="p"), self._publish,
+            silent_seconds=lambda: self.seconds - self.batch_at, slow_seconds=SLOW_SECONDS,
+            clock=lambda: START_MS / 1000 + self.seconds, monotonic=lambda: 5000.0 + self.seconds,
+        )  # fmt: skip
 
     def _publish(self, topic: str, key: str, value: bytes) -> None:
         assert topic == "p.ticks"

@@ -43,22 +43,14 @@ def test_defaults_are_pinned() -> None:
         "headgate.shares": 12
     }
     assert dict(planned["headgate.observed.log-dirs"].config) == {
-        "message.timestamp.type": "LogAppendTime",
-        "compression.type": "uncompressed",
-        "cleanup.policy": "delete",
-        "retention.ms": "86400000",
-        "max.message.bytes": str(MAX_RECORD_BYTES + 1024 * 1024),
-    }
+        "message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed", "cleanup.policy": "delete",
+        "retention.ms": "86400000", "max.message.bytes": str(MAX_RECORD_BYTES + 1024 * 1024),
+    }  # fmt: skip
     assert dict(planned["headgate.decided.throttle"].config) == {
-        "message.timestamp.type": "LogAppendTime",
-        "compression.type": "uncompressed",
-        "cleanup.policy": "compact",
-        "segment.ms": "3600000",
-        "max.compaction.lag.ms": "7200000",
-        "min.cleanable.dirty.ratio": "0.1",
-        "delete.retention.ms": "86400000",
-        "max.message.bytes": "1065536",
-    }
+        "message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed", "cleanup.policy": "compact",
+        "segment.ms": "3600000", "max.compaction.lag.ms": "7200000", "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "86400000", "max.message.bytes": "1065536",
+    }  # fmt: skip
     for name, days in (("audit", 30), ("dead-letters", 14)):
         config = planned[f"headgate.{name}"].config
         assert config["retention.ms"] == str(days * 86_400_000)

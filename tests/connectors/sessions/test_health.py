@@ -63,14 +63,10 @@ class Watch:
         self.now = 0.0
         self.readings: list[Reading] = []
         self.collector = MemberHealthCollector(
-            "payments",
-            WatchedHealth(**settings),
-            PulsarAdmin(admin_url="http://any:8080", token="secret-word"),
-            self.readings.append,
-            PollMetrics(CollectorRegistry()),
-            clock=lambda: self.now,
+            "payments", WatchedHealth(**settings), PulsarAdmin(admin_url="http://any:8080", token="secret-word"),
+            self.readings.append, PollMetrics(CollectorRegistry()), clock=lambda: self.now,
             transport=httpx.MockTransport(cluster),
-        )
+        )  # fmt: skip
 
     def poll(self, after: float = 15.0) -> dict[str, MemberHealth]:
         self.now += after

@@ -64,16 +64,11 @@ def test_any_value_at_all_names_a_member_or_none(value: bytes) -> None:
 def nodes(count: int, namespace: str = "tenant/ns", owner: str = "b1.example.org:8080") -> list[OwnedNode]:
     return [
         OwnedNode(
-            path=f"/namespace/{namespace}/0x{number:08x}_0x{number + 1:08x}",
-            kind=NodeKind.BUNDLE,
-            owner_member=owner,
-            value_digest=digest(b""),
-            session="0xffffffffffffffff",
-            czxid=2**63 - 1,
-            version=2**31 - 1,
+            path=f"/namespace/{namespace}/0x{number:08x}_0x{number + 1:08x}", kind=NodeKind.BUNDLE, owner_member=owner,
+            value_digest=digest(b""), session="0xffffffffffffffff", czxid=2**63 - 1, version=2**31 - 1,
         )
         for number in range(count)
-    ]
+    ]  # fmt: skip
 
 
 def test_a_tree_travels_in_one_record_as_long_as_it_fits() -> None:

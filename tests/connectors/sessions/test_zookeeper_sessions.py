@@ -196,14 +196,9 @@ class Watch:
         monkeypatch.setattr(zookeeper_sessions, "status_sources", lambda *_: servers)
         connection = ZooKeeperConnection(servers="zk1:2181,zk2:2181/pulsar")
         self.collector = SessionCollector(
-            "payments",
-            WatchedSessions(**settings),
-            connection,
-            self.readings.append,
-            PollMetrics(self.registry),
-            history=recall,
-            clock=lambda: self.now,
-        )
+            "payments", WatchedSessions(**settings), connection, self.readings.append, PollMetrics(self.registry),
+            history=recall, clock=lambda: self.now,
+        )  # fmt: skip
 
     def poll(self, after: float = 1.0) -> dict[str | None, ZkSession]:
         self.now += after

@@ -158,14 +158,10 @@ class World:
         self.results: list[bytes] = []
         self.series = CollectorRegistry()
         parts: dict[str, Any] = {
-            "lease": self.lease,
-            "readings": self.readings,
-            "registry": self.registry,
-            "ledger_orders": self.ledgers,
-            "publish": self.published.append,
-            "send_answer": lambda _key, value: self.results.append(value),
+            "lease": self.lease, "readings": self.readings, "registry": self.registry, "ledger_orders": self.ledgers,
+            "publish": self.published.append, "send_answer": lambda _key, value: self.results.append(value),
             "metrics": SwitchExecutorMetrics(self.series),
-        }
+        }  # fmt: skip
         settings = SwitchExecution.model_construct(poll_interval=timedelta(0), inventory_interval=inventory_interval)
         rules = SwitchingSettings(copy_concurrency=2, retries=3)
         self.reconciler = SwitchReconciler("c1", settings, rules, **parts)

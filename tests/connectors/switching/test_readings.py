@@ -330,16 +330,12 @@ REFERENCES = st.lists(
 )
 LEDGERS = st.lists(
     st.builds(
-        Ledger,
-        ledger_id=st.integers(0, 40),
-        state=st.sampled_from(LedgerState),
-        last_entry_id=st.integers(-1, 9),
-        length_bytes=st.integers(0, 9),
-        custom_metadata=st.sampled_from([(), (("a", "YQ=="), ("b", ""))]),
+        Ledger, ledger_id=st.integers(0, 40), state=st.sampled_from(LedgerState), last_entry_id=st.integers(-1, 9),
+        length_bytes=st.integers(0, 9), custom_metadata=st.sampled_from([(), (("a", "YQ=="), ("b", ""))]),
         created_ms=st.none() | st.integers(0, 9),
     ),
     max_size=20,
-).map(lambda found: {each.ledger_id: each for each in found})
+).map(lambda found: {each.ledger_id: each for each in found})  # fmt: skip
 
 
 @given(REFERENCES, LEDGERS)

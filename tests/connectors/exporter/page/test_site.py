@@ -72,13 +72,9 @@ def test_the_topics_that_fill_the_limiting_volume_are_shown_with_what_is_not_kaf
     world = World()
     topics = (TopicUsage(topic="orders", size_bytes=3 * 10**9, bytes_per_second=1.5e6, share=0.6),)
     usage = VolumeUsage(
-        log_dir="/data",
-        kafka_bytes=3 * 10**9,
-        other_bytes=10**9,
-        other_bytes_per_second=1e6,
-        other_share=0.4,
+        log_dir="/data", kafka_bytes=3 * 10**9, other_bytes=10**9, other_bytes_per_second=1e6, other_share=0.4,
         topics=topics,
-    )
+    )  # fmt: skip
     sizes = ReplicaSizes(cluster="payments", outcome=Outcome.OK, broker=1, volumes=(usage,))
     world.read(members(1), log_dirs(0.1), sizes)
     assert policy(world, "payments", "throttle")["detail"]["filled_by"]["topics"][0]["topic"] == "orders"
