@@ -176,12 +176,6 @@ def test_a_late_decision_that_asks_for_nothing_is_nothing_to_speak_of(bench: Ben
     assert bench.reconcile(Toy(6, verdict="leave")) == []
 
 
-def test_a_decision_that_was_made_after_the_one_in_force_was_appended_is_carried_out(bench: Bench) -> None:
-    bench.reconcile(Toy(9, verdict="leave"))
-    later = bench.clock.now() + timedelta(seconds=1)
-    assert bench.reconcile(Toy(1, decided_at=later), after=2) == ["done"]
-
-
 @pytest.mark.parametrize(("late_seconds", "outcome"), [(-0.001, "done"), (0.0, "expired"), (0.001, "expired")])
 def test_it_is_not_begun_once_its_validity_has_ended(bench: Bench, late_seconds: float, outcome: str) -> None:
     assert bench.reconcile(Toy(), after=300 + late_seconds) == [outcome]
@@ -336,11 +330,6 @@ def test_what_was_done_before_a_restart_is_not_done_again(bench: Bench) -> None:
     assert bench.reconcile() == ["done"]
     assert bench.tried == ["b"]
     assert Bench().worker.pending_since is None
-
-
-def test_an_expired_decision_is_history_but_still_fences_older_ones_out(bench: Bench) -> None:
-    bench.worker.recall(expired(Toy(5)), NOON)
-    assert bench.reconcile(expired(Toy(4))) == ["superseded"]
 
 
 def test_told_to_stop_it_begins_nothing_more(bench: Bench) -> None:

@@ -49,12 +49,9 @@ class Door(Worker[Toy]):
     [
         pytest.param(None, Toy(5), True, False, id="the first"),
         pytest.param(Toy(5), Toy(6), True, False, id="a successor"),
-        pytest.param(Toy(5), Toy(9), True, False, id="a successor after a gap"),
         pytest.param(Toy(5), Toy(5), False, False, id="a repeat: nothing to speak of"),
         pytest.param(Toy(5), Toy(4), False, True, id="a late one"),
         pytest.param(expired(Toy(5)), Toy(4), False, True, id="a late one, and the one in force has expired"),
-        pytest.param(expired(Toy(5)), expired(Toy(5)), False, False, id="an expired one repeated"),
-        pytest.param(Toy(5), Toy(6, expires_at=None), True, False, id="one without an end"),
         pytest.param(Toy(5), Toy(4, decided_at=NOW), True, False, id="the next repeat after a forged number"),
         pytest.param(Toy(5), Toy(6, expires_at=NOW + timedelta(days=2)), False, True, id="an end in the far future"),
         pytest.param(None, Toy(6, expires_at=NOW + timedelta(days=2)), False, False, id="the same, and none in force"),

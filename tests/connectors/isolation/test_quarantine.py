@@ -50,14 +50,6 @@ def refused(of: RacksSnapshot, **fields: Any) -> QuarantineOutcome | CommonOutco
     return None if result is None else result.outcome  # type: ignore[return-value]
 
 
-def test_who_is_in_a_group_by_now_stays_there_and_the_group_is_named() -> None:
-    result = find_refusal(decision(), snapshot({"blue": {BOOKIE: {}}}), NOBODY, SETTINGS)
-    assert result is not None
-    assert result.outcome is QuarantineOutcome.ALREADY_ASSIGNED
-    assert result.observed is not None
-    assert result.observed.found_group == "blue"
-
-
 @for_each(
     ("found", "outcome"),
     [
@@ -93,12 +85,6 @@ def test_only_the_registration_that_was_decided_about_is_meant(
 ) -> None:
     outcome = refused(snapshot(registration=found), **decided)
     assert outcome is (None if meant else QuarantineOutcome.NOT_REGISTERED)
-
-
-@pytest.mark.parametrize(("held", "outcome"), [(MOST - 1, None), (MOST, QuarantineOutcome.TOO_MANY)])
-def test_no_more_than_the_settings_allow(held: int, outcome: QuarantineOutcome | None) -> None:
-    quarantined: dict[str, object] = {f"bk{number}:3181": {} for number in range(100, 100 + held)}
-    assert refused(snapshot({**GROUPS, QUARANTINE_GROUP: quarantined})) is outcome
 
 
 @pytest.mark.parametrize(

@@ -230,13 +230,6 @@ def lease(time: Time) -> PartitionLease:
     return PartitionLease(SESSION, time)
 
 
-def test_what_is_assigned_is_held_once_it_is_confirmed(lease: PartitionLease, time: Time) -> None:
-    lease.add([1, 2])
-    assert not lease.holds(1)
-    lease.renew(time.now)
-    assert [lease.holds(share) for share in (1, 2, 3)] == [True, True, False]
-
-
 def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLease, time: Time) -> None:
     assert VALID < SESSION
     lease.add([1])
@@ -248,37 +241,11 @@ def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLe
     assert not lease.is_valid
 
 
-def test_it_counts_from_when_was_asked_not_from_when_the_answer_came(lease: PartitionLease, time: Time) -> None:
-    lease.add([1])
-    asked_at = time.now
-    time.now += 60  # frozen, with the answer waiting
-    lease.renew(asked_at)
-    assert not lease.holds(1)
-
-
 def test_a_late_answer_takes_nothing_back(lease: PartitionLease, time: Time) -> None:
     lease.add([1])
     lease.renew(time.now)
     lease.renew(time.now - 50)
     assert lease.holds(1)
-
-
-def test_what_is_given_up_is_not_held_from_now_on_and_the_rest_is(lease: PartitionLease, time: Time) -> None:
-    lease.add([1, 2])
-    lease.renew(time.now)
-    lease.remove([1])
-    assert [lease.holds(share) for share in (1, 2)] == [False, True]
-
-
-def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_be_confirmed(
-    lease: PartitionLease, time: Time
-) -> None:
-    lease.add([1])
-    lease.renew(time.now)
-    lease.lose()
-    assert lease.held == frozenset()
-    lease.add([1])
-    assert not lease.holds(1)
 
 
 def test_who_holds_nothing_has_nothing_to_confirm(lease: PartitionLease) -> None:

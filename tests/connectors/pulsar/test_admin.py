@@ -157,10 +157,3 @@ def test_a_bookie_whose_name_would_change_the_path_is_an_error_and_nothing_is_as
     with pytest.raises(AdminError, match="no request can name"):
         server.api().set_rack(bookie, "g", "/r")
     assert server.request.url.host == "none"
-
-
-def test_a_bundle_is_unloaded_by_its_range() -> None:
-    server = Server(204, None)
-    server.api().unload("a/x", "0x00000000_0xffffffff")
-    assert server.request.method == "PUT"
-    assert server.request.url.path == "/admin/v2/namespaces/a/x/0x00000000_0xffffffff/unload"

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from connectors.kafka.connection import KafkaConnection, WatchedKafka
-from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings
+from connectors.kafka.quotas import BrokerQuotaSettings
 from connectors.policy_io import ProbeContext
 from connectors.throttle import io
 from connectors.throttle.io import judge_cordons
@@ -20,36 +20,17 @@ from policies.throttle import ThrottleSettings
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.units import UserError
-from tests.connectors.throttle.quotas.test_worker import CLUSTER, KAFKA, Kafka
+from tests.connectors.throttle.quotas.test_worker import CLUSTER, KAFKA, Kafka, KafkaClient
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)
 """What a stop sets where no quota was."""
 
 
-class Client:
-    """A cluster with these quotas, whose brokers heed them."""
-
-    def __init__(self, rates: Mapping[Entity, int]) -> None:
-        self._rates, self._originals = rates, dict[Entity, Original]()
-        if rates == STOPPED:
-            self._originals = {entity: Original(None, 65_536) for entity in STOPPED}
-
-    def describe(self) -> None:
-        """It answers."""
-
-    def read(self) -> BrokerQuotas:
-        return BrokerQuotas(1, self._rates, self._originals)
-
-    def broker_settings(self) -> Mapping[int, BrokerQuotaSettings]:
-        return {1: BrokerQuotaSettings()}
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 def check(monkeypatch: pytest.MonkeyPatch, rates: Mapping[Entity, int], **settings: Any) -> tuple[Outcome, str, str]:
-    monkeypatch.setattr(io, "QuotaClient", lambda *_: Client(rates))
+    originals = dict.fromkeys(STOPPED if rates == STOPPED else (), Original(None, 65_536))
+    cluster = Kafka(rates=dict(rates), originals=originals)
+    monkeypatch.setattr(io, "QuotaClient", lambda *_: KafkaClient(cluster))
     kafka = WatchedKafka(bootstrap_servers="k:1")
     found = io._check_quotas(kafka, QuotaSettings.model_validate(settings))
     return found.outcome, found.detail or "", "\n".join(found.remedies)

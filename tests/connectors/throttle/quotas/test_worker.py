@@ -268,15 +268,6 @@ def test_the_records_of_another_headgate_are_left_alone_until_a_release(bench: B
     assert (bench.kafka.rates, bench.kafka.originals) == ({ALICE: 900_000}, {})
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.3, 0.7])
-def test_another_process_without_any_topic_restores_exactly(bench: Bench, factor: float) -> None:
-    bench.kafka.rates[ANY] = 900_000
-    bench.reconcile(order(factor))
-    bench.restart()
-    bench.reconcile(order(1.0, 1))
-    assert (bench.kafka.rates, bench.kafka.originals) == ({ANY: 900_000}, {})
-
-
 def test_a_restart_within_a_throttle_changes_nothing(bench: Bench) -> None:
     bench.kafka.rates[ANY] = 900_000
     bench.reconcile(order(0.5, 4))
