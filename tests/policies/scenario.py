@@ -9,13 +9,13 @@ from typing import Any
 from policies.book import Published
 from policies.decisions import AlertStatus
 from policies.observations import Observation, Outcome
-from policies.throttle.decisions import ThrottleFactor
+from policies.throttle.decisions import LimitingVolume, ThrottleFactor
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.readings import BrokerMember, KafkaCluster, LogDirs, VolumeReading
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState
 from tests.policies.virtual_run import START as START
-from tests.policies.virtual_run import VirtualRun, second_of
+from tests.policies.virtual_run import VirtualRun, merge, second_of
 from tests.policies.virtual_run import at as at
 
 KB, MB, GB = 10**3, 10**6, 10**9
@@ -29,11 +29,7 @@ NO_PATIENCE: Mapping[str, Any] = {"recovery_margin": 0.0, "min_hold": "0s", "min
 
 
 def throttle(*blocks: Mapping[str, Any], **more: Any) -> ThrottleSettings:
-    """Settings from blocks as they stand in the file; later ones win."""
-    block: dict[str, Any] = {}
-    for part in (*blocks, more):
-        block.update(part)
-    return ThrottleSettings.model_validate(block)
+    return ThrottleSettings.model_validate(merge(*blocks, **more))
 
 
 def volume(log_dir: str, free: int | None, total: int = TOTAL) -> VolumeReading:
@@ -99,11 +95,15 @@ class Run(VirtualRun[ThrottleState]):
         return self.decisions[-1]
 
     @property
+    def limiting(self) -> LimitingVolume:
+        assert self.last.limiting is not None
+        return self.last.limiting
+
+    @property
     def factor(self) -> float:
         """The factor in force now."""
-        assert self.state is not None
-        assert self.state.gate is not None
-        return self.state.gate.factor
+        assert self.known.gate is not None
+        return self.known.gate.factor
 
     def factor_at(self, seconds: float) -> float:
         """The factor in force at that second, by the published decisions."""

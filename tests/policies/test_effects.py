@@ -171,10 +171,8 @@ def test_the_order_of_the_reports_does_not_matter(order: list[int]) -> None:
                (10, failed(ALICE, STOP)), (20, applied(STOP, ALICE))]  # fmt: skip
     expected = book(*reports).effects("throttle", CLUSTER)
     assert book(*(reports[number] for number in order)).effects("throttle", CLUSTER) == expected
-    assert {effect.target: effect.value for effect in expected} == {
-        ALICE: "65.5 kB/s a broker",
-        ANY: "250 kB/s a broker",
-    }
+    rates = {effect.target: effect.value for effect in expected}
+    assert rates == {ALICE: "65.5 kB/s a broker", ANY: "250 kB/s a broker"}
 
 
 def quarantined(outcome: QuarantineOutcome, found: str | None = None) -> BookieQuarantined:
@@ -186,14 +184,9 @@ def quarantined(outcome: QuarantineOutcome, found: str | None = None) -> BookieQ
 
 def unloaded(outcome: UnloadOutcome) -> BundleUnloaded:
     return BundleUnloaded(
-        cluster=CLUSTER,
-        member="b1:8080",
-        bundle="t/ns/0x0_0x1",
-        decision_id="d",
-        sequence=1,
-        outcome=outcome,
+        cluster=CLUSTER, member="b1:8080", bundle="t/ns/0x0_0x1", decision_id="d", sequence=1, outcome=outcome,
         attempt=1,
-    )
+    )  # fmt: skip
 
 
 @for_each(

@@ -62,16 +62,9 @@ def foreign(
     report: type[ActuatorEvent] | None = None,
     **others: Any,
 ) -> PolicyKind:
-    kind = replace(
-        THROTTLE,
-        name=name,
-        observed={topic: (reading,)},
-        commands=(),
-        decisions=(decision,) if decision else (),
-        reports=(ReportKind(report, "nobody"),) if report else (),
-        settings=ForeignSettings,
-    )
-    return replace(kind, **others)
+    decisions, reports = (decision,) if decision else (), (ReportKind(report, "nobody"),) if report else ()
+    own = {"commands": (), "decisions": decisions, "reports": reports, "settings": ForeignSettings, **others}
+    return replace(THROTTLE, name=name, observed={topic: (reading,)}, **own)
 
 
 def entry(value: str, name: str = "mine") -> EntryPoint:

@@ -60,28 +60,14 @@ def test_settings_are_written_as_they_are_read() -> None:
     [("payments", "1m"), ("dev-orders", "2m"), ("dev-payments", "2m"), ("dev-", "2m"), ("Dev-x", "4m"), ("x", "4m")],
 )
 def test_the_first_override_that_matches_wins(cluster: str, validity: str) -> None:
-    settings = read(
-        {
-            "clusters": {
-                "payments": {"validity": "1m"},
-                "dev-*": {"validity": "2m"},
-                "dev-payments": {"validity": "3m"},
-                "*": {"validity": "4m"},
-            }
-        }
-    )
+    patterns = ("payments", "dev-*", "dev-payments", "*")
+    settings = read({"clusters": {each: {"validity": f"{number}m"} for number, each in enumerate(patterns, 1)}})
     assert settings.for_cluster(cluster).model_dump(mode="json")["validity"] == validity
 
 
 def test_an_override_changes_what_it_names_and_keeps_the_rest() -> None:
-    settings = read(
-        {
-            "hard": {"available_bytes_below": "1GB"},
-            "soft": {"available_bytes_below": "5GB"},
-            "min_hold": "1m",
-            "clusters": {"dev-*": {"fallback_factor": 0.5, "mode": "shadow"}},
-        }
-    )
+    block = {"hard": {"available_bytes_below": "1GB"}, "soft": {"available_bytes_below": "5GB"}, "min_hold": "1m"}
+    settings = read({**block, "clusters": {"dev-*": {"fallback_factor": 0.5, "mode": "shadow"}}})
     dev = settings.for_cluster("dev-1")
     assert (dev.fallback_factor, dev.mode) == (0.5, Mode.SHADOW)
     assert (dev.hard, dev.soft, dev.min_hold) == (settings.hard, settings.soft, settings.min_hold)
@@ -195,12 +181,7 @@ def test_all_mistakes_of_defaults_and_overrides_are_reported_at_once(
 def test_the_strimzi_preset_stands_for_its_settings_and_what_is_set_beside_it_wins() -> None:
     for own, min_hold in ({}, "0s"), ({"min_hold": "10s"}, "10s"):
         settings = read({**own, "preset": "strimzi"}).model_dump(mode="json")
-        preset: dict[str, Any] = {
-            "recovery_margin": 0.0,
-            "min_hold": min_hold,
-            "min_change": 0.0,
-            "departed_hold": "0s",
-        }
+        preset: Any = {"recovery_margin": 0.0, "min_hold": min_hold, "min_change": 0.0, "departed_hold": "0s"}
         preset |= {"preset": "strimzi", "expired_action": "fallback", "anticipate": False}
         assert settings == {**read({}).model_dump(mode="json"), **preset}
 
@@ -269,7 +250,5 @@ def test_overrides_of_other_clusters_do_not_change_the_fingerprint(name: str) ->
 
 
 def test_the_same_settings_written_otherwise_have_the_same_fingerprint() -> None:
-    assert (
-        read({"validity": "60s", "hard": {"available_bytes_below": "1GB"}}).fingerprint()
-        == read({"hard": {"available_bytes_below": GB}, "validity": "1m"}).fingerprint()
-    )
+    one, other = {"validity": "60s", "hard": {"available_bytes_below": "1GB"}}, {"hard": {"available_bytes_below": GB}}
+    assert read(one).fingerprint() == read({**other, "validity": "1m"}).fingerprint()

@@ -140,11 +140,8 @@ def test_recorded_decisions_round_trip() -> None:
         with case(line):
             read = DECISIONS.read(line)
             assert decision_event(read.data) == line
-            assert (read.id, read.subject, read.time) == (
-                read.data.decision_id,
-                read.data.subject,
-                read.data.decided_at,
-            )
+            told = read.data
+            assert (read.id, read.subject, read.time) == (told.decision_id, told.subject, told.decided_at)
     assert {json.loads(line)["type"] for line in GOLDEN} >= {Alert.event_type, "headgate.placement.v1"}
 
 

@@ -1,6 +1,6 @@
 """A policy in virtual time: it steps at each reading, and at each `wake_at` in between, as a replay does."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -23,6 +23,11 @@ def at(seconds: float) -> datetime:
 
 def second_of(decision: Decision) -> float:
     return (decision.decided_at - START).total_seconds()
+
+
+def merge(*blocks: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Settings from blocks as they stand in the file; later ones win."""
+    return {name: value for block in (*blocks, more) for name, value in block.items()}
 
 
 class Kept(NamedTuple):
@@ -93,6 +98,11 @@ class VirtualRun(Generic[State]):
     def _wake_until(self, now: datetime) -> None:
         while self.wake_at is not None and self.wake_at < now:
             self.step((), self.wake_at)
+
+    @property
+    def known(self) -> State:
+        assert self.state is not None
+        return self.state
 
     @property
     def alerts(self) -> list[Alert]:

@@ -11,7 +11,7 @@ from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_disks.state import BookieDisksState
 from policies.decisions import Alert
 from policies.observations import Observation, Outcome
-from tests.policies.virtual_run import VirtualRun, at, second_of
+from tests.policies.virtual_run import VirtualRun, at, merge, second_of
 
 CLUSTER = "c1"
 GB = 10**9
@@ -22,11 +22,7 @@ QUIET: Mapping[str, Any] = {"heartbeat": "1d", "validity": "1d"}
 
 
 def settings(*blocks: Mapping[str, Any], **more: Any) -> BookieDisksSettings:
-    """Settings from blocks as they stand in the file; later ones win."""
-    block: dict[str, Any] = {}
-    for part in (*blocks, more):
-        block.update(part)
-    return BookieDisksSettings.model_validate(block)
+    return BookieDisksSettings.model_validate(merge(*blocks, **more))
 
 
 def disks(
@@ -98,11 +94,8 @@ class Run(VirtualRun[BookieDisksState]):
     def firing(self) -> set[tuple[str, str, str]]:
         """(alert, subject without the cluster, severity) of the alerts that fire now."""
         latest: dict[str, Alert] = {alert.record_key(): alert for alert in self.alerts}
-        return {
-            (a.alert, a.subject.removeprefix(f"{CLUSTER}/"), a.severity.value)
-            for a in latest.values()
-            if a.status == "firing"
-        }
+        now = [alert for alert in latest.values() if alert.status == "firing"]
+        return {(a.alert, a.subject.removeprefix(f"{CLUSTER}/"), a.severity.value) for a in now}
 
     def factors(self, group: str = "default") -> list[tuple[float, float]]:
         """(second, factor) of each decision."""

@@ -49,13 +49,7 @@ def gate(factor: float, changed_ago: float | None = None, *stopped_by: tuple[int
     ],
 )
 def test_moves(
-    before: Gate[tuple[int, str]],
-    raw: float,
-    stopping: set[Any],
-    recovered: set[Any],
-    verdict: str,
-    factor: float,
-    hold: str | None,
+    before: Any, raw: float, stopping: set[Any], recovered: set[Any], verdict: str, factor: float, hold: str | None
 ) -> None:
     after = move(before, raw, stopping, recovered, NOW, throttle(HARD))
     assert (after.verdict, after.gate.factor, after.hold) == (
@@ -63,20 +57,13 @@ def test_moves(
     )  # fmt: skip
 
 
-def test_what_stops_a_stopped_cluster_is_added_to_what_stopped_it() -> None:
+def test_what_stops_a_stopped_cluster_is_added_and_what_recovered_blocks_no_more() -> None:
     assert move(gate(0.0, 9, A), 0.0, {B}, set(), NOW, throttle(HARD)).gate.stopped_by == (A, B)
+    assert move(gate(0.0, 9, A, B), 0.0, {A}, {B}, NOW, throttle(HARD)).gate.stopped_by == (A,)
 
 
-def test_what_recovered_does_not_block_again_unless_it_stops_again() -> None:
-    after = move(gate(0.0, 9, A, B), 0.0, {A}, {B}, NOW, throttle(HARD)).gate
-    assert after.stopped_by == (A,)
-
-
-def test_a_hold_by_time_says_when_it_ends() -> None:
+def test_a_hold_by_time_says_when_it_ends_and_one_by_the_margin_ends_by_no_time() -> None:
     assert move(gate(0.5, 10), 1.0, set(), set(), NOW, throttle(HARD)).rises_at_ms == to_millis(at(1020))
-
-
-def test_a_hold_by_the_margin_ends_by_no_time() -> None:
     assert move(gate(0.0, 10, A), 1.0, set(), set(), NOW, throttle(HARD)).rises_at_ms is None
 
 

@@ -33,13 +33,7 @@ factors = st.floats(0.0, 1.0)
 
 
 def situation(**given: Any) -> LevelSituation:
-    defaults = {
-        "wanted": WantedFactor(0.5, LimitReason.DECIDED),
-        "record": None,
-        "found": None,
-        "base": BASE,
-        "floor": FLOOR,
-    }
+    defaults = {"wanted": decided(0.5), "record": None, "found": None, "base": BASE, "floor": FLOOR}
     it = LevelSituation(**{**defaults, **given})
     held = it.record is not None and it.record.held
     original = Original(it.record.baseline, it.found) if it.record and held and it.found in it.record.rates else None

@@ -21,7 +21,7 @@ from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome, Reading
 from tests.policies.virtual_run import START as START
-from tests.policies.virtual_run import VirtualRun, second_of
+from tests.policies.virtual_run import VirtualRun, merge, second_of
 from tests.policies.virtual_run import at as at
 
 CLUSTER = "c1"
@@ -35,11 +35,7 @@ NAMESPACES = {"acme/a": "default", "acme/b": "shared"}
 
 
 def isolation(*blocks: Mapping[str, Any], **more: Any) -> IsolationSettings:
-    """Settings from blocks as they stand in the file; later ones win."""
-    block: dict[str, Any] = {}
-    for part in (*blocks, more):
-        block.update(part)
-    return IsolationSettings.model_validate(block)
+    return IsolationSettings.model_validate(merge(*blocks, **more))
 
 
 def _observation(seconds: float, kind: str, reading: Reading) -> Observation:

@@ -99,9 +99,8 @@ def test_a_cluster_that_was_replaced_is_an_alert_and_its_readings_do_not_count()
 def test_an_adopted_cluster_begins_without_a_state() -> None:
     run = replaced().feed([adopt(600, "new")])
     assert run.said("cluster-replaced")[-1] == (600, "resolved", "critical")
-    assert run.state is not None
-    assert run.state.gate is not None
-    assert (run.state.cluster.brokers, run.state.gate.stopped_by, run.last.cluster_id) == ((), (), "new")
+    assert run.known.gate is not None
+    assert (run.known.cluster.brokers, run.known.gate.stopped_by, run.last.cluster_id) == ((), (), "new")
     assert "the Kafka cluster new is adopted, as alice@host asked" in run.last.explanation
     assert (run.last.evidence, run.last.previous_factor) == (("adopt@600",), None)
     run.feed([of("new", members(610, 1)), of("new", log_dirs(610, 1, 90 * GB))]).until(700)

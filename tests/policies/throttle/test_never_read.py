@@ -30,8 +30,7 @@ def test_a_member_that_was_never_read_counts_as_the_fallback() -> None:
     assert run.changes() == [(0, 1.0), (300, 0.0)]
     assert run.last.reason is ThrottleReason.STALE_VOLUME
     assert run.last.volumes.never_read == 1
-    assert run.last.limiting is not None
-    limiting = run.last.limiting
+    limiting = run.limiting
     assert (limiting.broker, limiting.log_dir, limiting.usable_bytes, limiting.read_at) == (3, "", -1, None)
     assert "broker 3 was never readable, and counts as 0.00 until it is read" in run.last.explanation
     assert run.firing() == {("log-dirs-unread", f"{CLUSTER}/3")}
@@ -71,8 +70,7 @@ def test_when_it_departs_nothing_of_it_is_kept() -> None:
 def test_a_full_volume_decides_before_one_that_was_never_read() -> None:
     run = watch(Run(throttle(HARD, fallback_factor=0.0)), 400, 1, 2, a=GB)
     assert (run.last.factor, run.last.reason) == (0.0, ThrottleReason.HARD_LIMIT)
-    assert run.last.limiting is not None
-    assert run.last.limiting.broker == 1
+    assert run.limiting.broker == 1
 
 
 def test_the_strimzi_preset_forgets_it_as_the_plugin_does_but_alerts() -> None:

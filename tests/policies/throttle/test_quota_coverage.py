@@ -165,7 +165,7 @@ def test_after_a_stop_each_client_has_the_floor_unless_excluded_and_none_has_mor
 NAMES = (
     "default",
     "<default>",
-    "CN=mirror,O=io.strimzi",
+    "CN=a,O=strimzi",
     "bob smith",
     "a,client-id=b",
     "a,user=<default>",

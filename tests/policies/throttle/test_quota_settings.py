@@ -29,10 +29,7 @@ def test_the_longest_wait_may_be_none(given: str | None, seconds: float | None) 
         ({"entities": [{"user": "a", "base": 0}]}, "greater than 0"),
         ({"entities": [{"user": "a", "base": "64kB"}]}, "user=a (64000) is below floor_bytes_per_second (65536)"),
         ({"entities": [ANY_CLIENT, ANY_CLIENT]}, "client-id=<default> stands there twice"),
-        (
-            {"entities": [{"user": "bob", "client_id": "x"}], "exclude": ["User:bob"]},
-            "names user bob, which is excluded",
-        ),
+        ({"entities": [{"user": "bob", "client_id": "x"}], "exclude": ["bob"]}, "names user bob, which is excluded"),
         ({"entities": [ANY_CLIENT], "exclude": ["default"]}, "name users one by one"),
         ({"entities": [ANY_CLIENT], "floor_bytes_per_second": 0}, "greater than 0"),
         ({"entities": [ANY_CLIENT], "flor": 1}, "Extra inputs"),
