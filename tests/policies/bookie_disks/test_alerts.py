@@ -12,25 +12,16 @@ WIDE = {f"w{n}": 90 for n in range(3)}
 """Enough other bookies, so that no group is at risk."""
 
 
-@pytest.mark.parametrize(
-    ("free", "alerts"),
-    [
-        (50, set()),
-        (20, {("bookie-disk-below-soft-limit", "warning")}),
-        (12, {("bookie-disk-below-soft-limit", "warning"), ("bookie-disk-below-hard-limit", "critical")}),
-        (
-            10,
-            {
-                ("bookie-disk-below-soft-limit", "warning"),
-                ("bookie-disk-below-hard-limit", "critical"),
-                ("compaction-suspended", "critical"),
-            },
-        ),
-    ],
-)
-def test_a_dir_at_a_limit_has_its_alerts(free: int, alerts: set[tuple[str, str]]) -> None:
+LIMITS = [
+    ("bookie-disk-below-soft-limit", "b1/l", "warning"), ("bookie-disk-below-hard-limit", "b1/l", "critical"),
+    ("compaction-suspended", "b1/l", "critical"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("free", "count"), [(50, 0), (20, 1), (12, 2), (10, 3)])
+def test_a_dir_at_a_limit_has_its_alerts(free: int, count: int) -> None:
     run = Run(settings(QUIET)).see(disks(0, "b1", free), *all_disks(0, **WIDE))
-    assert run.firing() == {(alert, "b1/l", severity) for alert, severity in alerts}
+    assert run.firing() == {*LIMITS[:count]}
 
 
 def test_without_thresholds_no_claim_is_made_about_compaction() -> None:
@@ -107,9 +98,7 @@ def test_a_saw_tooth_of_the_spare_bookie_is_one_alert() -> None:
     assert run.see(disks(100, "b3", 22.1)).firing() == set()
 
 
-@pytest.mark.parametrize(
-    ("free", "words"), [((50, 19), "1 has"), ((19, 19), "none have"), ((50, 50), "2 have")]
-)  # fmt: skip
+@pytest.mark.parametrize(("free", "words"), [((50, 19), "1 has"), ((19, 19), "none have"), ((50, 50), "2 have")])
 def test_the_sentence_says_whether_publishing_is_slowed_already(free: tuple[int, ...], words: str) -> None:
     summary = Run(settings(QUIET)).see(*(disks(0, f"b{n}", each) for n, each in enumerate(free))).alerts[-1].summary
     assert f"{words} room above the soft limit, and a ledger needs 2 bookies: " in summary

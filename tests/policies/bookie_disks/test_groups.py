@@ -1,5 +1,7 @@
 """Group by group: each placement group has a factor of its own, decided by its own bookies and ensemble."""
 
+from typing import Any
+
 import pytest
 
 from policies.bookie_disks.fold import fold
@@ -53,11 +55,7 @@ def test_a_full_bookie_slows_its_own_group_only() -> None:
     ],
 )  # fmt: skip
 def test_a_groups_bookies_are_those_on_which_its_namespaces_may_place_data(
-    groups: dict[str, str] | None,
-    namespaces: dict[str, NamespaceAffinity | str],
-    group: str,
-    factor: float,
-    ensemble: int,
+    groups: dict[str, str] | None, namespaces: dict[str, Any], group: str, factor: float, ensemble: int
 ) -> None:
     decided = run_of(racks(0, groups), affinity(0, namespaces)).last(group)
     assert (decided.factor, decided.ensemble) == (factor, ensemble)

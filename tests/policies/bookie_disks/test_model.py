@@ -200,13 +200,9 @@ def random_settings(seed: int, **more: Any) -> BookieDisksSettings:
     """Limits of both kinds, or one limit only, with every kind of fallback and hold."""
     random = Random(seed)
     limits = random.choice([(0.2, 0.12), (0.3, 0.05), (0.2, None), (None, 0.12), ("25GB", 0.12), (0.2, "10GB")])
-    soft, hard = (
-        None if each is None else {f"available_{'ratio' if isinstance(each, float) else 'bytes'}_below": each}
-        for each in limits
-    )
+    kinds = {float: "available_ratio_below", str: "available_bytes_below"}
     chosen = {
-        "soft": soft,
-        "hard": hard,
+        **{name: each and {kinds[type(each)]: each} for name, each in zip(("soft", "hard"), limits, strict=True)},
         "fallback_factor": random.choice([1.0, 0.5, 0.0]),
         "validity": random.choice(["100s", "5m"]),
         "departed_hold": random.choice(["0s", "1m", "7m"]),

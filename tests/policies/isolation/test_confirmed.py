@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.bookie_readings import NamespaceAffinity
-from policies.decisions import Decision
 from policies.isolation.decisions import QuarantineVerdict
 from policies.observations import Observation, Outcome
 from tests.cases import for_each
@@ -26,13 +25,7 @@ SHORT = "bk1 bk11"
 """acme/a has bk1 alone, so it needs bk11, which is in no group."""
 
 
-def settled(
-    writable: str = MEMBERS,
-    *blocks: Any,
-    end: int = 70,
-    names: Mapping[str, NamespaceAffinity | str] = NAMESPACES,
-    **settings: Any,
-) -> Run:
+def settled(writable: str = MEMBERS, *blocks: Any, end: int = 70, names: Any = NAMESPACES, **settings: Any) -> Run:
     """A cluster that was read the same for a while."""
     run = Run(ON, *blocks, settings)
     for second in range(0, end, 10):
@@ -323,26 +316,18 @@ def test_contradicting_readings_are_few_records_within_one_validity(odd: str, wa
         for place, collector in enumerate(order):
             second = round(40 + interval * (number + place / collectors), 3)
             is_odd = number % 2 == 1 if collectors == 1 else collector == collectors - 1
-            run.together(*look(second, ODD[odd] if is_odd else None, f"zk-{collector}" if is_named else "", rng))
-    records = Counter(map(identify, run.published[before:]))
+            run.together(*look(second, odd if is_odd else None, f"zk-{collector}" if is_named else "", rng))
+    records = Counter((getattr(d, "alert", ""), d.subject) for d in run.published[before:])
     assert max(records.values(), default=0) <= MOST_RECORDS, records
     assert not {d.verdict for d in run.quarantines()} & {"quarantine"} or odd in ("a stranger", "many strangers")
 
 
-def look(
-    second: float, odd: Callable[[float], Observation] | None, source: str, rng: random.Random
-) -> list[Observation]:
+def look(second: float, odd: str | None, source: str, rng: random.Random) -> list[Observation]:
     """One collector's three readings, in any order, one of them perhaps odd."""
-    seen = {type(each.reading): each for each in everything(second, MEMBERS, GROUPS, TWO)}
-    if odd is not None:
-        other = odd(second)
-        seen[type(other.reading)] = other
+    shown = (*everything(second, MEMBERS, GROUPS, TWO), *([ODD[odd](second)] if odd else []))
+    seen = {type(each.reading): each for each in shown}
     found = [replace(each, id=f"{each.id} {source}", source=source) for each in seen.values()]
     return rng.sample(found, len(found))
-
-
-def identify(decision: Decision) -> tuple[str, str]:
-    return str(getattr(decision, "alert", "")), decision.subject
 
 
 def test_while_collectors_contradict_each_other_no_bookie_is_newly_withheld() -> None:

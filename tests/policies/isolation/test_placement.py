@@ -212,9 +212,7 @@ sizes, unaffines = st.integers(1, 5), st.sampled_from(list(Unaffine))
 def test_strict_allows_no_more_than_current_and_current_no_more_than_all(
     known: BookieMembership, own: AffinityGroups | None, n: int, unaffine: Unaffine
 ) -> None:
-    strict, current, legacy = (
-        place(r, known, own, n, unaffine) for r in (RuleSet.STRICT, RuleSet.CURRENT, RuleSet.LEGACY)
-    )
+    legacy, current, strict = (place(rules, known, own, n, unaffine) for rules in RuleSet)
     assert strict.candidates <= current.candidates <= known.writable
     assert legacy.candidates <= known.writable
 
@@ -262,9 +260,8 @@ def test_headroom_is_how_many_losses_the_tier_survives(
     lost = data.draw(st.permutations(placed.primary.names))[: placed.headroom]
 
     def after(count: int) -> Tier:
-        return place(
-            rules, BookieMembership(known.writable - set(lost[:count]), known.groups), own, n, Unaffine.ANY
-        ).tier
+        left = BookieMembership(known.writable - set(lost[:count]), known.groups)
+        return place(rules, left, own, n, Unaffine.ANY).tier
 
     assert after(placed.headroom - 1) is Tier.PRIMARY
     assert after(placed.headroom) is not Tier.PRIMARY
@@ -273,19 +270,10 @@ def test_headroom_is_how_many_losses_the_tier_survives(
 RANKS = ("isolated", "spills_to_secondary", "leaks", "infeasible")
 
 
-some = st.frozensets(st.sampled_from([f"bk{n}" for n in range(6)]))
+some, rule_sets = st.frozensets(st.sampled_from([f"bk{n}" for n in range(6)])), st.sampled_from(RuleSet)
 
 
-@given(
-    some,
-    some,
-    some,
-    st.booleans(),
-    st.booleans(),
-    st.integers(1, 3),
-    st.sampled_from(RuleSet),
-    st.sampled_from(RuleSet),
-)
+@given(some, some, some, st.booleans(), st.booleans(), st.integers(1, 3), rule_sets, rule_sets)
 def test_the_next_verdict_is_the_worst_that_losses_of_the_headroom_can_cause(
     writable: frozenset[str], primary: frozenset[str], secondary: frozenset[str],
     names_primary: bool, names_secondary: bool, size: int, rules: RuleSet, promise: RuleSet,
@@ -308,6 +296,7 @@ def test_the_next_verdict_is_the_worst_that_losses_of_the_headroom_can_cause(
 
 # What if a bookie joined, died or were assigned.
 
+MOVED = {"g": frozenset({"dead:1"}), "h": frozenset({"a:1", "b:1"})}
 NOW = BookieMembership(frozenset({"a:1", "b:1"}), {"g": frozenset({"a:1", "dead:1"}), "h": frozenset({"b:1"})})
 
 
@@ -339,12 +328,7 @@ def test_what_is_no_change_is_refused_with_how_to_write_one(text: str) -> None:
         pytest.param(
             ["add=c:1@new"], {"a:1", "b:1", "c:1"}, {**(NOW.groups or {}), "new": frozenset({"c:1"})}, id="new group"
         ),
-        pytest.param(
-            ["add=a:1@h"],
-            {"a:1", "b:1"},
-            {"g": frozenset({"dead:1"}), "h": frozenset({"a:1", "b:1"})},
-            id="a registered one moves",
-        ),
+        pytest.param(["add=a:1@h"], {"a:1", "b:1"}, MOVED, id="a registered one moves"),
         pytest.param(["remove=a:1"], {"b:1"}, NOW.groups, id="a dead one stays in its group"),
         pytest.param(["remove-group=h"], {"a:1", "b:1"}, {"g": frozenset({"a:1", "dead:1"})}, id="a group is dropped"),
         pytest.param(["add=c:1", "remove=c:1"], {"a:1", "b:1"}, NOW.groups, id="in order"),

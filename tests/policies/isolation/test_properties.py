@@ -12,7 +12,7 @@ from policies.bookie_readings import NamespaceAffinity
 from policies.isolation.decisions import QuarantineVerdict
 from policies.isolation.judge import IsolationFacts, join_facts, judge_placements
 from policies.isolation.placement import BookieMembership, place
-from policies.isolation.state import BookieClusterState, IsolationState
+from policies.isolation.state import IsolationState
 from policies.observations import Observation, Outcome
 from policies.units import millis_of
 from tests.policies.isolation.scenario import CLUSTER, Run, affinity, at, bookies, isolation, promise, racks
@@ -127,8 +127,7 @@ def test_a_state_of_other_settings_is_taken_over(
 
 
 def facts_of(run: Run, second: float) -> IsolationFacts:
-    known = run.state.cluster if run.state else BookieClusterState()
-    return join_facts(at(second), CLUSTER, known, run.settings)
+    return join_facts(at(second), CLUSTER, run.known.cluster, run.settings)
 
 
 @given(courses, settings_blocks)
@@ -136,10 +135,9 @@ def test_no_more_are_on_their_way_into_quarantine_than_allowed(course: list[Batc
     run = Run(block)
     for second, observations in course:
         run.see(*observations, seconds=second)
-        assert run.state is not None
         facts = facts_of(run, second)
         inside, oldest_ms = facts.quarantined, facts.now_ms - millis_of(run.settings.validity)
-        valid = (order for order in run.state.orders if order.published_ms > oldest_ms)
+        valid = (order for order in run.known.orders if order.published_ms > oldest_ms)
         coming = {o.bookie for o in valid if o.verdict is QuarantineVerdict.QUARANTINE} - inside
         if facts.is_fresh and coming & facts.membership.writable:
             assert len(coming | inside) <= block["max_quarantined"]
@@ -151,9 +149,7 @@ def test_what_is_on_its_way_into_quarantine_starves_nobody(course: list[Batch], 
     for second, observations in course:
         run.see(*observations, seconds=second)
         facts = facts_of(run, second)
-        coming = (
-            {o.bookie for o in run.state.orders if o.verdict is QuarantineVerdict.QUARANTINE} if run.state else set()
-        )
+        coming = {o.bookie for o in run.known.orders if o.verdict is QuarantineVerdict.QUARANTINE}
         if not (facts.is_fresh and facts.membership.groups and coming):
             continue
         groups = dict(facts.membership.groups) | {"headgate-quarantine": facts.quarantined | coming}
