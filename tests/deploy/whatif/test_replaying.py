@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 from deploy import cli
 from policies.observations import Observation
 from policies.throttle import ThrottleFactor
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, MB, log_dirs, members
 from tests.streaming.records import changed, event
 
@@ -79,6 +81,12 @@ def evening(tmp_path: Path) -> Path:
     return recorded(tmp_path, *EVENING)
 
 
+@pytest.fixture
+def replayed(headgate: Headgate, evening: Path, settings: Path) -> Headgate:
+    """Replays the evening with the settings, and what else a line has."""
+    return partial(headgate, "replay", "-s", settings, evening)
+
+
 # Output
 
 
@@ -91,9 +99,8 @@ def test_standard_output_holds_decisions_as_json_lines_and_nothing_else(
     assert ended.factors == [("08:00:00", 1.0), ("08:00:01", 1.0), ("08:01:00", 0.75), ("08:01:30", 0.0)]
 
 
-def test_the_same_files_give_the_same_bytes(headgate: Headgate, evening: Path, settings: Path) -> None:
-    arguments = ("replay", "-s", settings, evening, "--until", "2026-11-21T09:00:00Z")
-    first, second = headgate(*arguments), headgate(*arguments)
+def test_the_same_files_give_the_same_bytes(replayed: Headgate) -> None:
+    first, second = (replayed("--until", "2026-11-21T09:00:00Z") for _ in range(2))
     assert first == second
     assert len(first.decisions) > 50
 
@@ -104,14 +111,12 @@ def test_without_settings_the_defaults_decide(headgate: Headgate, evening: Path)
     assert {factor for _, factor in ended.factors} == {1.0}, "no limit: observed, never throttled"
 
 
-def test_the_environment_counts_here_too(
-    headgate: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_counts_here_too(replayed: Headgate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__MODE", "shadow")
-    assert {e["data"]["mode"] for e in headgate("replay", "-s", settings, evening).decisions} == {"shadow"}
+    assert {e["data"]["mode"] for e in replayed().decisions} == {"shadow"}
 
 
-@pytest.mark.parametrize("appended", ["1e999", "NaN", "1795248000000000", "-1e18", "null", "[]"])
+@for_each("appended", ["1e999", "NaN", "1795248000000000", "-1e18", "null", "[]"])
 def test_a_record_without_a_time_is_left_out(headgate: Headgate, tmp_path: Path, settings: Path, appended: str) -> None:
     record = json.dumps({"topic": "headgate.observed.log-dirs", "partition": 0, "offset": 1, "payload": "{}", "ts": 0})
     file = recorded(tmp_path, *EVENING, record.replace('"ts": 0', f'"ts": {appended}').encode())
@@ -123,7 +128,7 @@ def test_a_record_without_a_time_is_left_out(headgate: Headgate, tmp_path: Path,
 LINES = [event(each) for each in EVENING]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "files",
     [
         [b"\n".join(LINES[:2]), b"\n".join(LINES[2:])],
@@ -133,20 +138,20 @@ LINES = [event(each) for each in EVENING]
     ids=["two files, one after the other", "other line ends and empty lines", "a byte order mark"],
 )
 def test_how_the_events_stand_in_files_does_not_matter(
-    headgate: Headgate, evening: Path, settings: Path, files: list[bytes]
+    headgate: Headgate, replayed: Headgate, settings: Path, tmp_path: Path, files: list[bytes]
 ) -> None:
-    given = [recorded(evening.parent, content, name=f"{number}.jsonl") for number, content in enumerate(files)]
-    assert headgate("replay", "-s", settings, *given) == headgate("replay", "-s", settings, evening)
+    given = [recorded(tmp_path, content, name=f"{number}.jsonl") for number, content in enumerate(files)]
+    assert headgate("replay", "-s", settings, *given) == replayed()
 
 
 def test_a_dash_is_standard_input(
-    headgate: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+    headgate: Headgate, replayed: Headgate, evening: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(evening.read_bytes())))
-    assert headgate("replay", "-s", settings, "-") == headgate("replay", "-s", settings, evening)
+    assert headgate("replay", "-s", settings, "-") == replayed()
 
 
-@pytest.mark.parametrize("text", [b"", b"\n\n  \n"], ids=["no byte", "empty lines"])
+@for_each("text", [b"", b"\n\n  \n"])
 def test_a_file_without_events_decides_nothing(headgate: Headgate, tmp_path: Path, text: bytes) -> None:
     assert headgate("replay", recorded(tmp_path, text)) == Ended(0, "", "there is no event to replay\n")
 
@@ -155,28 +160,16 @@ def test_a_file_without_events_decides_nothing(headgate: Headgate, tmp_path: Pat
 
 
 def test_bad_lines_are_named_on_standard_error_and_change_nothing(
-    headgate: Headgate, tmp_path: Path, evening: Path, settings: Path
+    headgate: Headgate, tmp_path: Path, replayed: Headgate, settings: Path
 ) -> None:
-    expected = headgate("replay", "-s", settings, evening)
-    file = recorded(
-        tmp_path,
-        b"{'single': 'quotes'}",
-        *EVENING[:2],
-        changed(EVENING[1], type="headgate.weather.v1"),
-        b"",
-        changed(EVENING[1], time=None),
-        *EVENING[2:],
-        b"\xff\x00",
-        name="bad.jsonl",
-    )
+    expected = replayed()
+    unknown, timeless = changed(EVENING[1], type="headgate.weather.v1"), changed(EVENING[1], time=None)
+    lines = (b"{'single': 'quotes'}", *EVENING[:2], unknown, b"", timeless, *EVENING[2:], b"\xff\x00")
+    file = recorded(tmp_path, *lines, name="bad.jsonl")
     ended = headgate("replay", "-s", settings, file)
     assert (ended.status, ended.out) == (expected.status, expected.out)
-    assert [line.split(": ")[:2] for line in ended.err.splitlines()] == [
-        [f"{file}:1", "malformed"],
-        [f"{file}:4", "unknown_type"],
-        [f"{file}:6", "invalid"],
-        [f"{file}:9", "malformed"],
-    ]
+    told = [line.removeprefix(f"{file}:").split(": ")[:2] for line in ended.err.splitlines()]
+    assert told == [["1", "malformed"], ["4", "unknown_type"], ["6", "invalid"], ["9", "malformed"]]
 
 
 def test_bad_lines_are_named_when_settings_are_compared_too(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
@@ -189,21 +182,19 @@ def test_bad_lines_are_named_when_settings_are_compared_too(headgate: Headgate, 
 # Time
 
 
-def test_until_gives_the_heartbeats_after_the_last_event(headgate: Headgate, evening: Path, settings: Path) -> None:
-    ended = headgate("replay", "-s", settings, evening, "--until", "2026-11-21T08:04:00Z")
+def test_until_gives_the_heartbeats_after_the_last_event(replayed: Headgate) -> None:
+    ended = replayed("--until", "2026-11-21T08:04:00Z")
     assert ended.factors[4:] == [("08:02:30", 0.0), ("08:03:30", 0.0)]
 
 
 @pytest.mark.usefixtures("in_kathmandu")
-@pytest.mark.parametrize(
-    "until", ["2026-11-21T08:04:00Z", "2026-11-21T10:04:00+02:00", "2026-11-21T08:04:00", "2026-11-21 08:04"]
-)
-def test_times_are_utc_unless_they_say_otherwise(headgate: Headgate, evening: Path, settings: Path, until: str) -> None:
-    assert len(headgate("replay", "-s", settings, evening, "--until", until).factors) == 6
+@for_each("until", ["2026-11-21T08:04:00Z", "2026-11-21T10:04:00+02:00", "2026-11-21T08:04:00", "2026-11-21 08:04"])
+def test_times_are_utc_unless_they_say_otherwise(replayed: Headgate, until: str) -> None:
+    assert len(replayed("--until", until).factors) == 6
 
 
-def test_silence_after_the_last_event_ends_in_the_fallback(headgate: Headgate, evening: Path, settings: Path) -> None:
-    ended = headgate("replay", "-s", settings, evening, "--until", "2026-11-21T08:10:00Z")
+def test_silence_after_the_last_event_ends_in_the_fallback(replayed: Headgate) -> None:
+    ended = replayed("--until", "2026-11-21T08:10:00Z")
     reasons = [e["data"]["reason"] for e in ended.decisions if e["type"] == ThrottleFactor.event_type]
     assert reasons[-1] == "stale_volume"
     assert ended.factors[-1][1] == 0.0
@@ -221,19 +212,16 @@ def test_a_time_that_goes_backwards_in_the_file_does_not_take_decisions_along(
 # Differences
 
 
-def test_equal_settings_make_no_difference(headgate: Headgate, evening: Path, settings: Path, tmp_path: Path) -> None:
+def test_equal_settings_make_no_difference(replayed: Headgate, tmp_path: Path) -> None:
     same = tmp_path / "same.yaml"
     same.write_text(f"# the same\n{LIMITS}\nhttp: {{port: 1}}")
-    ended = headgate("replay", "-s", settings, "--against", same, evening, "--until", "2026-11-21T09:00:00Z")
-    assert ended == Ended(0, "", "")
+    assert replayed("--against", same, "--until", "2026-11-21T09:00:00Z") == Ended(0, "", "")
 
 
-def test_differences_are_json_lines_with_both_sides(
-    headgate: Headgate, evening: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_differences_are_json_lines_with_both_sides(replayed: Headgate, tmp_path: Path) -> None:
     stricter = tmp_path / "stricter.yaml"
     stricter.write_text(STRICTER)
-    ended = headgate("replay", "-s", settings, "--against", stricter, evening)
+    ended = replayed("--against", stricter)
     assert (ended.status, ended.err) == (0, "")
     first = next(line for line in ended.decisions if line["type"] == ThrottleFactor.event_type)
     assert first["time"] == "2026-11-21T08:00:01.000Z"
@@ -245,11 +233,11 @@ def test_differences_are_json_lines_with_both_sides(
 
 
 def test_an_event_that_only_the_other_settings_reject_is_told(
-    headgate: Headgate, evening: Path, settings: Path, tmp_path: Path
+    replayed: Headgate, evening: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(f"clusters: {{orders: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}\n{LIMITS}")
-    ended = headgate("replay", "-s", settings, "--against", other, evening)
+    ended = replayed("--against", other)
     assert ended.status == 0
     assert f"{evening}:1: " in ended.err
 
@@ -264,45 +252,31 @@ def test_bad_settings_to_compare_with_are_told(headgate: Headgate, evening: Path
 
 # A user's mistakes
 
-WRONG: list[tuple[str, Sequence[str], str]] = [
-    ("nothing to replay", [], "give either files with recorded events, or --from to read the observed topics\n"),
-    (
-        "both kinds of source",
-        ["evening.jsonl", "--from", "2026-11-21T08:00:00Z"],
-        "give either files with recorded events, or --from to read the observed topics\n",
-    ),
-    ("a folder", ["."], ".: cannot be read (Is a directory)\n"),
-    (
-        "no time",
-        ["evening.jsonl", "--until", "tomorrow"],
-        "--until: 'tomorrow' is not a time: write 14:45 (local time), '10m ago', or 2026-11-21T08:00:00Z\n",
-    ),
-    ("a wrong option", ["--unitl", "x"], "Usage: "),
-    (
-        "the end of files",
-        ["evening.jsonl", "--to", "2026-11-21T08:00:00Z"],
-        "--to: works only with --from; with files, use --until\n",
-    ),
-    (
-        "an end before the beginning",
-        ["--from", "2026-11-21T08:00:00Z", "--to", "2026-11-21T08:00:00Z"],
-        "--to: must lie after --from\n",
-    ),
-    (
-        "a topic without a Kafka",
-        ["--from", "2026-11-21T08:00:00Z"],
-        "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in "
-        "HEADGATE_KAFKA__BOOTSTRAP_SERVERS), or use `headgate up`, which starts one. Other commands find",
-    ),
-]
+EITHER = "give either files with recorded events, or --from to read the observed topics\n"
+AT = "2026-11-21T08:00:00Z"
 
 
-@pytest.mark.parametrize(("arguments", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
+@for_each(
+    ("arguments", "said"),
+    [
+        ("", EITHER),
+        (f"evening.jsonl --from {AT}", EITHER),
+        (".", ".: cannot be read (Is a directory)\n"),
+        (
+            "evening.jsonl --until tomorrow",
+            "--until: 'tomorrow' is not a time: write 14:45 (local time), '10m ago', or",
+        ),
+        ("--unitl x", "Usage: "),
+        (f"evening.jsonl --to {AT}", "--to: works only with --from; with files, use --until\n"),
+        (f"--from {AT} --to {AT}", "--to: must lie after --from\n"),
+        (f"--from {AT}", "kafka.bootstrap_servers is not set: name the loop's own Kafka there (or in HEADGATE_KAFKA__"),
+    ],
+)
 def test_a_users_mistake_is_one_line_and_status_two(
-    headgate: Headgate, evening: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], said: str
+    headgate: Headgate, evening: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, said: str
 ) -> None:
     monkeypatch.chdir(evening.parent)
-    ended = headgate("replay", *arguments)
+    ended = headgate("replay", *arguments.split())
     assert (ended.status, ended.out) == (USER_ERROR, "")
     assert ended.err.startswith(said)
 
