@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,9 +24,11 @@ from policies.isolation.placement import parse_change
 from policies.isolation.settings import RuleSet
 from policies.observations import Outcome, Reading
 from policies.units import UserError
+from tests.cases import for_each
 
 CLUSTER: dict[str, Any] = {"cluster": "c1", "outcome": Outcome.OK}
 GROUPS = {"red": ("r1", "r2", "r3"), "blue": ("b1", "b2")}
+Policies = tuple[BrokerIsolation, ...] | None
 NAMESPACES = {
     "t/red": NamespaceAffinity(primary=("red",), ensemble_size=2),
     "t/both": NamespaceAffinity(primary=("blue",), secondary=("red",), ensemble_size=3),
@@ -66,14 +69,9 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> type[FakeCollector]:
     return FakeCollector
 
 
-SETTINGS = Settings.model_validate(
-    {
-        "clusters": {
-            "c1": {"zookeeper": {"servers": "127.0.0.1:1"}, "bookies": {}},
-            "kafka-only": {"kafka": {"bootstrap_servers": "127.0.0.1:1"}},
-        }
-    }
-)
+WATCHED = {"zookeeper": {"servers": "127.0.0.1:1"}, "bookies": {}}
+KAFKA_ONLY = {"kafka": {"bootstrap_servers": "127.0.0.1:1"}}
+SETTINGS = Settings.model_validate({"clusters": {"c1": WATCHED, "kafka-only": KAFKA_ONLY}})
 
 
 def verdicts(capsys: pytest.CaptureFixture[str], **query: Any) -> dict[str, tuple[str, list[str]]]:
@@ -88,13 +86,10 @@ def test_all_namespaces_with_affinity_are_shown(capsys: pytest.CaptureFixture[st
         "t/red": ("isolated", ["r1", "r2", "r3"]),
         "t/both": ("spills_to_secondary", ["b1", "b2", "r1", "r2", "r3"]),
     }
+    assert list(verdicts(capsys, namespace="t/red")) == ["t/red"], "of one namespace only that"
 
 
-def test_of_one_namespace_only_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(verdicts(capsys, namespace="t/red")) == ["t/red"]
-
-
-@pytest.mark.parametrize("namespace", ["red", "t/", "/red", ""])
+@for_each("namespace", ["red", "t/", "/red", ""])
 def test_what_is_no_namespace_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, namespace: str
 ) -> None:
@@ -109,13 +104,10 @@ def test_a_namespace_that_says_nothing_may_place_its_data_anywhere(capsys: pytes
     assert set(candidates) == {bookie for group in GROUPS.values() for bookie in group}
 
 
-def test_a_change_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_or_another_ensemble_size_that_somebody_thinks_of_counts(capsys: pytest.CaptureFixture[str]) -> None:
     changes = tuple(parse_change(f"remove={bookie}") for bookie in ("r1", "r2"))
     ((verdict, _),) = verdicts(capsys, namespace="t/red", changes=changes, rules=RuleSet.STRICT).values()
     assert verdict == "infeasible"
-
-
-def test_another_ensemble_size_counts(capsys: pytest.CaptureFixture[str]) -> None:
     ((verdict, _),) = verdicts(capsys, namespace="t/both", ensemble_size=2).values()
     assert verdict == "isolated"
 
@@ -140,16 +132,15 @@ def test_a_person_sees_all_namespaces_and_what_belongs_to_no_group(
     assert "in no group: loose" in shown
 
 
+in_eu = partial(BrokerIsolation, pulsar_cluster="eu")
 BROKERS = (
-    BrokerIsolation(
-        pulsar_cluster="eu", name="reds", namespaces=("t/re.",), primary=("b1.*",), secondary=("b2.*",), min_available=2
-    ),
-    BrokerIsolation(pulsar_cluster="eu", name="late", namespaces=("t/.*",), primary=("b9",)),
-    BrokerIsolation(pulsar_cluster="eu", name="not Python's", namespaces=("(?<name", "t/both"), primary=("b3",)),
+    in_eu(name="reds", namespaces=("t/re.",), primary=("b1.*",), secondary=("b2.*",), min_available=2),
+    in_eu(name="late", namespaces=("t/.*",), primary=("b9",)),
+    in_eu(name="not Python's", namespaces=("(?<name", "t/both"), primary=("b3",)),
 )
 
 
-def with_brokers(collector: type[FakeCollector], policies: tuple[BrokerIsolation, ...] | None) -> None:
+def with_brokers(collector: type[FakeCollector], policies: Policies) -> None:
     collector.given[2] = BookieAffinity(**CLUSTER, namespaces=NAMESPACES, broker_policies=policies)
 
 
@@ -168,14 +159,9 @@ def test_which_brokers_serve_a_namespace_is_shown_beside_its_bookies(
     assert "brokers b9 (policy late of eu): t/both" in _one_line(capsys)
 
 
-@pytest.mark.parametrize(
-    ("policies", "said"), [(None, "could not be read"), ((), "any, no namespace isolation policy")]
-)
+@for_each(("policies", "said"), [(None, "could not be read"), ((), "any, no namespace isolation policy")])
 def test_where_no_policy_names_brokers_that_is_said(
-    capsys: pytest.CaptureFixture[str],
-    collector: type[FakeCollector],
-    policies: tuple[BrokerIsolation, ...] | None,
-    said: str,
+    capsys: pytest.CaptureFixture[str], collector: type[FakeCollector], policies: Policies, said: str
 ) -> None:
     with_brokers(collector, policies)
     show_placement(SETTINGS, "c1", "t/red", as_json=False)
@@ -192,13 +178,7 @@ def test_what_cannot_be_read_is_a_mistake_and_not_an_empty_cluster(collector: ty
         show_placement(SETTINGS, "c1", None, as_json=True)
 
 
-@pytest.mark.parametrize(
-    ("cluster", "message"),
-    [
-        ("c2", "--cluster: the settings name no cluster 'c2'"),
-        ("kafka-only", r"clusters\.kafka-only\.bookies: is not set"),
-    ],
-)
+@for_each(("cluster", "message"), [("c2", "--cluster: the settings name no"), ("kafka-only", r"bookies: is not set")])
 def test_a_cluster_whose_bookies_are_not_watched_is_refused(cluster: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         show_placement(SETTINGS, cluster, None, as_json=True)

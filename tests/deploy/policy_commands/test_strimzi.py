@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.policy_commands.strimzi import import_properties
+from deploy.policy_commands.strimzi import Imported, import_properties
 from deploy.settings.application import Settings
 from policies.units import UserError
 from tests.cases import for_each
@@ -13,15 +13,14 @@ from tests.cases import for_each
 P = "client.quota.callback.static."
 LIMIT = f"{P}storage.per.volume.limit.min.available"
 DRAFT = f"{P}storage.perVolumeLimit"
+SOFT = f"{DRAFT}.availableBytesBelow.soft=1"
 CLUSTER = f"{P}storage.volume.source=cluster"
 ADMIN = f"{P}kafka.admin."
 ADMIN_OF_DRAFT = "client.quota.callback.kafka.admin."
 
 
-def throttle(*lines: str) -> dict[str, object]:
-    imported = yaml.safe_load(import_properties("\n".join(lines).encode(), "f").as_yaml())
-    Settings(**imported)
-    return dict(imported["policies"]["throttle"])
+def read(*lines: str) -> Imported:
+    return import_properties("\n".join(lines).encode(), "f")
 
 
 def test_the_released_plugins_keys_become_settings() -> None:
@@ -61,18 +60,13 @@ def test_the_released_plugins_keys_become_settings() -> None:
 
 
 def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() -> None:
-    found = throttle(
-        f"{DRAFT}.availableBytesBelow.soft=5000000000",
-        f"{DRAFT}.availableRatioBelow.hard=0.01",
-        f"{P}fallback.throttle.factor=0.0",
-        f"{P}storage.volume.source=cluster",
-    )
-    assert found == {
-        "preset": "strimzi",
-        "soft": {"available_bytes_below": 5000000000},
-        "hard": {"available_ratio_below": 0.01},
+    limits = (f"{DRAFT}.availableBytesBelow.soft=5000000000", f"{DRAFT}.availableRatioBelow.hard=0.01")
+    imported = yaml.safe_load(read(*limits, f"{P}fallback.throttle.factor=0.0", CLUSTER).as_yaml())
+    Settings(**imported)
+    assert imported["policies"]["throttle"] == {
+        "preset": "strimzi", "soft": {"available_bytes_below": 5000000000}, "hard": {"available_ratio_below": 0.01},
         "fallback_factor": 0.0,
-    }
+    }  # fmt: skip
 
 
 @for_each(
@@ -80,11 +74,7 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
     [
         pytest.param([f"{LIMIT}.bytes=1", f"{LIMIT}.ratio=0.1"], "more than one hard limit", id="two hard"),
         pytest.param([f"{LIMIT}.bytes=1", f"{DRAFT}.availableRatioBelow.hard=0.1"], "more than one hard", id="mixed"),
-        pytest.param(
-            [f"{DRAFT}.availableBytesBelow.soft=1", f"{DRAFT}.availableRatioBelow.soft=0.1"],
-            "more than one soft limit",
-            id="two soft",
-        ),
+        pytest.param([SOFT, f"{DRAFT}.availableRatioBelow.soft=0.1"], "more than one soft limit", id="two soft"),
         pytest.param([f"{LIMIT}.ratio=NaN"], "must be a number", id="NaN"),
         pytest.param([f"{LIMIT}.bytes=-1"], "at least 0", id="negative bytes"),
         pytest.param([f"{LIMIT}.ratio=-0.1"], "at least 0", id="negative ratio"),
@@ -98,23 +88,19 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param([f"{LIMIT}.bytes=\\u00"], r"\\u00 is no character", id="half an escape"),
         pytest.param([f"{P}storage.check-interval=often"], "whole number of seconds", id="interval"),
         pytest.param([f"{LIMIT}.bytes=1", f"{P}storage.volume.source=local"], "local allows no", id="local source"),
-        pytest.param(
-            [f"{DRAFT}.availableBytesBelow.soft=1", f"{DRAFT}.availableBytesBelow.hard=2"], "must lie above", id="order"
-        ),
+        pytest.param([SOFT, f"{DRAFT}.availableBytesBelow.hard=2"], "must lie above", id="order"),
         pytest.param([f"{P}storage.volume.source=both"], "both: must be local or cluster", id="unknown source"),
         pytest.param([f"{DRAFT}.availableBytesBelow.hard=2"], r"source=local \(the draft's default", id="no source"),
         pytest.param([CLUSTER, f"{P}storage.hard=5"], r"storage\.hard is refused", id="used bytes of a cluster"),
         pytest.param([CLUSTER, f"{P}storage.soft=5"], r"storage\.soft is refused", id="soft used bytes of a cluster"),
         pytest.param([f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=TLS"], "must be one of PLAINTEXT", id="protocol"),
         pytest.param(
-            [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL"], "mechanism=GSSAPI.*create a user", id="Kerberos"
+            [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL"], "GSSAPI.*create a user", id="Kerberos"
         ),
         pytest.param([f"{P}excluded.principal.name.list=default"], "name users one by one", id="all users excluded"),
         pytest.param(["log.dirs=/data"], "the quotas plugin is not configured", id="no plugin"),
         pytest.param(
-            [f"{P}storage.per.volume.limit.min.availble.bytes=1"],
-            "no key of the plugin; did you mean storage.per.volume.limit.min.available.bytes",
-            id="a misspelt limit",
+            [f"{LIMIT}.byts=1"], "no key of the plugin; did you mean storage.per.vol.*bytes", id="misspelt limit"
         ),
         pytest.param([f"{P}throttle.factor.fallbak=1"], "did you mean throttle.factor.fallback", id="misspelt factor"),
     ],
@@ -178,11 +164,10 @@ spec:
 """
 
 
-@pytest.mark.parametrize("inside_a_list", [False, True])
-def test_the_quotas_of_a_kafka_resource_become_settings(inside_a_list: bool) -> None:
-    text = RESOURCE
-    if inside_a_list:
-        text = yaml.safe_dump({"kind": "List", "items": list(yaml.safe_load_all(RESOURCE))})
+@pytest.mark.parametrize(
+    "text", [RESOURCE, yaml.safe_dump({"kind": "List", "items": list(yaml.safe_load_all(RESOURCE))})]
+)
+def test_the_quotas_of_a_kafka_resource_become_settings(text: str) -> None:
     settings = import_properties(text.encode(), "kafka.yaml").settings
     assert settings["policies"]["throttle"] == {"preset": "strimzi", "hard": {"available_bytes_below": 5000000000}}
     assert settings["clusters"]["imported"]["quotas"] == {
@@ -198,14 +183,14 @@ def test_the_config_of_a_kafka_resource_becomes_settings() -> None:
     assert settings["clusters"]["imported"]["kafka"]["poll_interval"] == "10s"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("spec", "said"),
     [
         ("{kafka: {}}", "it has neither quotas nor the plugin's keys: the quotas plugin is not configured"),
         ("{kafka: {quotas: {type: kafka, producerByteRate: 5}}}", "spec.kafka.quotas.type: kafka is not the plugin"),
         (
-            "{kafka: {quotas: {type: strimzi, minAvailableBytesPerVolumes: 5}}}",
-            "minAvailableBytesPerVolumes: no field of the plugin; did you mean minAvailableBytesPerVolume",
+            "{kafka: {quotas: {type: strimzi, producerByteRat: 5}}}",
+            "no field of the plugin; did you mean producerByteRate",
         ),
     ],
 )
@@ -215,7 +200,7 @@ def test_a_kafka_resource_without_the_plugin_is_refused(spec: str, said: str) ->
 
 
 def test_an_unknown_key_of_the_plugin_is_named() -> None:
-    assert any("weather" in note for note in import_properties(f"{P}weather=1".encode(), "f").notes)
+    assert any("weather" in note for note in read(f"{P}weather=1").notes)
 
 
 @for_each(
@@ -230,8 +215,7 @@ def test_an_unknown_key_of_the_plugin_is_named() -> None:
     ],
 )
 def test_the_interval_has_the_unit_of_its_generation(lines: list[str], interval: str) -> None:
-    settings = import_properties("\n".join(lines).encode(), "f").settings
-    assert settings["clusters"]["imported"]["kafka"]["poll_interval"] == interval
+    assert read(*lines).settings["clusters"]["imported"]["kafka"]["poll_interval"] == interval
 
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\\\"ice" password="s3cret-word";'
@@ -242,7 +226,7 @@ def test_the_admin_clients_keys_become_the_connection_and_no_secret_is_printed(p
     authorities, identity = tmp_path / "ca.pem", tmp_path / "headgate.pem"
     authorities.touch()
     identity.touch()
-    lines = [
+    imported = read(
         f"{LIMIT}.bytes=1",
         f"{prefix}bootstrap.servers=SASL_SSL://one:9093,two:9093",
         f"{prefix}security.protocol=SASL_SSL",
@@ -255,17 +239,12 @@ def test_the_admin_clients_keys_become_the_connection_and_no_secret_is_printed(p
         f"{prefix}sasl.mechanism=SCRAM-SHA-512",
         f"{prefix}sasl.jaas.config={JAAS}",
         f"{prefix}request.timeout.ms=5000",
-    ]
-    imported = import_properties("\n".join(lines).encode(), "f")
+    )
     kafka = imported.settings["clusters"]["imported"]["kafka"]
+    files = {"ca_file": str(authorities), "cert_file": str(identity), "key_file": str(identity)}
     assert kafka == {
         "bootstrap_servers": "one:9093,two:9093",
-        "tls": {
-            "ca_file": str(authorities),
-            "cert_file": str(identity),
-            "key_file": str(identity),
-            "verify_hostname": False,
-        },
+        "tls": {**files, "verify_hostname": False},
         "sasl": {"mechanism": "SCRAM-SHA-512", "username": 'al"ice'},
         "poll_interval": "1m",
     }
@@ -278,14 +257,13 @@ def test_the_admin_clients_keys_become_the_connection_and_no_secret_is_printed(p
 
 
 def test_a_client_of_oauth_keeps_its_id_scope_and_endpoint() -> None:
-    lines = [
+    imported = read(
         f"{LIMIT}.bytes=1",
         f"{ADMIN}security.protocol=SASL_PLAINTEXT",
         f"{ADMIN}sasl.mechanism=OAUTHBEARER",
         f"{ADMIN}sasl.oauthbearer.token.endpoint.url=https://tokens.example.org/token",
         f"{ADMIN}sasl.jaas.config=x.OAuthBearerLoginModule required clientId='headgate' clientSecret=hush scope=kafka;",
-    ]
-    imported = import_properties("\n".join(lines).encode(), "f")
+    )
     assert imported.settings["clusters"]["imported"]["kafka"]["sasl"] == {
         "mechanism": "OAUTHBEARER",
         "client_id": "headgate",
@@ -298,20 +276,14 @@ def test_a_client_of_oauth_keeps_its_id_scope_and_endpoint() -> None:
 
 def test_a_login_of_one_endless_word_is_read_in_proportion_to_its_length() -> None:
     """An expression that may begin anywhere in a word needs hours."""
-    lines = [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL", f"{ADMIN}sasl.mechanism=PLAIN"]
-    lines.append(f"{ADMIN}sasl.jaas.config={'a' * 500_000}")
-    imported = import_properties("\n".join(lines).encode(), "f")
+    login = (f"{ADMIN}security.protocol=SASL_SSL", f"{ADMIN}sasl.mechanism=PLAIN")
+    imported = read(f"{LIMIT}.bytes=1", *login, f"{ADMIN}sasl.jaas.config={'a' * 500_000}")
     assert imported.settings["clusters"]["imported"]["kafka"]["sasl"] == {"mechanism": "PLAIN"}
 
 
 def test_a_key_store_that_is_not_pem_is_to_be_converted() -> None:
-    lines = [
-        f"{LIMIT}.bytes=1",
-        f"{ADMIN}security.protocol=SSL",
-        f"{ADMIN}ssl.truststore.location=/tmp/trust.jks",
-        f"{ADMIN}ssl.keystore.location=/tmp/key.p12",
-    ]
-    imported = import_properties("\n".join(lines).encode(), "f")
+    stores = (f"{ADMIN}ssl.truststore.location=/tmp/trust.jks", f"{ADMIN}ssl.keystore.location=/tmp/key.p12")
+    imported = read(f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SSL", *stores)
     assert imported.settings["clusters"]["imported"]["kafka"]["tls"] == {
         "ca_file": "/tmp/trust.jks.pem",
         "cert_file": "/tmp/key.p12.pem",
@@ -323,6 +295,6 @@ def test_a_key_store_that_is_not_pem_is_to_be_converted() -> None:
 
 
 def test_keys_that_kafka_ignores_without_encryption_are_left_out_and_told() -> None:
-    imported = import_properties(f"{LIMIT}.bytes=1\n{ADMIN}ssl.truststore.location=/t.jks".encode(), "f")
+    imported = read(f"{LIMIT}.bytes=1", f"{ADMIN}ssl.truststore.location=/t.jks")
     assert "tls" not in imported.settings["clusters"]["imported"]["kafka"]
     assert any("without security.protocol=SSL" in note for note in imported.notes)
