@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from deploy.console.terminal import SafeConsole, Terminal
 from policies.decisions import Alert, Decision
+from tests.cases import for_each
 from tests.policies.scenario import GB, SOFT_AND_HARD, Run, log_dirs, members, throttle
 
 RUN = Run(throttle(SOFT_AND_HARD)).feed([members(0, 3), log_dirs(1, 3, 4 * GB), log_dirs(11, 3, GB)])
@@ -26,10 +27,8 @@ class Screen:
     def __init__(self, *history: Decision, colours: bool = False) -> None:
         self._file = StringIO()
         self.now = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-        system: Literal["standard"] | None = "standard" if colours else None
-        console = Console(
-            file=self._file, width=60, soft_wrap=True, highlight=False, force_terminal=colours, color_system=system
-        )
+        colour: dict[str, Any] = {"force_terminal": colours, "color_system": "standard" if colours else None}
+        console = Console(file=self._file, width=60, soft_wrap=True, highlight=False, **colour)
         self.terminal = Terminal(console, lambda: self.now)
         self.show(*history, caught_up=False)
         self.before = self.text
@@ -71,34 +70,28 @@ def test_ctrl_c_is_named_only_where_someone_can_press_it(keyboard: str | None, m
     assert Screen().text.splitlines() == [f"08:00:00  {told}"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decision", "start"),
     [
         (INITIAL, "08:00:00  throttle initial  Producers of payments may write freely: no volume has been read yet"),
         (SLOWED, "08:00:01  throttle lower  Producers of payments should be slowed to 0.75: broker 3 /data/a has"),
         (STOPPED, "08:00:11  throttle lower  Producers of payments should be stopped: broker 3 /data/a has 1.0 GB"),
         (WARNED, "08:00:01  warning: volume-below-soft-limit  broker 3 /data/a of payments has 4.0 GB free"),
+        (RESOLVED, "08:00:11  resolved: volume-below-soft-limit of "),
     ],
-    ids=["initial", "slowed", "stopped", "alert"],
 )
 def test_a_decision_is_one_line_however_long(decision: Decision, start: str) -> None:
     (line,) = Screen().show(decision).lines
     assert line.startswith(start)
 
 
-def test_the_end_of_an_alert_is_told() -> None:
-    (line,) = Screen().show(RESOLVED).lines
-    assert line.startswith("08:00:11  resolved: volume-below-soft-limit of ")
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("decisions", "shown"),
     [
         ([SLOWED, again(SLOWED), again(SLOWED, explanation="in other words"), WARNED, again(WARNED)], 2),
         ([SLOWED, STOPPED, SLOWED], 3),
         ([SLOWED, again(SLOWED, cluster="orders", subject="orders"), WARNED, again(WARNED, alert="fills-soon")], 4),
     ],
-    ids=["repeated", "a change there and back", "other subjects and kinds"],
 )
 def test_news_of_each_subject_and_kind_are_shown_once(decisions: list[Decision], shown: int) -> None:
     assert len(Screen().show(*decisions).lines) == shown
@@ -123,7 +116,7 @@ def test_an_alert_that_ended_in_history_is_not_told() -> None:
     assert Screen(WARNED, RESOLVED).lines == []
 
 
-@pytest.mark.parametrize("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
+@for_each("text", ["[bold]loud[/bold]", "[/]", "[link=http://x]", "\\[red]"])
 def test_what_decisions_say_is_never_taken_for_markup(text: str) -> None:
     screen = Screen().show(again(SLOWED, explanation=text), again(WARNED, alert=text))
     screen.terminal.step(text)

@@ -27,12 +27,13 @@ FILLED = [sample(0), sample(10, 0.9, 7_000_000)]
 STOPPED = [*FILLED, sample(20, 0.0, 500_000)]
 FREED = [*STOPPED, sample(27, 0.0, 65_536, produced=0), sample(30, 0.0, 65_536, produced=0)]
 BACK = [*FREED, sample(40), sample(45.1)]
+TO_STOP = [Phase.THROTTLE, Phase.STOP]
+TO_RECOVERY = [*TO_STOP, Phase.RECOVERY]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("samples", "last"),
     [(FILLED, Phase.THROTTLE), (STOPPED, Phase.STOP), (FREED, Phase.RECOVERY), (BACK, Phase.DONE)],
-    ids=["slowed", "stopped", "space is made", "producers are back"],
 )
 def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phase) -> None:
     phases = phases_after(*samples)
@@ -40,32 +41,19 @@ def test_each_phase_follows_the_one_before(samples: list[DemoSample], last: Phas
     assert phases == list(Phase)[1 : len(phases) + 1]
 
 
-@for_each(
-    ("samples", "stays"),
-    [
-        ([sample(0), sample(10, 0.9)], []),
-        ([*FILLED, sample(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
-        (
-            [*STOPPED, sample(24, 0.0, 65_536, produced=0), sample(26.9, 0.0, 65_536, produced=0)],
-            [Phase.THROTTLE, Phase.STOP],
-        ),
-        ([*STOPPED, sample(60, 0.0, 65_536, produced=0.2 * LOAD)], [Phase.THROTTLE, Phase.STOP]),
-        ([*FREED, sample(40), sample(42.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, sample(40), sample(42, produced=0), sample(44)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, sample(40, 1.0, 65_536), sample(50, 1.0, 65_536)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-        ([*FREED, sample(40, 0.9), sample(50, 0.9)], [Phase.THROTTLE, Phase.STOP, Phase.RECOVERY]),
-    ],
-    ids=[
-        "decided, not carried out",
-        "slow is not stopped",
-        "a stop is shown for a while",
-        "producers do not stand still yet",
-        "back for too short a time",
-        "back with a gap",
-        "the quota is still there",
-        "the factor is not back",
-    ],
-)
+STAYS: dict[str, tuple[list[DemoSample], list[Phase]]] = {
+    "decided, not carried out": ([sample(0), sample(10, 0.9)], []),
+    "slow is not stopped": ([*FILLED, sample(20, 0.05, 500_000, produced=0)], [Phase.THROTTLE]),
+    "a stop is shown for a while": ([*STOPPED, *(sample(at, 0.0, 65_536, produced=0) for at in (24, 26.9))], TO_STOP),
+    "producers do not stand still yet": ([*STOPPED, sample(60, 0.0, 65_536, produced=0.2 * LOAD)], TO_STOP),
+    "back for too short a time": ([*FREED, sample(40), sample(42.9)], TO_RECOVERY),
+    "back with a gap": ([*FREED, sample(40), sample(42, produced=0), sample(44)], TO_RECOVERY),
+    "the quota is still there": ([*FREED, sample(40, 1.0, 65_536), sample(50, 1.0, 65_536)], TO_RECOVERY),
+    "the factor is not back": ([*FREED, sample(40, 0.9), sample(50, 0.9)], TO_RECOVERY),
+}
+
+
+@for_each(("samples", "stays"), STAYS.values(), ids=STAYS)
 def test_a_phase_lasts_until_its_end_is_seen(samples: list[DemoSample], stays: list[Phase]) -> None:
     assert phases_after(*samples) == stays
 
@@ -98,7 +86,7 @@ def shown(width: int, height: int = 40, *, terminal: bool = True, looks: int = 1
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 140, 300])
+@for_each("width", [40, 60, 80, 140, 300])
 def test_nothing_is_wider_than_the_terminal_and_no_word_is_cut(width: int) -> None:
     lines = shown(width).splitlines()
     assert max(map(len, lines)) <= width

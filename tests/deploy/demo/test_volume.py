@@ -50,13 +50,8 @@ def test_a_disk_of_its_own_has_its_size_is_seen_by_nobody_else_and_ends_with_its
 
 
 def test_a_disk_is_unmounted_at_the_end(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", IN_PRIVATE, str(tmp_path / "disk")],
-        input="",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", IN_PRIVATE, str(tmp_path / "disk")]
+    ended = subprocess.run(command, input="", capture_output=True, text=True, check=False)
     if ended.returncode == 77:
         pytest.skip("this system allows no mounts of our own")
     assert ended.returncode == 0, ended.stderr

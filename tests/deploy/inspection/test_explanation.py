@@ -90,23 +90,13 @@ def test_a_report_that_names_no_decision_is_on_all_of_its_policy_and_cluster(mon
     for each in (about_group, about_alert):
         each["data"]["decision"]["policy"] = "bookie_disks"
     about_alert["data"]["decision"]["alert"] = "ensemble-at-risk"
-    reports = [
-        publish_report("a/b", -5, "failed"),
-        publish_report("a/b", -4, "applied"),
-        publish_report("a/c", 5, "no"),
-    ]
+    said = (("a/b", -5, "failed"), ("a/b", -4, "applied"), ("a/c", 5, "no"))
+    reports = [publish_report(*each) for each in said]
     events = [about_group, about_alert, about_disks, *reports]
     explained = audit(monkeypatch, events, "g1").explain()
     assert [[each["outcome"] for each in one.reports] for one in explained] == [["applied"], []]
     (throttled,) = audit(monkeypatch, events, "c").explain()
     assert throttled.reports == ()
-
-
-def test_a_time_to_come_is_refused_before_anything_is_read() -> None:
-    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
-    ahead = datetime.now(UTC) + timedelta(hours=1)
-    with pytest.raises(UserError, match=r"--at: .* is in the future"):
-        commands.show_explanation(settings, "c", ahead, as_json=False)
 
 
 def test_where_nothing_was_decided_the_time_that_was_asked_about_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

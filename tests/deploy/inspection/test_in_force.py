@@ -43,15 +43,10 @@ def test_decisions_stand_in_order_of_cluster_policy_and_subject(in_force: Decisi
 
 def test_alerts_that_fire_come_the_gravest_and_newest_first(in_force: DecisionsInForce) -> None:
     later = NOON + timedelta(minutes=1)
-    in_force.fold_records(
-        [
-            record(alert(subject="old", severity=Severity.WARNING)),
-            record(alert(subject="new", severity=Severity.WARNING, started_at=later)),
-            record(alert(subject="grave", severity=Severity.CRITICAL)),
-            record(alert(subject="ended")),
-            record(resolved(later, subject="ended")),
-        ]
-    )
+    old, new = (alert(subject=name, severity=Severity.WARNING) for name in ("old", "new"))
+    grave, ended = alert(subject="grave", severity=Severity.CRITICAL), alert(subject="ended")
+    in_force.fold_records([record(old), record(new, started_at=later), record(grave), record(ended)])
+    in_force.fold_records([record(resolved(later, subject="ended"))])
     assert [each.subject for each in in_force.alerts()] == ["grave", "new", "old"]
     assert {each.subject for each in in_force.alerts(resolved=True)} == {"grave", "new", "old", "ended"}
 
