@@ -33,9 +33,8 @@ def session(
 ) -> Observation:
     """A reading of a session, with a timeout of 30 s by default."""
     more = {"timeout_ms": 30_000, **more}
-    reading = ZkSession.model_validate(
-        {"cluster": CLUSTER, "member": member, "state": state, "session": session, **more}
-    )
+    named = {"cluster": CLUSTER, "member": member, "state": state, "session": session}
+    reading = ZkSession.model_validate({**named, **more})
     return _seen(seconds, f"session-{member}-{state}-{session}", reading)
 
 
@@ -77,9 +76,8 @@ def health(seconds: float, member: str, outcome: str = "ok", **more: Any) -> Obs
 
 
 def recovery(seconds: float, member: str, action: str, result: str = "ok", **more: Any) -> Observation:
-    reading = Recovery.model_validate(
-        {"cluster": CLUSTER, "member": member, "action": action, "result": result, **more}
-    )
+    named = {"cluster": CLUSTER, "member": member, "action": action, "result": result}
+    reading = Recovery.model_validate({**named, **more})
     return _seen(seconds, f"recovery-{member}-{action}-{result}", reading)
 
 
@@ -117,11 +115,8 @@ class Run(VirtualRun[SessionsState]):
 
     def said(self, alert: str) -> list[tuple[float, str, str]]:
         """(second, subject, status) of every record of one alert."""
-        return [
-            (second_of(a), a.subject.removeprefix(f"{CLUSTER}/"), a.status.value)
-            for a in self.alerts
-            if a.alert == alert
-        ]
+        named = (a for a in self.alerts if a.alert == alert)
+        return [(second_of(a), a.subject.removeprefix(f"{CLUSTER}/"), a.status.value) for a in named]
 
     def firing(self) -> set[tuple[str, str]]:
         """(alert, subject) of the alerts that fire now."""

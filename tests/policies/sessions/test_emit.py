@@ -10,7 +10,7 @@ from policies.sessions.readings import registration_path
 from policies.sessions.rulings import BundleRuling, explain_ruling
 from policies.sessions.state import Claim, Health, Member, NodeRecord, SourceRecord
 from tests.cases import for_each
-from tests.policies.sessions.course import BUNDLE, Run, absent, health, owned, registered, session, tree, unregistered
+from tests.policies.sessions.course import BUNDLE, absent, health, owned, registered, session, tree, unregistered
 from tests.policies.sessions.joined import after, connected, expired, joined, published
 from tests.policies.sessions.test_policy import start
 
@@ -32,12 +32,6 @@ def test_bundles_are_numbered_before_members_and_members_by_their_losses() -> No
     assert said.sequence == first + 3
     assert set(said.orders) == {"b1", "b2"}
     assert set(said.rulings) == {(BUNDLE, "b2"), (OTHER, "b1")}
-
-
-def test_another_mode_is_news() -> None:
-    run = Run().together(*connected("b1", "b2")).see(*expired("b1", seconds=10))
-    other = Run(run.state, mode="shadow").see(session(12, "b1", "expired", "0xb1"))
-    assert [d.mode for d in other.sessions] == ["shadow"]
 
 
 def message(ruling: BundleRuling, node: NodeRecord | None = NODE, *rivals: str) -> str:
@@ -95,31 +89,24 @@ def test_a_recovery_of_nothing_ends_at_once_and_load_data_is_asked_for(bundles: 
     run = start("b1", "b2").see(*bundles[:1], *expired("b1", seconds=10), *bundles[1:])
     run.see(registered(15, "b1", "0xb1"), session(20, "b1", "connected", "0xnew")).until(60)
     assert [(second // 1, what) for second, what in run.told("b1")[1:]] == [
-        (20, "recover session_reestablished"),
-        (20, "resume recovered"),
-        (50, "republish-load-data load_data_missing"),
-    ]
+        (20, "recover session_reestablished"), (20, "resume recovered"), (50, "republish-load-data load_data_missing"),
+    ]  # fmt: skip
 
 
 def test_a_claim_is_over_when_its_member_has_recovered_and_nobody_else_claims_it() -> None:
     run = start("b1", "b2").see(owned(1, "b1", "0xb1"), *expired("b1", seconds=10))
     run.see(session(20, "b1", "connected", "0xnew"), owned(25, "b1", "0xnew"))
-    assert run.state is not None
-    assert run.state.claims == ()
+    assert run.known.claims == ()
 
 
 @for_each(
     ("unseen_ms", "who", "forgotten"),
     [
-        (300_000, "b2", False),
-        (300_001, "b2", True),
-        (300_001, "b1", False),
-        (FORGET_MS + 1, "b1", True),
-        (300_001, "told to go down", False),
-        (FORGET_MS + 1, "told to go down", True),
+        (300_000, "b2", False), (300_001, "b2", True), (300_001, "b1", False), (FORGET_MS + 1, "b1", True),
+        (300_001, "told to go down", False), (FORGET_MS + 1, "told to go down", True),
         (FORGET_MS + 1, "not read for as long", False),
     ],
-)
+)  # fmt: skip
 def test_who_is_listed_no_more_is_forgotten_and_later_when_without_a_session(
     unseen_ms: int, who: str, forgotten: bool
 ) -> None:

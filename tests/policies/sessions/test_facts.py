@@ -30,9 +30,8 @@ def test_a_loss_is_the_fleet_s_while_others_lose_theirs_or_zookeeper_is_unread()
     both = joined(*connected(*FLEET), *expired("b1", "b2", seconds=10), until=12)
     blind = joined(*connected(*FLEET), *expired("b1", seconds=10), unread(11), until=12)
     assert [f.members["b1"].member.fleet_wide for f in (alone, both, blind)] == [False, True, True]
-    back = joined(
-        *connected(*FLEET), *expired("b1", seconds=10), session(20, "b1", "connected", "0xnew"), unread(25), until=26
-    )
+    new = session(20, "b1", "connected", "0xnew")
+    back = joined(*connected(*FLEET), *expired("b1", seconds=10), new, unread(25), until=26)
     assert not back.members["b1"].member.fleet_wide
     assert [f.members["b3"].member.fleet_wide for f in (alone, both, blind)] == [False, False, False]
 

@@ -75,8 +75,7 @@ def test_a_member_that_could_not_be_read_is_enough_while_that_is_news() -> None:
     assert found is not None
     assert (found.reason, found.evidence) == ("timeout", ("bad",))
     assert find_unread(members, (), 2000 + VALIDITY_MS, SETTINGS) == found
-    later = find_unread(members, (), 2001 + VALIDITY_MS, SETTINGS)
-    assert later is None
+    assert find_unread(members, (), 2001 + VALIDITY_MS, SETTINGS) is None
 
 
 @pytest.mark.parametrize(("second", "is_unread"), [(5, True), (12, False)])
@@ -134,16 +133,8 @@ def b1(*readings: Observation, until: float, **settings: Any) -> Any:
         ([health(7, "b1", "timeout"), health(8, "b1", "timeout"), *expired("b1", seconds=9)], 10, False),
         ([health(7, "b1", "error"), health(8, "b1", "error"), *expired("b1", seconds=9)], 10, False),
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED)], 10, False),
-        (
-            [health(7, "b1", REFUSED), health(8, "b1", REFUSED), session(1, "b1", "disconnected", "0xb1")],
-            40,
-            False,
-        ),
-        (
-            [health(3, "b1", REFUSED), *connected("b1", seconds=5), health(8, "b1", REFUSED), *LOST],
-            10,
-            False,
-        ),
+        ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), session(1, "b1", "disconnected", "0xb1")], 40, False),
+        ([health(3, "b1", REFUSED), *connected("b1", seconds=5), health(8, "b1", REFUSED), *LOST], 10, False),
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), *expired("b1", seconds=9)], 309, False),
         ([health(7, "b1", REFUSED), health(8, "b1", REFUSED), session(8.5, "b1", "closed", "0xb1"), *LOST], 10, False),
     ],
@@ -163,15 +154,7 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
     [
         ([unregistered(10, "b1"), health(12, "b1")], 10),
         ([*expired("b1", seconds=9), unregistered(10, "b1"), health(12, "b1")], 10),
-        (
-            [
-                *expired("b1", seconds=9),
-                unregistered(10, "b1"),
-                session(15, "b1", "connected", "0xnew"),
-                health(16, "b1"),
-            ],
-            15,
-        ),
+        ([*LOST, unregistered(10, "b1"), session(15, "b1", "connected", "0xnew"), health(16, "b1")], 15),
         ([unregistered(10, "b1"), health(11, "b1", "unreachable"), health(12, "b1")], 12),
         ([unregistered(10, "b1"), health(11, "b1", "timeout"), health(12, "b1")], 11),
         ([unregistered(10, "b1"), health(12, "b1", healthy=False)], None),
@@ -181,18 +164,10 @@ def test_dead_is_who_is_expired_and_has_refused_twice_since(
         ([unregistered(10, "b1"), health(12, "b1"), session(13, "b1", "closed", "0xb1")], None),
     ],
     ids=[
-        "unregistered",
-        "without a session",
-        "a session since",
-        "down in between",
-        "slow in between",
-        "ill",
-        "not asked since",
-        "registered",
-        "never read",
-        "closed",
+        "unregistered", "without a session", "a session since", "down in between", "slow in between", "ill",
+        "not asked since", "registered", "never read", "closed",
     ],
-)
+)  # fmt: skip
 def test_a_zombie_is_who_is_healthy_and_unregistered_for_long_enough(
     readings: list[Observation], since: float | None
 ) -> None:

@@ -111,19 +111,12 @@ def claimants(*readings: Observation, claims: Iterable[Claim] = ()) -> list[str]
         ([OWNED, owned(5, "b1", "0xb2")], ["b1", "b2"]),
     ],
     ids=[
-        "nobody while nothing is lost",
-        "who lost its session what it owned",
-        "what was deleted since it was last connected",
-        "what was its own and cannot be read now",
-        "what another took since it was last connected, both",
-        "not what another took before it was last connected",
-        "another that takes it later, as well",
-        "another that a tree names, as well",
-        "nobody that is not known",
-        "nobody after an orderly end",
-        "whom a node names and whose session it is of",
+        "nobody while nothing is lost", "who lost its session what it owned", "what was deleted since its connection",
+        "what was its own and cannot be read now", "what another took since its connection, both",
+        "not what another took before", "another that takes it later", "another that a tree names",
+        "nobody that is not known", "nobody after an orderly end", "whom a node names and whose session it is of",
     ],
-)
+)  # fmt: skip
 def test_who_claims_a_bundle(readings: list[Observation], expected: list[str]) -> None:
     assert claimants(*readings) == expected
 

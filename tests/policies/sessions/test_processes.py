@@ -1,7 +1,6 @@
 """Deadlines, attempts and budgets belong to a process: one that appears new begins new."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -44,8 +43,7 @@ def test_attempts_are_those_of_the_present_process() -> None:
     run.see(health(20, "b1", "unreachable"), health(30, "b1", healthy=False))
     run.see(recovery(31, "b1", "reconnect", "failed", attempt=1))
     assert run.told("b1")[-1][1] == "reconnect session_lost"
-    assert run.state is not None
-    assert run.state.members[0].attempts == 1
+    assert run.known.members[0].attempts == 1
 
 
 def zombie_again(run: Run, begins: float, ends: float) -> None:
@@ -84,16 +82,14 @@ def test_a_zombie_s_alert_ends_with_its_process() -> None:
 
 
 def test_a_second_zombie_under_the_same_name_has_its_own_budget() -> None:
-    settings: dict[str, Any] = {"zombie_after": "1m", "shutdown_window": "2m"}
-    run = Run(**settings)
+    run = Run(zombie_after="1m", shutdown_window="2m")
     zombie_again(run, 0, 100)
     assert [what for _, what in run.told("b1")] == ["restart zombie"]
     run.see(health(100, "b1", "unreachable"), health(110, "b1", "timeout"))
     zombie_again(run, 120, 400)
     restarts = [second for second, what in run.told("b1") if what == "restart zombie"]
     assert restarts == [60, 180]
-    assert run.state is not None
-    assert [s.member for s in run.state.spent if s.back_ms < 0] == ["b1"]
+    assert [s.member for s in run.known.spent if s.back_ms < 0] == ["b1"]
     run.see(health(400, "b1", "timeout"))
     zombie_again(run, 410, 500)
     assert len([d for d in run.sessions if d.verdict == "restart"]) == 3
@@ -103,8 +99,7 @@ def test_a_restart_that_is_in_force_is_not_ordered_again_and_spends_the_budget_o
     run = Run(zombie_after="1m", shutdown_window="2m")
     zombie_again(run, 0, 900)
     assert [what for _, what in run.told("b1")] == ["restart zombie"]
-    assert run.state is not None
-    assert len(run.state.spent) == 1
+    assert len(run.known.spent) == 1
 
 
 def test_a_member_that_registered_and_vanished_between_two_steps_was_back() -> None:

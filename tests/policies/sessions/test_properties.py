@@ -193,9 +193,8 @@ def test_idle_steps_are_harmless(course: list[Batch], block: dict[str, Any], ext
         other.step(seen, at(seconds))
     other.until(end)
     for member in MEMBERS:
-        assert [t for t in plain.told(member) if "recovered" not in t[1]] == [
-            t for t in other.told(member) if "recovered" not in t[1]
-        ]
+        one, two = ([told for told in run.told(member) if "recovered" not in told[1]] for run in (plain, other))
+        assert one == two
         for path in PATHS:
             assert plain.ruled(member, path) == other.ruled(member, path)
 
@@ -235,10 +234,9 @@ NODE = ("node absent", "node taken")
 def test_every_interleaving_of_two_claims_ends_with_one_owner_told_to_keep(winner: str, rules: str) -> None:
     """Both lose their sessions and get others; the node goes, and is taken by one of them."""
     for order in _interleavings(B1, B2, NODE):
-        run = Run(ownership_rules=rules).together(
-            session(0, "b1", "connected", "0xb1-0"), session(0, "b2", "connected", "0xb2-0"), owned(1, "b1", "0xb1-0")
-        )
         now = {"b1": "0xb1-0", "b2": "0xb2-0"}
+        began = [session(0, member, "connected", id_) for member, id_ in now.items()]
+        run = Run(ownership_rules=rules).together(*began, owned(1, "b1", "0xb1-0"))
         for n, what in enumerate(order):
             seconds = 10.0 + n
             who, event = what.split()
@@ -414,14 +412,12 @@ def test_no_more_are_down_by_our_word_than_the_budget_at_any_time(
     world, _ = played(course, block)
     down: dict[str, datetime] = {}
     for _, step in world.run.steps:
-        state = step.state
-        assert state is not None
-        still = {spent.member for spent in state.spent if spent.back_ms < 0}
+        still = {spent.member for spent in step.state.spent if spent.back_ms < 0}
         assert len(still) <= block["shutdown_budget"]
         ordered = [d for d in step.decisions if isinstance(d, SessionDecision) and d.verdict in DOWN]
         down |= {d.member: d.decided_at for d in ordered}
         assert {d.member for d in ordered} <= still
-        recent = [s for s in state.spent if s.at_ms > int(_ms(step)) - _window_ms(world)]
+        recent = [s for s in step.state.spent if s.at_ms > int(_ms(step)) - _window_ms(world)]
         assert len(recent) <= block["shutdown_budget"]
 
 
@@ -448,9 +444,8 @@ def test_nobody_goes_down_while_enough_of_the_fleet_are_without_a_session_as_rea
         for seen in sorted(read.everything, key=lambda o: (o.at, o.id)):
             if isinstance(seen.reading, ZkSession) and seen.reading.member and seen.at <= decision.decided_at:
                 latest[seen.reading.member] = str(seen.reading.state)
-        assert sum(state in ("expired", "disconnected") for state in latest.values()) < max(2, needed), (
-            decision.explanation
-        )
+        lost = [state for state in latest.values() if state in ("expired", "disconnected")]
+        assert len(lost) < max(2, needed), decision.explanation
 
 
 @few
@@ -477,7 +472,6 @@ def test_when_all_is_well_again_each_claim_has_one_last_verdict_and_nothing_fire
     for broker in world.brokers.values():
         broker.well, broker.listed = "ok", True
     world.own("b0", FLEET_PATHS[0]).own("b1", FLEET_PATHS[1]).until(world.now + 700)
-    assert world.run.state is not None
     last = {(d.member, d.path): d.verdict.value for d in world.run.bundles}
     for path, owner in zip(FLEET_PATHS, ("b0", "b1"), strict=True):
         of_path = {member: verdict for (member, p), verdict in last.items() if p == path}

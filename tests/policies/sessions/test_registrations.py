@@ -65,10 +65,8 @@ def test_a_healthy_member_whose_former_session_expired_is_not_shut_down_for_it()
     run = Run(on_session_lost="shutdown", reconnect_deadline="1m")
     run.together(session(0, "b0", "connected", "0xb0"), session(0, "b1", "connected", "0xb1"))
     for second in range(10, 400, 10):
-        lost = session(second, "b0", "expired", "0xb0")
-        run.together(
-            lost, session(second, "b1", "connected", "0xb1"), registrations(second, "b0"), health(second, "b0")
-        )
+        sessions = session(second, "b0", "expired", "0xb0"), session(second, "b1", "connected", "0xb1")
+        run.together(*sessions, registrations(second, "b0"), health(second, "b0"))
     assert {d.verdict for d in run.sessions} <= {"hold", "reconnect"}
 
 
@@ -106,17 +104,9 @@ def test_a_heartbeat_bundle_that_another_member_takes_is_an_alert_and_nobody_is_
     assert not any(alert == "heartbeat-bundle-taken" for alert, _ in world.run.firing())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/namespace/pulsar/system/{}",
-        "/namespace/t/b0:8080/{}",
-        "/namespace/pulsar/b1:8080/{}",
-        "/namespace/public/default/{}",
-    ],
-)
-def test_other_bundles_and_ones_of_their_own_member_are_nobody_elses(path: str) -> None:
-    world = World("b0:8080", "b1:8080").own("b1:8080", path.format(WHOLE)).until(60)
+@pytest.mark.parametrize("namespace", ["pulsar/system", "t/b0:8080", "pulsar/b1:8080", "public/default"])
+def test_other_bundles_and_ones_of_their_own_member_are_nobody_elses(namespace: str) -> None:
+    world = World("b0:8080", "b1:8080").own("b1:8080", f"/namespace/{namespace}/{WHOLE}").until(60)
     assert world.run.published == []
 
 
