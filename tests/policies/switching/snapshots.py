@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from policies.switching.ledgers import (
     EMPTY_LONG,
     ClusterSnapshot,
@@ -31,14 +33,7 @@ OLD = ClusterSnapshot(
     generator=IdGenerator(None, 200, 0),
     read_ms=NOW_MS - 1000,
 )
-NEW = ClusterSnapshot(
-    name="new",
-    instance_id="id-of-new",
-    root="/ledgers",
-    layout=Layout.HIERARCHICAL,
-    generator=EMPTY_LONG,
-    read_ms=NOW_MS - 1000,
-)
+NEW = structs.replace(OLD, name="new", instance_id="id-of-new", generator=EMPTY_LONG)
 
 
 def cursor(ledger_id: int, attribution: str | None = None) -> Reference:

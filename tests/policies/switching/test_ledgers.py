@@ -1,5 +1,7 @@
 """Where a ledger's metadata lies, in both layouts and on both sides of their boundary."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,13 +124,9 @@ def test_the_counters_may_have_wrapped(cversion: int, children: int, number: int
         (IdGenerator(None, *shown(2**31 - 2, 2**31 - 2)), 2**31 - 2, 2**32 + 2**31 - 1),
         (IdGenerator(3, *shown(2**31 - 2**20, 2**31 - 2**20)), 3 * 2**32 + 2**31 - 2**20, 4 * 2**32 + 2**31 - 1),
     ],
-    ids=[
-        "nothing yet", "short", "empty idgen-long", "HOB-1", "a fresh HOB-7", "short, full", "HOB-3, nearly full",
-    ],
-)  # fmt: skip
-def test_a_generator_tells_its_next_id_and_how_far_it_may_get(
-    generator: IdGenerator, next_id: int, ceiling: int
-) -> None:
+    ids=["nothing yet", "short", "empty idgen-long", "HOB-1", "a fresh HOB-7", "short, full", "HOB-3, nearly full"],
+)
+def test_a_generator_tells_its_next_id_and_how_far_it_may_get(generator: Any, next_id: int, ceiling: int) -> None:
     assert (generator.next_id, generator.ceiling) == (next_id, ceiling)
 
 

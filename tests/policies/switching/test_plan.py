@@ -46,10 +46,5 @@ def test_a_plan_is_a_sorted_dictionary_over_any_steps(steps: list[list[LedgerTas
         assert (list(found), len(found)) == (in_order, len(expected))
         assert list(found.at(L.BUILT)) == [each for each in in_order if each.stage is L.BUILT]
         assert found.count(L.BUILT) == sum(each.stage is L.BUILT for each in expected.values())
-        idle = [
-            each
-            for stage in (L.BUILT, L.PENDING)
-            for each in in_order
-            if (each.stage, each.awaiting) == (stage, A.NONE)
-        ]
+        idle = [t for stage in (L.BUILT, L.PENDING) for t in in_order if (t.stage, t.awaiting) == (stage, A.NONE)]
         assert found.idle(most, L.BUILT, L.PENDING) == found.idle(most, L.BUILT, L.PENDING) == idle[:most]

@@ -124,10 +124,8 @@ def test_a_step_is_total(data: st.DataObject) -> None:
 def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
     world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
     event = world.inventory_event()
-    references = tuple(
-        Reference(LedgerKind.CURSOR, f"/managed-ledgers/tenant/namespace/persistent/topic-{i}/cursor", 10 + i)
-        for i in range(20_000)
-    )
+    path = "/managed-ledgers/tenant/namespace/persistent/topic-{}/cursor"
+    references = tuple(Reference(LedgerKind.CURSOR, path.format(i), 10 + i) for i in range(20_000))
     big = type(event)(references, event.at_ms, "new")
     state, said = apply(world.state, (big,), world.limits, world.now_ms)
     assert len(said) == 3
@@ -261,16 +259,7 @@ def test_a_revert_takes_references_without_an_attribute_for_the_bootstrap_cluste
 def test_the_record_of_the_switch_is_said_when_it_changes() -> None:
     records = DONE.records()
     stages = list(dict.fromkeys(r.verdict for r in records))
-    assert stages == [
-        SwitchStage.NONE,
-        SwitchStage.TRIGGERED,
-        SwitchStage.LIVE_DUAL_READ,
-        SwitchStage.BUILD,
-        SwitchStage.PROMOTE,
-        SwitchStage.HOLD,
-        SwitchStage.CLEANUP,
-        SwitchStage.DONE,
-    ]
+    assert stages == [S.NONE, S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.DONE]
     last = records[-1]
     assert last.ledgers == {LedgerStage.CLEANED: 3}
     assert (last.active, last.committed_epoch, last.registry) == ("new", 1, {"new": "active", "old": "deprecated"})
@@ -299,10 +288,7 @@ def test_the_defaults_are_these() -> None:
 
 
 FULL = World().to(SwitchStage.DONE)
-RUNS = {
-    stage.value: World().to(stage)
-    for stage in (SwitchStage.DONE, SwitchStage.ROLLED_BACK, SwitchStage.DONE_WITH_FAILURES)
-}
+RUNS = {stage.value: World().to(stage) for stage in (S.DONE, S.ROLLED_BACK, S.DONE_WITH_FAILURES)}
 
 
 def steps(world: World) -> list[tuple[SwitchingState, tuple[DecisionDraft, ...]]]:

@@ -12,7 +12,7 @@ from policies.switching.decisions import ORDERS, RejectCode, SwitchDecision, Swi
 from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
-from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchStage
+from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
 from tests.policies.switching.events import MembersSeen, RegistrySeen, command
@@ -152,18 +152,15 @@ def theirs(world: World, epoch: int, target: str) -> RegistrySeen:
 
 
 def two_active(world: World) -> RegistrySeen:
-    entries = (
-        RegistryEntry(e.name, e.uri, e.instance_id, e.root, ClusterStatus.ACTIVE, 1) for e in world.state.entries
-    )
-    return RegistrySeen(tuple(entries), "old", world.state.directive, 0, world.later().now_ms)
+    entries = tuple(replace(entry, status=ClusterStatus.ACTIVE, version=1) for entry in world.state.entries)
+    return RegistrySeen(entries, "old", world.state.directive, 0, world.later().now_ms)
 
 
 def other_active(active: str) -> Callable[[World], RegistrySeen]:
     def seen(world: World) -> RegistrySeen:
-        entries = tuple(
-            replace(e, status=ClusterStatus.ACTIVE if e.name == active else ClusterStatus.DEPRECATED)
-            for e in world.state.entries
-        )
+        statuses = {active: ClusterStatus.ACTIVE}
+        known = world.state.entries
+        entries = tuple(replace(e, status=statuses.get(e.name, ClusterStatus.DEPRECATED)) for e in known)
         return RegistrySeen(entries, "old", world.state.directive, 0, world.later().now_ms)
 
     return seen
@@ -272,10 +269,8 @@ def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert()
     world.later()
     world.tell(MembersSeen(None, world.now_ms))
     [refused] = world.tell(command("cleanup", "c"))
-    assert (refused.code, refused.sentence) == (
-        RejectCode.BROKERS_BEHIND,
-        "it is not known which brokers are alive; to go on: start the brokers' agents, or `end`",
-    )
+    way = "it is not known which brokers are alive; to go on: start the brokers' agents, or `end`"
+    assert (refused.code, refused.sentence) == (RejectCode.BROKERS_BEHIND, way)
     world.later(60_000)
     world.step()
     assert [a.reason for a in firing(world, AWAITED)] == ["no_live_broker"]

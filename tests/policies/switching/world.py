@@ -59,9 +59,8 @@ LONG_LEASE = 400 * DAY_MS
 
 def few(**changes: Any) -> SwitchingSettings:
     """Settings by which few things happen at once."""
-    return SwitchingSettings.model_validate(
-        {"copy_concurrency": 2, "max_deletions": 2, "retries": 3, "orders_ahead": 0} | changes
-    )
+    block = {"copy_concurrency": 2, "max_deletions": 2, "retries": 3, "orders_ahead": 0}
+    return SwitchingSettings.model_validate(block | changes)
 
 
 class HarmError(AssertionError):
@@ -106,13 +105,7 @@ class Bookies:
             self.hob, self.created = hob, 0
 
     def allocate(self, content: str, now_ms: int, hob: int | None = None) -> int:
-        """Create a ledger under the next id, as a broker does for a topic or a cursor.
-
-        Args:
-            content: of the ledger.
-            now_ms: the time.
-            hob: the ``HOB`` that the client remembers; None: the present one.
-        """
+        """Create a ledger under the next id, as a broker does; its client remembers a ``HOB``, else the present one."""
         if hob is None or hob not in self.lower:
             ledger_id = self.generator.next_id
             self.created += 1
@@ -274,9 +267,8 @@ class World:
         ids = {r.ledger_id for r in self.refs.values()} & self.clusters[target].ledgers.keys()
         existing = {i: self.facts(target, i) for i in ids}
         shown = self.directive_shown()
-        return InventorySeen(
-            self.references(), self.now_ms, target, existing, moved_too=True, epoch=shown.epoch if shown else 0
-        )
+        epoch = shown.epoch if shown else 0
+        return InventorySeen(self.references(), self.now_ms, target, existing, moved_too=True, epoch=epoch)
 
     def directive_shown(self) -> Directive | None:
         """The directive that ZooKeeper shows."""
@@ -382,9 +374,7 @@ class World:
         if task.ledger_id in new.deleted:
             raise HarmError(f"INV-6: {task.ledger_id} is created again in {target}")
         content = old.ledgers[task.ledger_id].content
-        new.ledgers[task.ledger_id] = Held(
-            content, self.now_ms, by_headgate=True, source=self.clusters[source].instance
-        )
+        new.ledgers[task.ledger_id] = Held(content, self.now_ms, by_headgate=True, source=old.instance)
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, task.ledger_id))
 
     def _copy_anew(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
@@ -426,9 +416,8 @@ class World:
         if held is None or held.content != ref.content or not held.complete:
             raise HarmError(f"INV-1: {task.paths[0]} is promoted to a ledger of {target} that is not its own")
         ref.attribution, ref.ledger_id = target, made
-        return answer(
-            LedgerOutcome.PROMOTED, changed=("attribution",) + (("ledger_id",) if made != task.ledger_id else ())
-        )
+        changed = ("attribution",) if made == task.ledger_id else ("attribution", "ledger_id")
+        return answer(LedgerOutcome.PROMOTED, changed=changed)
 
     def _roll_over(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
         ref = self.refs[task.paths[0]]
@@ -445,9 +434,8 @@ class World:
         if ref.ledger_id != made:
             return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
         ref.attribution, ref.ledger_id = source, task.ledger_id
-        return answer(
-            LedgerOutcome.REVERTED, changed=("attribution", *(("ledger_id",) if made != task.ledger_id else ()))
-        )
+        changed = ("attribution",) if made == task.ledger_id else ("attribution", "ledger_id")
+        return answer(LedgerOutcome.REVERTED, changed=changed)
 
     def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
         is_early = not self.deletes_early and self.now_ms < self.switch.live_ms + millis_of(self.limits.cleanup_after)
@@ -464,12 +452,8 @@ class World:
 
     def registered(self) -> Self:
         for name, one in self.clusters.items():
-            self.tell(
-                command(
-                    "register", key=self.key(), name=name, uri=f"zk://{name}", instance_id=one.instance, root="/ledgers"
-                ),
-                self.cluster_event(name),
-            )
+            given: Any = {"name": name, "uri": f"zk://{name}", "instance_id": one.instance, "root": "/ledgers"}
+            self.tell(command("register", self.key(), **given), self.cluster_event(name))
         self.tell(self.lease_event(), self.members_event())
         self.orders.clear()
         return self.later()

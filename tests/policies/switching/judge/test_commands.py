@@ -1,6 +1,7 @@
 """Rows 1 to 4, 18, 20, 23 and 24: what people ask for, with what it orders and what is refused."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from tests.policies.switching.events import RegistrySeen, StatusResult, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes, few, verdicts
 
-S, L = SwitchStage, LedgerStage
+C, S, L = ClusterStatus, SwitchStage, LedgerStage
 
 
 def test_a_cluster_in_use_is_not_forgotten() -> None:
@@ -147,14 +148,9 @@ def test_what_stayed_behind_is_driven_on() -> None:
     assert world.is_at(S.DONE)
 
 
-C, S = ClusterStatus, SwitchStage
-
-
 def asked(name: str, status: ClusterStatus | None) -> SwitchCommand:
-    key, identity = f"{name}-{status}", f"id-of-{name}"
-    return command(
-        "register", key=key, name=name, uri=f"zk://{name}", instance_id=identity, root="/ledgers", status=status
-    )
+    given: Any = {"name": name, "uri": f"zk://{name}", "instance_id": f"id-of-{name}", "root": "/ledgers"}
+    return command("register", f"{name}-{status}", **given, status=status)
 
 
 def statuses(world: World) -> dict[str, str]:
@@ -217,9 +213,8 @@ def test_a_registry_without_an_active_cluster_is_one_alert_with_the_remedy() -> 
     world.tell(RegistrySeen(standby, "old", None, 0), world.lease_event())
     for _ in range(3):
         world.later().tell(world.members_event())
-    assert [(d.alert, "`--status active`" in d.summary) for d in world.published if isinstance(d, Alert)] == [
-        ("switch-contested", True)
-    ]
+    [alert] = [d for d in world.published if isinstance(d, Alert)]
+    assert (alert.alert, "`--status active`" in alert.summary) == ("switch-contested", True)
     assert [d for d in world.published if isinstance(d, SwitchDecision)] == []
 
 

@@ -27,12 +27,8 @@ def test_a_foreign_ledger_of_equal_length_and_last_entry_is_refused() -> None:
     assert world.task("/c2").stage is L.FOREIGN_CONFLICT
     [said] = [s for s in world.said if s.verdict is SwitchVerdict.REMAP_REQUIRED]
     assert (said.code, said.reason) == (RejectCode.COLLISION, SwitchReason.FOREIGN_ID)
-    assert not [
-        s
-        for s in world.said
-        if s.verdict in (SwitchVerdict.DELETE_OWN_COPY,)
-        or (s.verdict is SwitchVerdict.PROMOTE and s.task and s.task.paths == ("/c2",))
-    ]
+    assert SwitchVerdict.DELETE_OWN_COPY not in verdicts(world.said)
+    assert not [s for s in world.said if s.verdict is SwitchVerdict.PROMOTE and s.task and s.task.paths == ("/c2",)]
     assert world.clusters["new"].ledgers[world.refs["/c2"].ledger_id].by_headgate is False
 
 
@@ -171,10 +167,8 @@ def test_their_one_ledger_is_deleted_when_neither_needs_it(stage: SwitchStage) -
         world.later(15 * DAY_MS).tell(world.members_event(), world.lease_event(2))
         world.work()
     shared = world.refs["/c1"].ledger_id
-    assert (shared in world.clusters["old"].ledgers, shared in world.clusters["new"].ledgers) == (
-        stage is S.ROLLED_BACK,
-        stage is S.DONE,
-    )
+    assert (shared in world.clusters["old"].ledgers) is (stage is S.ROLLED_BACK)
+    assert (shared in world.clusters["new"].ledgers) is (stage is S.DONE)
     assert world.is_at(stage)
 
 
@@ -312,9 +306,8 @@ def test_a_copy_under_a_new_id_that_is_ordered_again_is_found_under_that_id() ->
 def test_what_stands_under_a_new_id_and_is_not_ours_is_never_promoted_nor_deleted() -> None:
     world = anew(S.BUILD)
     source = world.facts("old", world.task("/s1").ledger_id)
-    said = tell_of(
-        world, "/s1", LedgerOutcome.EXISTS, source=source, target=replace(source, ledger_id=99, provenance="")
-    )
+    foreign = replace(source, ledger_id=99, provenance="")
+    said = tell_of(world, "/s1", LedgerOutcome.EXISTS, source=source, target=foreign)
     assert verdicts(said) == [SwitchVerdict.REMAP_REQUIRED]
     assert world.task("/s1").stage is L.FOREIGN_CONFLICT
 

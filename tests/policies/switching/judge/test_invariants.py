@@ -70,6 +70,8 @@ WENT_BACK = with_state(ROLLBACK, directive=Directive(2, "old"))
 AHEAD, BEHIND = IdGenerator(3, 2, 0), IdGenerator(None, 2, 0)
 TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.entries)
 UNCOPIED = BUILD._replace(tasks=[replace(u, copied=False) for u in BUILD.tasks])
+DELETED, OVER = DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)), OrchestratorLease(1, "x", HOLD.now_ms)
+THIRD = IdMark("id-of-third", "third", 2**33, 2**34, written=True)
 UNPROMOTED = HOLD._replace(tasks=[replace(u, promoted_op=0) for u in HOLD.tasks])
 
 BROKEN = {
@@ -80,25 +82,14 @@ BROKEN = {
     "INV-3": (after(S.HOLD, target_floor=3), Invariant.ORDER_IN_TOPIC),
     "INV-4, one cluster": (with_cluster(HOLD, "new", instance_id="id-of-old"), Invariant.IDENTITY),
     "INV-4, unknown layout": (with_cluster(HOLD, "new", layout=None), Invariant.IDENTITY),
-    "INV-3, a third cluster gave more": (
-        with_state(HOLD, marks=(IdMark("id-of-third", "third", 2**33, 2**34, written=True),)),
-        Invariant.ORDER_IN_TOPIC,
-    ),
+    "INV-3, a third cluster gave more": (with_state(HOLD, marks=(THIRD,)), Invariant.ORDER_IN_TOPIC),
     "INV-5": (with_cluster(WENT_BACK, "new", generator=IdGenerator(1, 4, 0)), Invariant.REVERSE),
-    "INV-6": (
-        order(
-            with_state(BUILD, deleted=(DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)),)), SwitchVerdict.START_COPY
-        ),
-        Invariant.NO_REUSE,
-    ),
+    "INV-6": (order(with_state(BUILD, deleted=(DELETED,)), SwitchVerdict.START_COPY), Invariant.NO_REUSE),
     "INV-7, our copy": (order(UNCOPIED, SwitchVerdict.DELETE_OWN_COPY), Invariant.OWN_DELETES),
     "INV-7, the source's": (order(UNPROMOTED, SwitchVerdict.DELETE_OLD), Invariant.OWN_DELETES),
     "one active": (with_state(HOLD, entries=TWO_ACTIVE, committed_epoch=HOLD.state.epoch), Invariant.ONE_ACTIVE),
     "directed nowhere": (with_state(HOLD, entries=HOLD.state.entries[1:]), Invariant.ONE_ACTIVE),
-    "the lease": (
-        order(with_state(HOLD, lease=OrchestratorLease(1, "x", HOLD.now_ms)), SwitchVerdict.DELETE_OLD),
-        Invariant.ONLY_UNDER_LEASE,
-    ),
+    "the lease": (order(with_state(HOLD, lease=OVER), SwitchVerdict.DELETE_OLD), Invariant.ONLY_UNDER_LEASE),
 }
 
 
@@ -107,9 +98,7 @@ def test_a_breach_is_seen(broken: After, invariant: Invariant) -> None:
     assert invariant in seen(broken)
 
 
-@for_each(
-    "stage", [s for s in SwitchStage if s not in (SwitchStage.NONE, SwitchStage.REGISTERED, SwitchStage.PRECHECKED)]
-)
+@for_each("stage", [s for s in SwitchStage if s not in (S.NONE, S.REGISTERED, S.PRECHECKED)])
 def test_nothing_is_seen_where_all_is_well(stage: SwitchStage) -> None:
     assert seen(after(stage)) == set()
 

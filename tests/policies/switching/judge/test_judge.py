@@ -1,6 +1,7 @@
 """Every stage, every event: what is listed happens, anything else changes nothing and says so."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace as replace_event
 
 import pytest
 from msgspec.structs import replace
@@ -47,9 +48,8 @@ def world_at(stage: SwitchStage) -> World:
 
 
 def register(world: World, name: str, instance: str | None, root: str = "/ledgers") -> Event:
-    return command(
-        "register", key=world.key(), name=name, uri=f"zk://other-spelling/{name}", instance_id=instance, root=root
-    )
+    uri = f"zk://other-spelling/{name}"
+    return command("register", world.key(), name=name, uri=uri, instance_id=instance, root=root)
 
 
 def answered(outcome: LedgerOutcome) -> Callable[[World], Event]:
@@ -60,10 +60,7 @@ def answered(outcome: LedgerOutcome) -> Callable[[World], Event]:
         task = world.task("/c1")
         facts = world.facts("old", task.ledger_id) if task.ledger_id in world.clusters["old"].ledgers else None
         more = {"source": facts, "target": facts, "new_id": 2**32 + 77, "attribution": "new"}
-        done = answer(outcome, **more)
-        return LedgerResult(
-            task.ledger_id, task.op, outcome, done.source, done.target, (), done.new_id, done.attribution
-        )
+        return replace_event(answer(outcome, **more), ledger_id=task.ledger_id, op=task.op)
 
     return build
 
@@ -99,9 +96,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "register, another name of one": (lambda w: register(w, "fourth", "id-of-old"), RejectCode.URI_DUPLICATE, {}),
     "register, another root of one": (lambda w: register(w, "fourth", "id-of-old", "/other"), TAKEN, {}),
     "register, unreadable": (lambda w: register(w, "fourth", None), RejectCode.NOT_FOUND, {}),
-    "unregister, active": (
-        lambda w: command("unregister", w.key(), name=w.state.active() or ""), RejectCode.IN_USE, {},
-    ),
+    "unregister, active": (lambda w: command("unregister", w.key(), name=w.state.active()), RejectCode.IN_USE, {}),
     "unregister, unknown": (lambda w: command("unregister", w.key(), name="fourth"), RejectCode.NOT_FOUND, {}),
     "unregister, the target": (
         lambda w: command("unregister", w.key(), name="new"), RejectCode.IN_USE, {S.NONE: RejectCode.NOT_FOUND},
@@ -162,17 +157,13 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
         lambda w: w.close_event(), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), RejectCode.CLIENT_IN_USE),
     ),
     "ack": (lambda w: w.follow("b1"), TAKEN, {}),
-    "ack, stale": (
-        lambda w: w.broker_event("b1", epoch=0), TAKEN, {**each(LIVE, IGNORED), S.CLEANUP: TAKEN},
-    ),
-    "client_init_failed": (
-        lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {},
-    ),
+    "ack, stale": (lambda w: w.broker_event("b1", epoch=0), TAKEN, {**each(LIVE, IGNORED), S.CLEANUP: TAKEN}),
+    "client_init_failed": (lambda w: w.broker_event("b1", failed=True, epoch=w.state.epoch), TAKEN, {}),
     "members": (lambda w: w.members_event(), TAKEN, {}),
     "cluster": (lambda w: w.cluster_event("old"), TAKEN, {}),
-    "inventory": (lambda w: w.inventory_event("new" if "new" in w.clusters else "old"), TAKEN, {
-        S.LIVE_DUAL_READ: S.BUILD,
-    }),
+    "inventory": (
+        lambda w: w.inventory_event("new" if "new" in w.clusters else "old"), TAKEN, {S.LIVE_DUAL_READ: S.BUILD},
+    ),
     "lease, newer": (lambda w: w.lease_event(2), TAKEN, {}),
     "lease, renewed": (lambda w: w.lease_event(1), TAKEN, {}),
     "lease, repeated": (lambda w: w.lease_event(1, -DAY_MS), IGNORED, {}),
@@ -186,15 +177,11 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "answer: copy deleted": (answered(LedgerOutcome.COPY_DELETED), REJECTED, answers({})),
     "answer: promoted": (answered(LedgerOutcome.PROMOTED), REJECTED, answers({S.PROMOTE: TAKEN})),
     "answer: conflict": (answered(LedgerOutcome.CONFLICT), REJECTED, answers(each(REVERTS, TAKEN))),
-    "answer: rolled over": (
-        answered(LedgerOutcome.ROLLED_OVER), REJECTED, answers(each(REVERTS, TAKEN)),
-    ),
+    "answer: rolled over": (answered(LedgerOutcome.ROLLED_OVER), REJECTED, answers(each(REVERTS, TAKEN))),
     "answer: advanced": (answered(LedgerOutcome.ADVANCED), REJECTED, answers({S.PROMOTE: TAKEN})),
     "answer: reverted": (answered(LedgerOutcome.REVERTED), REJECTED, answers(each((S.ROLLBACK, S.ABORTED), TAKEN))),
     "answer: deleted": (answered(LedgerOutcome.DELETED), REJECTED, answers({S.CLEANUP: TAKEN})),
-    "answer: failed": (
-        answered(LedgerOutcome.FAILED), REJECTED, answers(each((*REVERTS, S.BUILD, S.CLEANUP), TAKEN)),
-    ),
+    "answer: failed": (answered(LedgerOutcome.FAILED), REJECTED, answers(each((*REVERTS, S.BUILD, S.CLEANUP), TAKEN))),
     "answer about no ledger of the plan": (
         lambda w: LedgerResult(99, 1, LedgerOutcome.COPIED), REJECTED, {S.DONE: IGNORED},
     ),
@@ -303,12 +290,7 @@ ASKED = [a for a in SwitchAction if a is not SwitchAction.STATUS_NEW]
 def test_an_answer_fits_what_was_asked_or_is_invalid(path: str, action: SwitchAction) -> None:
     """Every outcome, whatever an executor was asked; schemas neither advance nor roll over."""
     fits = {
-        SwitchAction.COPY: {
-            LedgerOutcome.COPIED,
-            LedgerOutcome.EXISTS,
-            LedgerOutcome.SOURCE_UNREADABLE,
-            LedgerOutcome.FAILED,
-        },
+        SwitchAction.COPY: {LedgerOutcome(name) for name in ("copied", "exists", "source_unreadable", "failed")},
         SwitchAction.DELETE_COPY: {LedgerOutcome.COPY_DELETED, LedgerOutcome.FAILED},
         SwitchAction.PROMOTE: {LedgerOutcome.PROMOTED, LedgerOutcome.CONFLICT, LedgerOutcome.FAILED},
         SwitchAction.ROLL_OVER: {LedgerOutcome.FAILED},
@@ -346,6 +328,5 @@ def it_fits_or_is_invalid(path: str, action: SwitchAction, outcome: LedgerOutcom
 def test_starting_needs_the_digest_of_the_last_report() -> None:
     world = world_at(SwitchStage.PRECHECKED)
     for digest in (None, "another"):
-        assert [s.code for s in world.tell(command("start", world.key(), target="new", digest=digest))] == [
-            RejectCode.PRECHECK_FAILED
-        ]
+        said = world.tell(command("start", world.key(), target="new", digest=digest))
+        assert [each.code for each in said] == [RejectCode.PRECHECK_FAILED]

@@ -201,11 +201,7 @@ REFUSALS = {
     "rollback, twice": (S.ROLLBACK, command("rollback", "x"), "; to go on: `end`"),
     "abort, in the clean-up": (S.CLEANUP, command("abort", "x"), "; to go on: `end`"),
     "rollback, done": (S.DONE, command("rollback", "x"), "`start --target old` leads back"),
-    "rollback, done with failures": (
-        S.DONE_WITH_FAILURES,
-        command("rollback", "x"),
-        "once it is over, another one leads back; to go on: `end`",
-    ),
+    "rollback, done with failures": (S.DONE_WITH_FAILURES, command("rollback", "x"), "leads back; to go on: `end`"),
     "start, the old one, done with failures": (S.DONE_WITH_FAILURES, None, "; to go on: `end`"),
     "start, another, in hold": (S.HOLD, None, "; to go on: `rollback` or `end`"),
     "end, before it is live": (S.TRIGGERED, command("end", "x"), "; to go on: `abort`"),
