@@ -37,11 +37,11 @@ def test_a_full_bookie_slows_its_own_group_only() -> None:
         pytest.param(GROUPS, {"a/b": ""}, "default", 1.0, 2, id="no affinity: all bookies"),
         pytest.param(GROUPS, {"a/b": "*"}, "default", 1.0, 2, id="any group: all bookies"),
         pytest.param(GROUPS, {"a/b": "g2 g1"}, "g1,g2", 1.0, 2, id="several primary groups: their union"),
-        pytest.param(GROUPS, {"a/b": "g1 > g2"}, "g1", 0.5, 2, id="enough primary bookies: no secondary one counts"),
-        pytest.param({**GROUPS, "g1": "b2"}, {"a/b": "g1 > g2"}, "g1", 1.0, 2, id="too few primary ones: they count"),
+        pytest.param(GROUPS, {"a/b": "g1 / g2"}, "g1", 0.5, 2, id="enough primary bookies: no secondary one counts"),
+        pytest.param({**GROUPS, "g1": "b2"}, {"a/b": "g1 / g2"}, "g1", 1.0, 2, id="too few primary ones: they count"),
         pytest.param({**GROUPS, "g1": "b2"}, {"a/b": "g1"}, "g1", 0.0, 2, id="too few bookies"),
         pytest.param(GROUPS, {"a/b": "nobody"}, "nobody", 0.0, 2, id="a group without members"),
-        pytest.param(GROUPS, {"a/b": " > g1"}, "g1", 0.5, 2, id="secondary groups alone are used like primary ones"),
+        pytest.param(GROUPS, {"a/b": "/ g1"}, "g1", 0.5, 2, id="secondary groups alone are used like primary ones"),
         pytest.param({"default": "b1 b2"}, {"a/b": "default"}, "default", 0.5, 2, id="a group with the usual name"),
         pytest.param({"default": "b1 b2"}, {"a/b": "default"}, "*", 1.0, 2, id="all bookies beside it"),
         pytest.param(
@@ -101,7 +101,7 @@ def test_one_wrong_reading_of_groups_or_affinities_moves_no_factor(wrong: Observ
 
 
 def test_namespaces_without_affinity_are_placed_on_the_brokers_own_groups() -> None:
-    placed = affinity(0, {"a/one": "", "a/two": "g2", "a/three": "*"}, brokers="g1 > g2")
+    placed = affinity(0, {"a/one": "", "a/two": "g2", "a/three": "*"}, broker_groups="g1 / g2")
     run = run_of(racks(0, {**GROUPS, "g1": "b2"}), placed, ensemble=1)
     assert run.last("g1").namespaces.first == ("a/one",)
     assert {group: run.verdict(group)[0] for group in ("g1", "g2", "default")} == {"g1": 0.5, "g2": 1.0, "default": 1.0}

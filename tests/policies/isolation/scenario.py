@@ -1,30 +1,26 @@
 """Readings of bookies, groups and affinity at seconds after a fixed start, and a run of the policy over them."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
-from policies.bookie_readings import (
-    BookieAffinity,
-    BookieRacks,
-    BookieRegistration,
-    Bookies,
-    BrokerGroups,
-    NamespaceAffinity,
-    RackInfo,
-)
+from policies.bookie_readings import NamespaceAffinity
 from policies.decisions import Alert, AlertStatus
 from policies.isolation.decisions import BookieQuarantine, Placement
 from policies.isolation.policy import IsolationPolicy
 from policies.isolation.readings import NamespacePromise
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import IsolationState
-from policies.observations import Observation, Outcome, Reading
+from policies.observations import Observation
+from tests.policies.cases_of_bookies import CLUSTER as CLUSTER
+from tests.policies.cases_of_bookies import affinity as affinity
+from tests.policies.cases_of_bookies import racks as racks
+from tests.policies.cases_of_bookies import registered
+from tests.policies.cases_of_bookies import to as to
 from tests.policies.virtual_run import START as START
 from tests.policies.virtual_run import VirtualRun, merge, second_of
 from tests.policies.virtual_run import at as at
 
-CLUSTER = "c1"
+bookies = registered
 LONG: Mapping[str, Any] = {"validity": "1d"}
 """Readings that do not run out while something else is looked at."""
 ON = {"quarantine": "on"}
@@ -38,78 +34,12 @@ def isolation(*blocks: Mapping[str, Any], **more: Any) -> IsolationSettings:
     return IsolationSettings.model_validate(merge(*blocks, **more))
 
 
-def _observation(seconds: float, kind: str, reading: Reading) -> Observation:
-    return Observation(f"{kind}@{seconds:g}", at(seconds), reading)
-
-
-@cache
-def registration(bookie: str) -> BookieRegistration:
-    """``bk1``, or ``bk1#7`` for its seventh registration."""
-    name, _, number = bookie.partition("#")
-    digits = "".join(c for c in name if c.isdigit())
-    czxid = int(digits or 0) + 1000 * int(number or 0)
-    return BookieRegistration(bookie=name, session=f"0x{czxid:x}", czxid=czxid)
-
-
-def bookies(
-    seconds: float, writable: str, read_only: str = "", known: str = "", outcome: Outcome = Outcome.OK
-) -> Observation:
-    """A reading of the registrations; bookies are separated by spaces."""
-    return _observation(seconds, "bookies", _bookies(writable, read_only, known, outcome))
-
-
-@cache
-def _bookies(writable: str, read_only: str, known: str, outcome: Outcome) -> Bookies:
-    """The same model each time: thousands of readings of one test differ in their time only."""
-    return Bookies(
-        cluster=CLUSTER,
-        outcome=outcome,
-        writable=tuple(map(registration, writable.split())),
-        read_only=tuple(map(registration, read_only.split())),
-        known=tuple(known.split()),
-    )
-
-
-def racks(seconds: float, groups: Mapping[str, str] | None, outcome: Outcome = Outcome.OK) -> Observation:
-    """A reading of the groups; members are separated by spaces."""
-    return _observation(seconds, "racks", _racks(None if groups is None else tuple(groups.items()), outcome))
-
-
-@cache
-def _racks(groups: tuple[tuple[str, str], ...] | None, outcome: Outcome) -> BookieRacks:
-    listed = None
-    if groups is not None:
-        listed = {group: {b: RackInfo(rack="/r1") for b in members.split()} for group, members in groups}
-    return BookieRacks(cluster=CLUSTER, outcome=outcome, groups=listed)
-
-
-def affinity(
-    seconds: float,
-    namespaces: Mapping[str, NamespaceAffinity | str],
-    outcome: Outcome = Outcome.OK,
-    broker_groups: str | None = None,
-) -> Observation:
-    """A reading of the namespaces; text is the name of a primary group, ``p/s`` with a secondary one."""
-    groups = None if broker_groups is None else BrokerGroups(primary=tuple(broker_groups.split()))
-    listed = {
-        ns: said if isinstance(said, NamespaceAffinity) else to(*said.split("/")) for ns, said in namespaces.items()
-    }
-    reading = BookieAffinity(cluster=CLUSTER, outcome=outcome, namespaces=listed, broker_groups=groups)
-    return _observation(seconds, "affinity", reading)
-
-
 def promise(seconds: float, namespace: str, rules: str | None) -> Observation:
     """A command; None withdraws the last one."""
     given = NamespacePromise(
         cluster=CLUSTER, namespace=namespace, promise=None if rules is None else RuleSet(rules), actor="ada", reason=""
     )
-    return _observation(seconds, f"promise-{namespace}", given)
-
-
-@cache
-def to(primary: str = "", secondary: str = "", **more: Any) -> NamespaceAffinity:
-    """An affinity to groups separated by spaces."""
-    return NamespaceAffinity(primary=tuple(primary.split()), secondary=tuple(secondary.split()), **more)
+    return Observation(f"promise-{namespace}@{seconds:g}", at(seconds), given)
 
 
 def everything(
