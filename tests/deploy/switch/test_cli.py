@@ -96,7 +96,6 @@ def headgate(*line: str, cluster: str = "c1") -> Any:
         ("cleanup --execute --yes", ("clean up", True, True)),
         ("close-client --name old", (CommandName.CLOSE_CLIENT, {"name": "old"})),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_each_line_is_one_command_and_asks_unless_told_not_to(
     runner: type[Runner], line: str, said: tuple[Any, ...]
@@ -105,7 +104,7 @@ def test_each_line_is_one_command_and_asks_unless_told_not_to(
     assert (ended.exit_code, runner.said) == (OK, [said]), ended.output
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "why"),
     [
         ("cleanup --list --execute --yes", "--list: it only lists, and --execute deletes; give one of the two"),
@@ -129,9 +128,8 @@ def test_a_cluster_is_registered_with_what_is_read_at_its_address(
     assert (ended.exit_code, runner.said) == (OK, [(CommandName.REGISTER, read | told)]), ended.output
 
 
-def test_the_end_of_a_command_is_the_status_of_the_process(
-    runner: type[Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("runner")
+def test_the_end_of_a_command_is_the_status_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "status", REFUSED)
     assert headgate("abort").exit_code == REFUSED
 
@@ -147,17 +145,10 @@ def test_what_all_commands_have_in_common_reaches_the_loop(runner: type[Runner])
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "start",
-        "register",
-        "close-client",
-        "pause --expected-epoch -1",
-        "pause --timeout 0",
-        "register --name x --status y",
-    ],
-)
+OPTIONS = ["pause --expected-epoch -1", "pause --timeout 0", "register --name x --status y"]
+
+
+@for_each("line", ["start", "register", "close-client", *OPTIONS])
 def test_what_is_missing_or_wrong_is_a_mistake_in_the_line(runner: type[Runner], line: str) -> None:
     assert headgate(*line.split()).exit_code == 2
     assert runner.said == []
@@ -170,19 +161,10 @@ def test_a_cluster_that_the_settings_do_not_name_is_refused_before_anything(runn
     assert runner.made == []
 
 
-@pytest.mark.parametrize(
-    ("line", "module", "function"),
-    [("precheck --target new", "precheck", "run_precheck"), ("plan --target new", "plan", "show_plan")],
-)
+@pytest.mark.parametrize(("command", "function"), [("precheck", "run_precheck"), ("plan", "show_plan")])
 @pytest.mark.parametrize(("answer", "status"), [(True, OK), (False, REFUSED)], ids=["ready", "not ready"])
 def test_a_question_ends_with_its_answer(
-    runner: type[Runner],
-    monkeypatch: pytest.MonkeyPatch,
-    line: str,
-    module: str,
-    function: str,
-    answer: bool,
-    status: int,
+    runner: type[Runner], monkeypatch: pytest.MonkeyPatch, command: str, function: str, answer: bool, status: int
 ) -> None:
     asked: list[str] = []
 
@@ -190,8 +172,8 @@ def test_a_question_ends_with_its_answer(
         asked.append(cluster)
         return answer
 
-    monkeypatch.setattr(f"deploy.switch.{module}.{function}", answers)
-    ended = headgate(*line.split())
+    monkeypatch.setattr(f"deploy.switch.{command}.{function}", answers)
+    ended = headgate(command, "--target", "new")
     assert (ended.exit_code, asked) == (status, ["c1"]), ended.output
 
 
@@ -212,12 +194,8 @@ def test_a_plan_takes_the_rates_that_are_given(
 
 @pytest.mark.parametrize(
     ("line", "called"),
-    [
-        ("status", "show_status"),
-        ("status --watch", "show_status"),
-        ("status --failed", "show_ledgers"),
-        ("cleanup --list", "show_ledgers"),
-    ],
+    [(each, "show_status") for each in ("status", "status --watch")]
+    + [(each, "show_ledgers") for each in ("status --failed", "cleanup --list")],
 )
 def test_a_status_is_the_records_or_the_failed_ledgers_and_a_clean_up_lists_its_own(
     runner: type[Runner], monkeypatch: pytest.MonkeyPatch, line: str, called: str

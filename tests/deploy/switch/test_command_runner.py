@@ -1,6 +1,5 @@
 """How a switch is started: when a precheck is due, which report counts, and who must be asked."""
 
-from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -75,14 +74,11 @@ def runner(**options: Any) -> CommandRunner:
     return CommandRunner(settings=Settings(), cluster="c1", console=Console(), **options)
 
 
-@pytest.mark.parametrize("what", ["start", "cleanup"])
-def test_where_nobody_can_be_asked_nothing_is_done_without_yes(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "run", [lambda runner: runner.start("new", None), lambda runner: runner.clean_up(execute=True)]
+)
+def test_where_nobody_can_be_asked_nothing_is_done_without_yes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO())
-    ways: dict[str, Callable[[CommandRunner], ExitStatus]] = {
-        "start": lambda d: d.start("new", None),
-        "cleanup": lambda d: d.clean_up(execute=True),
-    }
-    run = ways[what]
     with pytest.raises(UserError, match="--yes: nobody can be asked here"):
         run(runner())
     with pytest.raises(UserError, match="bootstrap_servers is not set"):  # it went on to send
@@ -102,7 +98,6 @@ def test_a_status_tells_a_program_how_a_command_ended() -> None:
         ({"actor": "a" * 250}, "--actor"),
         ({"expected_epoch": 2**63}, "--expected-epoch"),
     ],
-    ids=["long key", "empty key", "reason", "actor", "epoch"],
 )
 def test_options_that_the_wire_does_not_take_are_mistakes(options: dict[str, Any], option: str) -> None:
     with pytest.raises(UserError, match=option):

@@ -26,6 +26,7 @@ from policies.switching.decisions import RejectCode, SwitchDecision, SwitchReaso
 from policies.switching.readings import CommandName, SwitchCommand
 from policies.units import UserError
 from policies.wire import EventReader, decision_event
+from tests.cases import for_each
 from tests.deploy.switch.decisions import Loop, command, record, register
 
 SETTINGS = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
@@ -125,10 +126,8 @@ def test_where_nothing_is_decided_in_time_it_says_how_to_ask_later_and_what_is_w
 
 def test_a_command_that_kafka_does_not_take_is_a_mistake_to_mend(kafka: FakeKafka) -> None:
     kafka.takes_records = False
-    with (
-        client() as loop,
-        pytest.raises(UserError, match=r"could not be sent to headgate\.commands \(_MSG_TIMED_OUT\)"),
-    ):
+    refused = r"could not be sent to headgate\.commands \(_MSG_TIMED_OUT\)"
+    with client() as loop, pytest.raises(UserError, match=refused):
         loop.execute(register("old"))
 
 
@@ -204,13 +203,12 @@ def test_a_command_that_is_rejected_says_its_code_and_why() -> None:
     assert printed(result).startswith("REJECTED URI_DUPLICATE: id-old/ledgers is already registered as old\n")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "ended", "begins"),
     [
         (register("third", "3", dry_run=True), ExitStatus.ACCEPTED, "preview: would: third ("),
         (register("old", "3", "id-x", dry_run=True), ExitStatus.REJECTED, "preview NAME_CONFLICT: would be rejected"),
     ],
-    ids=["accepted", "rejected"],
 )
 def test_a_preview_ends_as_the_command_itself_would(given: SwitchCommand, ended: ExitStatus, begins: str) -> None:
     result = asked(with_old_and_new(), given)

@@ -33,7 +33,7 @@ def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.CO
     return made.model_copy(update={"ledger": made.ledger.model_copy(update={"stage": stage})})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("decision", "failed"),
     [
         (said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE), True),
@@ -45,7 +45,6 @@ def said(verdict: SwitchVerdict, stage: LedgerStage, reason: SwitchReason = R.CO
         (said(V.LEDGER, L.PROMOTED, R.ATTRIBUTED), False),
         (said(V.START_COPY, L.COPYING, R.NEXT_IN_PLAN), False),
     ],
-    ids=["unreadable", "taken", "deferred", "deletion given up", "halted", "built", "promoted", "tried again"],
 )
 def test_what_failed_is_what_nobody_tries_again(decision: SwitchDecision, failed: bool) -> None:
     assert has_failed(decision) is failed
@@ -75,9 +74,8 @@ def test_a_failed_ledger_is_shown_with_its_reason() -> None:
 def test_on_a_terminal_sentences_break_between_words_and_paths_never(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = said(
-        V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE, explanation="ledger 7 stays in old: " + "its disk is " * 9
-    )
+    why = "ledger 7 stays in old: " + "its disk is " * 9
+    failed = said(V.LEDGER, L.BUILD_FAILED, R.SOURCE_UNREADABLE, explanation=why)
     monkeypatch.setattr(plan, "LoopClient", lambda *_asked, **_more: Ledgers(failed))
     monkeypatch.setattr(plan, "sentence_console", lambda: Console(width=columns, force_terminal=True))
     show_ledgers(Settings(), "c1", has_failed, "none", as_json=False)
@@ -85,7 +83,7 @@ def test_on_a_terminal_sentences_break_between_words_and_paths_never(
     assert (head, count) == ("7 cursor: build_failed, source_unreadable", "1 ledger")
     assert path == "    /managed-ledgers/t/n/persistent/a/sub"
     assert max(map(len, lines)) <= columns
-    assert " ".join(line.strip() for line in lines) == failed.explanation.strip()
+    assert " ".join(line.strip() for line in lines) == why.strip()
 
 
 class Ledgers:

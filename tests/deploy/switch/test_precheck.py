@@ -20,6 +20,7 @@ from policies.switching.precheck import precheck
 from policies.switching.readings import FindingReading, SwitchPrecheck, SwitchRegistry
 from policies.switching.state import ClusterStatus, RegistryEntry
 from policies.units import UserError
+from tests.cases import for_each
 from tests.connectors.switching.test_readings import MemorySessions
 from tests.deploy.switch.decisions import report
 from tests.policies.switching.snapshots import DEDICATED, NOW_MS, snapshot
@@ -36,9 +37,8 @@ def registry(*clusters: RegistryEntry) -> SwitchRegistry:
 
 
 def test_what_is_registered_and_read_is_taken_as_it_is() -> None:
-    view = registry(
-        registered("new", "id-of-new", ClusterStatus.STANDBY), registered("old", "id-of-old", ClusterStatus.ACTIVE)
-    )
+    new = registered("new", "id-of-new", ClusterStatus.STANDBY)
+    view = registry(new, registered("old", "id-of-old", ClusterStatus.ACTIVE))
     assert view.committed() == "old"
     assert drop_impostors(TAKEN, view) == TAKEN
     assert drop_impostors(TAKEN, registry()) == TAKEN, "before anything is registered, the settings count"
@@ -109,31 +109,16 @@ def test_a_precheck_that_could_not_be_made_says_why() -> None:
 # --- a cluster is registered by what is read at its own address, and by nothing else
 
 
+NEW = {"zookeeper": {"servers": "zk-2:2181/bk"}, "ledgers_root": "/l"}
+BOOKKEEPER = {"bootstrap": "old", "clusters": {"old": {}, "new": NEW}}
 SETTINGS = Settings.model_validate(
-    {
-        "clusters": {
-            "c1": {
-                "zookeeper": {"servers": "zk-1:2181"},
-                "bookkeeper": {
-                    "bootstrap": "old",
-                    "clusters": {"old": {}, "new": {"zookeeper": {"servers": "zk-2:2181/bk"}, "ledgers_root": "/l"}},
-                },
-            }
-        }
-    }
+    {"clusters": {"c1": {"zookeeper": {"servers": "zk-1:2181"}, "bookkeeper": BOOKKEEPER}}}
 )
 
 
 def cluster_found(**changes: Any) -> ClusterSnapshot:
-    known: dict[str, Any] = {
-        "name": "new",
-        "instance_id": "id-new",
-        "root": "/bk/l",
-        "layout": Layout.HIERARCHICAL,
-        "generator": None,
-        "read_ms": 0,
-    }
-    return ClusterSnapshot(**(known | changes))
+    known = {"name": "new", "instance_id": "id-new", "root": "/bk/l", "layout": Layout.HIERARCHICAL, "generator": None}
+    return ClusterSnapshot(**(known | changes), read_ms=0)
 
 
 def reads(monkeypatch: pytest.MonkeyPatch, seen: ClusterSnapshot | Exception) -> None:
@@ -150,17 +135,14 @@ def reads(monkeypatch: pytest.MonkeyPatch, seen: ClusterSnapshot | Exception) ->
 def test_it_is_registered_by_its_identity_and_its_address_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     reads(monkeypatch, cluster_found())
     assert precheck_command.identify_cluster(SETTINGS, "c1", "new") == {
-        "name": "new",
-        "uri": "zk+hierarchical://zk-2:2181/bk/l",
-        "instance_id": "id-new",
-        "root": "/bk/l",
-    }
+        "name": "new", "uri": "zk+hierarchical://zk-2:2181/bk/l", "instance_id": "id-new", "root": "/bk/l",
+    }  # fmt: skip
 
 
 BLOCK = r"clusters\.c1\.bookkeeper\.clusters\.new"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("seen", "message"),
     [
         (cluster_found(instance_id=None), f"{BLOCK}: /bk/l/INSTANCEID is empty"),
@@ -168,7 +150,6 @@ BLOCK = r"clusters\.c1\.bookkeeper\.clusters\.new"
         (NotConnectedError({"zk-2": ConnectionRefusedError()}), f"{BLOCK}: cannot be read: zk-2"),
         (UserError("there is no node /bk"), f"{BLOCK}: there is no node /bk"),
     ],
-    ids=["no identity", "no layout", "away", "no such chroot"],
 )
 def test_what_cannot_be_served_is_refused_at_its_place_in_the_settings(
     monkeypatch: pytest.MonkeyPatch, seen: ClusterSnapshot | Exception, message: str

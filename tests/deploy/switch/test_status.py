@@ -18,6 +18,7 @@ from tests.connectors.switching.orders import record as order_record
 from tests.deploy.switch.decisions import NOW, record
 
 WAY = "registered → prechecked → triggered → live_dual_read → build → promote → hold → cleanup → done"
+LIVE = WAY.partition(" → build")[0]
 WINDOWS: dict[str, Any] = {"rollback_until": NOW + timedelta(hours=20), "cleanup_from": NOW + timedelta(days=14)}
 
 
@@ -40,13 +41,10 @@ def view(width: int = 120, **fields: Any) -> str:
     [
         *((SwitchStage(stage), WAY.replace(stage, f"[{stage}]")) for stage in WAY.split(" → ")),
         (SwitchStage.REJECTED, "registered → prechecked → triggered → [rejected]"),
-        (SwitchStage.ABORTED, "registered → prechecked → triggered → live_dual_read → [aborted]"),
-        (SwitchStage.ROLLBACK, "registered → prechecked → triggered → live_dual_read → [rollback] → rolled_back"),
-        (SwitchStage.ROLLED_BACK, "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back]"),
-        (
-            SwitchStage.ROLLED_BACK_WITH_FAILURES,
-            "registered → prechecked → triggered → live_dual_read → rollback → [rolled_back_with_failures]",
-        ),
+        (SwitchStage.ABORTED, f"{LIVE} → [aborted]"),
+        (SwitchStage.ROLLBACK, f"{LIVE} → [rollback] → rolled_back"),
+        (SwitchStage.ROLLED_BACK, f"{LIVE} → rollback → [rolled_back]"),
+        (SwitchStage.ROLLED_BACK_WITH_FAILURES, f"{LIVE} → rollback → [rolled_back_with_failures]"),
         (SwitchStage.DONE_WITH_FAILURES, WAY.removesuffix("done") + "[done_with_failures]"),
     ],
 )
@@ -62,14 +60,13 @@ def test_what_is_passed_looks_otherwise_than_what_is_to_come() -> None:
     assert "red" in str(next(span.style for span in halted.spans if "[" in halted.plain[span.start : span.end]))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("known", "stage"),
     [
         ({"registry": {}, "prechecks": {}}, SwitchStage.NONE),
         ({"prechecks": {}}, SwitchStage.REGISTERED),
         ({}, SwitchStage.PRECHECKED),
     ],
-    ids=["nothing", "registered", "prechecked"],
 )
 def test_before_a_switch_the_registry_tells_the_stage(known: dict[str, Any], stage: SwitchStage) -> None:
     before = record(verdict=SwitchStage.NONE, source=None, target=None, attempt=0, **known)
@@ -226,11 +223,7 @@ def test_without_earlier_records_of_this_stage_and_attempt_it_is_that_since_the_
         assert (pace.ledgers_per_second, pace.seconds_left) == (2.0, 25.0)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "since"),
-    [(30.0, None), (66.0, 5), (600.0, 5)],
-    ids=["for less than the rate is measured", "for longer", "for ten minutes"],
-)
+@for_each(("seconds", "since"), [(30.0, None), (66.0, 5), (600.0, 5)])
 def test_a_stalled_stage_has_the_time_of_its_last_progress(seconds: float, since: float | None) -> None:
     """Records are published for other changes, too, and none at all while nothing changes."""
     before, reached = after(0, ledgers={L.PENDING: 100}), after(5, ledgers=HALF)
@@ -252,12 +245,7 @@ def test_what_stands_still_has_no_end() -> None:
 
 
 class Loop:
-    """What the loop publishes: one record more at each poll, as long as there are any.
-
-    Args:
-        records: one after the other.
-        known: how many of them there are at first.
-    """
+    """What the loop publishes: some records at first, and one more at each poll as long as there are any."""
 
     def __init__(self, *records: SwitchRecord, known: int = 1) -> None:
         self._known, self._ahead = list(records[:known]), list(records[known:])
@@ -285,18 +273,11 @@ class Loop:
         return self._known
 
 
-def shown(
-    monkeypatch: pytest.MonkeyPatch,
-    loop: Loop,
-    *,
-    watch: bool = False,
-    as_json: bool = False,
-    on_terminal: bool = False,
-) -> str:
+def shown(monkeypatch: pytest.MonkeyPatch, loop: Loop, *, on_terminal: bool = False, **flags: bool) -> str:
     """What a console of 200 columns is given."""
     monkeypatch.setattr(status, "LoopClient", loop)
     console = Console(width=200, force_terminal=on_terminal, record=True)
-    show_status(Settings(), "c1", console, watch=watch, as_json=as_json)
+    show_status(Settings(), "c1", console, **{"watch": False, "as_json": False, **flags})
     return console.export_text()
 
 
@@ -309,9 +290,7 @@ def test_it_says_where_the_switch_stands_or_how_to_begin(monkeypatch: pytest.Mon
     assert "begin with `headgate switch register --cluster c1`" in shown(monkeypatch, Loop())
 
 
-@pytest.mark.parametrize(
-    ("loop", "verdict"), [(Loop(*stages("build")), "build"), (Loop(), None)], ids=["known", "unknown"]
-)
+@for_each(("loop", "verdict"), [(Loop(*stages("build")), "build"), (Loop(), None)])
 def test_a_program_gets_the_record_or_null(
     loop: Loop, verdict: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
