@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from connectors.redaction import secret
 from deploy import cli
 from policies.units import UserError
+from tests.cases import for_each
 
 SECRET = "hunter2-never-shown"
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def raising(error: BaseException) -> Callable[[], None]:
     return command
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "status", "says"),
     [
         (UserError(f"kafka: x\x1b[2J {SECRET}"), 2, "kafka: x\\x1b[2J ***"),
@@ -34,7 +35,6 @@ def raising(error: BaseException) -> Callable[[], None]:
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(3), 3, ""),
     ],
-    ids=["a mistake", "a fault of ours", "an interrupt", "an exit"],
 )
 def test_what_went_wrong_shows_no_secret_no_variables_and_nothing_a_terminal_obeys(
     capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
@@ -65,10 +65,8 @@ def test_output_that_nobody_can_take_is_said_in_one_line(arguments: list[str]) -
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-m", "deploy.cli", *arguments]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
-        2,
-        "the output cannot be written: No space left on device",
-    )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "the output cannot be written: No space left on device"
     assert "Traceback" not in ended.stderr
 
 

@@ -74,13 +74,7 @@ def test_it_holds_what_a_consumer_and_an_editor_want(unpacked: Path) -> None:
         assert (published / name).read_bytes() == (ROOT / REFERENCE / name).read_bytes()
     schemas = {file.name for file in (ROOT / REFERENCE / "schemas").iterdir()}
     assert {file.name for file in (published / "schemas").iterdir()} == schemas
-    for part in (
-        "monitoring/grafana/headgate-fleet.json",
-        "monitoring/prometheus/headgate.rules.yaml",
-        "java/jars.sha256",
-    ):
-        assert (unpacked / "deploy" / part).exists()
-
-
-def test_no_test_is_in_it(unpacked: Path) -> None:
+    for part in ("grafana/headgate-fleet.json", "prometheus/headgate.rules.yaml"):
+        assert (unpacked / "deploy/monitoring" / part).exists()
+    assert (unpacked / "deploy/java/jars.sha256").exists()
     assert not (unpacked / "tests").exists()

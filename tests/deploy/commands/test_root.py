@@ -40,21 +40,16 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
     groups: dict[str, list[tuple[object, ...]]] = {
         "help": [("--help",), ("run", "--help"), ("demo", "--help"), ("switch", "--help"), ("--version",)]
     }
-    for text, commands in (
-        (NO_KAFKA, ("run", "collect", "decide", "export", "act")),
-        (NOT_WATCHED, ("run", "collect")),
-    ):
+    without_kafka = ("run", "collect", "decide", "export", "act")
+    for text, commands in ((NO_KAFKA, without_kafka), (NOT_WATCHED, ("run", "collect"))):
         (file := folder / f"{len(groups)}.yaml").write_text(text)
         groups[text] = [(command, "-s", file) for command in commands]
     groups |= {"explain": [("explain", "a", "-s", folder / "1.yaml")], "check": [("check", "-s", folder / "1.yaml")]}
     apart = {name: (folder / name,) for name in ("explain", "check")}  # another path: all is loaded again
-    asked = [
-        [
-            *(Command(command, apart.get(name, ())) for command in commands),
-            Command((), apart.get(name, ()), LIST_LOADED),
-        ]
-        for name, commands in groups.items()
-    ]
+    asked = []
+    for name, commands in groups.items():
+        packages = apart.get(name, ())
+        asked.append([*(Command(each, packages) for each in commands), Command((), packages, LIST_LOADED)])
     ends = iter(run_several([*chain.from_iterable(asked)]))
     found = [[next(ends) for _ in commands] for commands in asked]
     return {name: Loaded(ended, set(last.out.split())) for name, (*ended, last) in zip(groups, found, strict=True)}
@@ -65,10 +60,8 @@ def test_help_loads_no_client_no_policy_and_no_settings(loaded: dict[str, Loaded
     assert [(each.status, each.err) for each in ended] == [(0, "")] * 5
     assert "deploy.commands.root" in modules
     assert modules.isdisjoint(HEAVY)
-    assert {name for name in modules if name.partition(".")[0] in ("policies", "connectors", "streaming")} <= {
-        "policies",
-        "policies.units",
-    }
+    others = {name for name in modules if name.partition(".")[0] in ("policies", "connectors", "streaming")}
+    assert others <= {"policies", "policies.units"}
 
 
 def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(loaded: dict[str, Loaded]) -> None:
@@ -81,9 +74,8 @@ def test_without_a_kafka_of_its_own_each_says_so_before_spark_is_loaded(loaded: 
 
 def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(loaded: dict[str, Loaded]) -> None:
     ended, modules = loaded[NOT_WATCHED]
-    assert [(each.status, each.err.partition(": name")[0]) for each in ended] == [
-        (2, "clusters: nothing is watched")
-    ] * 2
+    told = (2, "clusters: nothing is watched")
+    assert [(each.status, each.err.partition(": name")[0]) for each in ended] == [told] * 2
     assert "pyspark.sql" not in modules
 
 

@@ -143,22 +143,15 @@ def test_a_part_that_shares_work_needs_its_groups() -> None:
     )
 
 
-@pytest.mark.parametrize(
+CLIENT = {"client_id": "loop", "client_secret": SECRET}
+
+
+@for_each(
     ("connection", "principal"),
     [
         ({}, "User:ANONYMOUS"),
         ({"sasl": {"mechanism": "PLAIN", "username": "alice", "password": SECRET}}, "User:alice"),
-        (
-            {
-                "sasl": {
-                    "mechanism": "OAUTHBEARER",
-                    "client_id": "loop",
-                    "client_secret": SECRET,
-                    "token_endpoint": "https://idp/t",
-                }
-            },
-            "User:loop",
-        ),
+        ({"sasl": {"mechanism": "OAUTHBEARER", **CLIENT, "token_endpoint": "https://idp/t"}}, "User:loop"),
     ],
 )
 def test_a_line_names_the_user_of_the_settings_and_no_secret(connection: dict[str, object], principal: str) -> None:

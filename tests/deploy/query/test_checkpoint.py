@@ -222,9 +222,8 @@ def test_a_second_query_on_a_checkpoint_is_refused_with_the_process_that_has_it(
 
 
 def test_queries_on_two_checkpoints_do_not_meet(settings: Settings, tmp_path: Path) -> None:
-    other = Settings.model_validate(
-        {"data_dir": str(settings.data_dir), "stream": {"checkpoint_dir": str(tmp_path / "new/other")}}
-    )
+    elsewhere = {"checkpoint_dir": str(tmp_path / "new/other")}
+    other = Settings.model_validate({"data_dir": str(settings.data_dir), "stream": elsewhere})
     with sole_query(settings), sole_query(other):
         """Both run."""
 
@@ -333,7 +332,7 @@ UNKNOWN = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem fo
 REFUSED = "java.net.ConnectException: Connection refused"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("uri", "said", "remedy"),
     [
         ("s3a://bucket/x", MISSING, "spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0;"),

@@ -232,7 +232,7 @@ def test_a_pause_goes_on_without_the_checkpoint(
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "forged",
     [{"paused_by": "x" * 5000}, {"pause_reason": "x" * 5000}, {"policy": ""}, {"policy": "x" * 500}, {"cluster": ""}],
 )
@@ -260,8 +260,7 @@ def alert_record(status: str, cluster: str = "payments", sequence: int = 1) -> R
     ],
 )
 def test_what_fires_is_taken_over(alerts: list[Record], earlier: list[OpenAlerts], found: list[int]) -> None:
-    commands = [
-        Record("commands", b"", observation_event(each, id="o", source="query", time=NOON), 0) for each in earlier
-    ]
+    events = (observation_event(each, id="o", source="query", time=NOON) for each in earlier)
+    commands = [Record("commands", b"", event, 0) for event in events]
     given = list(find_open_alerts(alerts, commands, {"payments"}.__contains__))
     assert [len(each.alerts) for each in given] == found
