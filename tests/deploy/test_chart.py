@@ -56,7 +56,8 @@ parts:
     tolerations: [{key: large, operator: Exists}]
     affinity: {nodeAffinity: {}}
 """
-Manifest, Secret = dict[str, Any], dict[str, str]
+Manifest = dict[str, Any]
+Secret = dict[str, str]
 
 
 def program(name: str) -> str:
