@@ -41,9 +41,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loaded]:
         "help": [("--help",), ("run", "--help"), ("demo", "--help"), ("switch", "--help"), ("--version",)]
     }
     without_kafka = ("run", "collect", "decide", "export", "act")
-    for text, commands in ((NO_KAFKA, without_kafka), (NOT_WATCHED, ("run", "collect"))):
+    for text, names in ((NO_KAFKA, without_kafka), (NOT_WATCHED, ("run", "collect"))):
         (file := folder / f"{len(groups)}.yaml").write_text(text)
-        groups[text] = [(command, "-s", file) for command in commands]
+        groups[text] = [(command, "-s", file) for command in names]
     groups |= {"explain": [("explain", "a", "-s", folder / "1.yaml")], "check": [("check", "-s", folder / "1.yaml")]}
     apart = {name: (folder / name,) for name in ("explain", "check")}  # another path: all is loaded again
     asked = []
