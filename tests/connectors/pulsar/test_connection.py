@@ -13,25 +13,9 @@ from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin, address_problem, is_member
 from policies.units import UserError
 from tests.cases import for_each
+from tests.connectors.pulsar.rest import Server
 
 TOKEN = "eyJhbGciOi.never-shown.x_Y-z"
-
-
-class Server:
-    """Answers each request alike and keeps what it was asked."""
-
-    def __init__(self, status: int = 200, **answer: Any) -> None:
-        self.requests: list[httpx.Request] = []
-        self._status = status
-        self._answer = answer or {"json": []}
-        self.transport = httpx.MockTransport(self._take)
-
-    def _take(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        return httpx.Response(self._status, **self._answer)
-
-    def authorizations(self) -> list[str | None]:
-        return [request.headers.get("Authorization") for request in self.requests]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +29,7 @@ class Server:
 )
 def test_paths_follow_the_address(url: str, asked: str) -> None:
     server = Server()
-    assert AdminApi(PulsarAdmin(admin_url=url), server.transport).tenants() == ()
+    assert server.api(admin_url=url).tenants() == ()
     assert [str(request.url) for request in server.requests] == [asked]
 
 
@@ -95,7 +79,7 @@ def test_a_changed_token_file_counts_at_once(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
     server = Server()
-    admin = AdminApi(PulsarAdmin(admin_url="https://pulsar:8443", token_file=file), server.transport)
+    admin = server.api(token_file=file)
     admin.tenants()
     file.write_text("second-token")  # no plain word, because this process hides every secret in all texts
     admin.tenants()
@@ -107,7 +91,7 @@ def test_a_token_file_that_holds_none_is_a_users_error_and_nothing_is_asked(tmp_
     file = tmp_path / "token"
     file.write_text(content, encoding="utf-8")
     server = Server()
-    admin = AdminApi(PulsarAdmin(admin_url="https://pulsar:8443", token_file=file), server.transport)
+    admin = server.api(token_file=file)
     with pytest.raises(UserError, match=r"token_file: .*token") as caught:
         admin.tenants()
     assert TOKEN not in str(caught.value)
@@ -117,12 +101,12 @@ def test_a_token_file_that_holds_none_is_a_users_error_and_nothing_is_asked(tmp_
 def test_without_a_token_none_is_sent_not_even_one_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     server = Server()
-    AdminApi(PulsarAdmin(admin_url="https://pulsar:8443"), server.transport).tenants()
+    server.api().tenants()
     assert server.authorizations() == [None]
 
 
 def test_the_bookies_are_never_sent_the_token() -> None:
-    server = Server(json={"bk1:3181": None})
+    server = Server(httpx.Response(200, json={"bk1:3181": None}))
     settings = PulsarAdmin(admin_url="https://pulsar:8443", token=TOKEN)
     assert BookieHttp("http://bookies:8000", settings, server.transport).writable() == ("bk1:3181",)
     assert [str(request.url) for request in server.requests] == [
