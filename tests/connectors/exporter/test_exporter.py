@@ -42,6 +42,7 @@ from tests.fakes.tail import Script, ScriptedTail
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 
 OWN = frozenset({"headgate_build_info", "headgate_settings_info", "headgate_loop_alive"})
+LATE = START - timedelta(seconds=100)
 FIRST = to_millis(START)
 """Sequence of the first decision of a loop."""
 
@@ -198,15 +199,8 @@ def test_who_it_is_is_always_shown(scene: Scene) -> None:
     [
         pytest.param([], None, None, id="nothing is observed yet"),
         pytest.param([standing("throttle", START)], None, None, id="a heartbeat, and the next one is not late"),
-        pytest.param(
-            [standing("throttle", START - timedelta(seconds=100))],
-            None,
-            "no heartbeat of a query has come for 3 min",
-            id="a late one",
-        ),
-        pytest.param(
-            [standing("throttle", START)], "the query failed", "the query failed", id="its process knows better"
-        ),
+        pytest.param([standing("throttle", LATE)], None, "no heartbeat of a query has come for 3 min", id="a late one"),
+        pytest.param([standing("throttle", START)], "it failed", "it failed", id="its process knows better"),
     ],
 )
 def test_the_loop_decides_while_heartbeats_come_and_its_own_query_has_no_problem(

@@ -47,10 +47,13 @@ VALIDITY_SECONDS = 300
 HEARTBEAT_SECONDS = 60
 
 
+def event(kind: str, **data: Any) -> bytes:
+    return json.dumps({"specversion": "1.0", "id": "1", "source": "query", "type": kind, "data": data}).encode()
+
+
 def dead_letter(reason: str = "malformed", value_bytes: int = 5_000_000) -> Record:
-    data = {"topic": OBSERVED, "reason": reason, "value_base64": "x" * value_bytes}
-    event = {"specversion": "1.0", "id": "1", "source": "query", "type": DEAD_LETTER_TYPE, "data": data}
-    return Record(DEAD_LETTERS, None, json.dumps(event).encode(), 0)
+    letter = event(DEAD_LETTER_TYPE, topic=OBSERVED, reason=reason, value_base64="x" * value_bytes)
+    return Record(DEAD_LETTERS, None, letter, 0)
 
 
 def test_nothing_is_said_of_a_loop_that_has_said_nothing() -> None:
@@ -349,18 +352,8 @@ def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
         pytest.param(OBSERVED, None, "malformed", id="observed, without a value"),
         pytest.param(DECIDED, b"\xff", "malformed", id="decided, not text"),
         pytest.param(ALERTS, b" " * (4 * 1024 * 1024 + 1), "too_large", id="too large"),
-        pytest.param(
-            DECIDED,
-            b'{"specversion":"1.0","id":"1","source":"x","type":"headgate.news.v9","data":{}}',
-            "unknown_type",
-            id="of a newer version",
-        ),
-        pytest.param(
-            DECIDED,
-            b'{"specversion":"1.0","id":"1","source":"x","type":"headgate.throttle-factor.v1","data":{"factor":2}}',
-            "invalid",
-            id="decided, not what it should be",
-        ),
+        pytest.param(DECIDED, event("headgate.news.v9"), "unknown_type", id="of a newer version"),
+        pytest.param(DECIDED, event("headgate.throttle-factor.v1", factor=2), "invalid", id="decided, another content"),
         pytest.param(DEAD_LETTERS, b"?", "malformed", id="dead letter"),
     ],
 )

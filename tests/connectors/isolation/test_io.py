@@ -58,29 +58,26 @@ def test_the_rules_must_fit_the_version(version: str, rules: str, remedy: str | 
     assert [line.startswith(remedy or "") for line in found.remedies] == [True] * (remedy is not None)
 
 
+STRICT, GROUPS = "strictBookieAffinityEnabled", "bookkeeperClientIsolationGroups"
+
+
 @for_each(
     ("configuration", "block", "remedy"),
     [
+        ({STRICT: "true"}, {}, "policies.isolation.unaffine: ungrouped (strictBookieAffinityEnabled is true)"),
+        ({STRICT: "true"}, {"unaffine": "ungrouped"}, None),
         (
-            {"strictBookieAffinityEnabled": "true"},
-            {},
-            "policies.isolation.unaffine: ungrouped (strictBookieAffinityEnabled is true)",
-        ),
-        ({"strictBookieAffinityEnabled": "true"}, {"unaffine": "ungrouped"}, None),
-        (
-            {"strictBookieAffinityEnabled": "false"},
-            {"unaffine": "ungrouped"},
+            {STRICT: "false"}, {"unaffine": "ungrouped"},
             "policies.isolation.unaffine: any (strictBookieAffinityEnabled is false)",
         ),
-        ({"bookkeeperClientIsolationGroups": "a,b"}, {}, None),
-        ({"bookkeeperClientIsolationGroups": "a,b"}, {"broker_groups": {"primary": ["b", "a"]}}, None),
+        ({GROUPS: "a,b"}, {}, None),
+        ({GROUPS: "a,b"}, {"broker_groups": {"primary": ["b", "a"]}}, None),
         (
-            {"bookkeeperClientIsolationGroups": "a", "bookkeeperClientSecondaryIsolationGroups": "s"},
-            {"broker_groups": {"primary": ["b"]}},
+            {GROUPS: "a", "bookkeeperClientSecondaryIsolationGroups": "s"}, {"broker_groups": {"primary": ["b"]}},
             "policies.isolation.broker_groups: {primary: [a], secondary: [s]} (as the broker has)",
         ),
     ],
-)
+)  # fmt: skip
 def test_the_settings_must_fit_the_brokers(
     configuration: dict[str, str | None], block: dict[str, Any], remedy: str | None
 ) -> None:
@@ -89,56 +86,47 @@ def test_the_settings_must_fit_the_brokers(
 
 
 OWN = {"metadataStoreUrl": "zk:zk1:2181,zk2:2181/pulsar"}
+CONFIGURATION, BOOKKEEPER = "configurationMetadataStoreUrl", "bookkeeperMetadataServiceUri"
 
 
 @for_each(
-    ("configuration", "watched", "remedies"),
+    ("configuration", "watched", "remedy"),
     [
-        pytest.param({}, {}, (), id="nothing is said of stores"),
-        pytest.param(OWN, {}, (), id="no other store"),
-        pytest.param({**OWN, "configurationMetadataStoreUrl": OWN["metadataStoreUrl"]}, {}, (), id="the same store"),
+        pytest.param({}, {}, None, id="nothing is said of stores"),
+        pytest.param(OWN, {}, None, id="no other store"),
+        pytest.param({**OWN, CONFIGURATION: OWN["metadataStoreUrl"]}, {}, None, id="the same store"),
         pytest.param(
-            {**OWN, "configurationMetadataStoreUrl": "zk:conf:2181/x"},
-            {},
-            ("clusters.c.configuration_store: {servers: 'conf:2181/x'} (the brokers' configurationMetadataStoreUrl)",),
+            {**OWN, CONFIGURATION: "zk:conf:2181/x"}, {},
+            f"configuration_store: {{servers: 'conf:2181/x'}} (the brokers' {CONFIGURATION})",
             id="a configuration store",
         ),
         pytest.param(
-            {"zookeeperServers": "zk1:2181", "configurationStoreServers": "conf:2181", "metadataStoreUrl": None},
-            {},
-            ("clusters.c.configuration_store: {servers: 'conf:2181'} (the brokers' configurationMetadataStoreUrl)",),
-            id="older names",
+            {"zookeeperServers": "zk1:2181", "configurationStoreServers": "conf:2181", "metadataStoreUrl": None}, {},
+            f"configuration_store: {{servers: 'conf:2181'}} (the brokers' {CONFIGURATION})", id="older names",
         ),
         pytest.param(
-            {**OWN, "configurationMetadataStoreUrl": "zk:conf:2181"},
-            {"configuration_store": {"servers": "10.0.0.7:2181"}},
-            (),
+            {**OWN, CONFIGURATION: "zk:conf:2181"}, {"configuration_store": {"servers": "10.0.0.7:2181"}}, None,
             id="named already",
         ),
         pytest.param(
-            {**OWN, "bookkeeperMetadataServiceUri": "zk+hierarchical://bk1:2181;bk2:2181/ledgers"},
-            {},
-            ("clusters.c.bookies.ledgers: {servers: 'bk1:2181,bk2:2181'} (the brokers' bookkeeperMetadataServiceUri)",),
+            {**OWN, BOOKKEEPER: "zk+hierarchical://bk1:2181;bk2:2181/ledgers"}, {},
+            f"bookies.ledgers: {{servers: 'bk1:2181,bk2:2181'}} (the brokers' {BOOKKEEPER})",
             id="BookKeeper elsewhere",
         ),
         pytest.param(
-            {**OWN, "bookkeeperMetadataServiceUri": "metadata-store:zk:zk2:2181,zk1:2181/pulsar/bk/ledgers"},
-            {},
-            ("clusters.c.bookies.ledgers_root: /bk/ledgers (the brokers' bookkeeperMetadataServiceUri)",),
-            id="another path",
+            {**OWN, BOOKKEEPER: "metadata-store:zk:zk2:2181,zk1:2181/pulsar/bk/ledgers"}, {},
+            f"bookies.ledgers_root: /bk/ledgers (the brokers' {BOOKKEEPER})", id="another path",
         ),
-        pytest.param(
-            {**OWN, "bookkeeperMetadataServiceUri": "zk+null://zk1:2181;zk2:2181/pulsar/ledgers"}, {}, (), id="as set"
-        ),
-        pytest.param({"metadataStoreUrl": "rocksdb:/data"}, {}, (), id="no ZooKeeper"),
+        pytest.param({**OWN, BOOKKEEPER: "zk+null://zk1:2181;zk2:2181/pulsar/ledgers"}, {}, None, id="as set"),
+        pytest.param({"metadataStoreUrl": "rocksdb:/data"}, {}, None, id="no ZooKeeper"),
     ],
-)
+)  # fmt: skip
 def test_the_zookeepers_of_the_settings_are_those_of_the_brokers(
-    configuration: dict[str, str | None], watched: dict[str, Any], remedies: tuple[str, ...]
+    configuration: dict[str, str | None], watched: dict[str, Any], remedy: str | None
 ) -> None:
     cluster = Watched.model_validate({"zookeeper": {"servers": "zk1:2181,zk2:2181/pulsar"}, "bookies": {}, **watched})
     found = check_rules(admin_of("4.2.4", configuration), isolation(), "c", cluster)
-    assert found.remedies == remedies
+    assert found.remedies == (() if remedy is None else (f"clusters.c.{remedy}",))
 
 
 def test_a_missing_right_is_named() -> None:
