@@ -200,10 +200,6 @@ def given() -> Filter:
     return Filter()
 
 
-def test_the_first_reading_is_published(given: Filter) -> None:
-    assert given.offer(racks()) == [racks()]
-
-
 def test_the_same_again_is_not_published_before_it_is_due(given: Filter) -> None:
     given.offer(racks())
     assert given.offer(racks(), after=14.9) == []

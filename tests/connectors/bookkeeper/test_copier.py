@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout
-from policies.units import UserError
 from tests.cases import for_each
 from tests.fakes.zookeeper import Server
 
@@ -102,11 +100,6 @@ class World:
 
     def lose_zookeeper(self) -> None:
         self.server.away = ConnectionLoss()
-
-
-def test_source_and_target_must_differ() -> None:
-    with pytest.raises(UserError, match="the same BookKeeper cluster"):
-        LedgerCopier(None, OLD, replace(NEW, instance_id="i-old"), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ledger_id", [-1, 2**63])

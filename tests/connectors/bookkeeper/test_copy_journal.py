@@ -25,10 +25,6 @@ def journal(server: Server) -> CopyJournal:
     return CopyJournal(server.session(), source=SOURCE, target=TARGET)
 
 
-def test_a_ledger_that_was_never_meant_to_be_copied_has_no_record(journal: CopyJournal) -> None:
-    assert journal.find(LEDGER) is None
-
-
 def test_an_intent_is_found_again_as_it_was_written(journal: CopyJournal, server: Server) -> None:
     intended = journal.intend(LEDGER)
     assert journal.find(LEDGER) == intended

@@ -369,8 +369,6 @@ def test_an_address_of_the_bookies_that_is_none_is_named() -> None:
 
 def test_the_defaults_are_pinned() -> None:
     assert WatchedPulsarBookies(bookie_url="http://bk1:8000").model_dump(mode="json") == {
-        "poll_interval": "5s",
-        "affinity_interval": "1m",
-        "bookie_url": "http://bk1:8000",
-    }
+        "poll_interval": "5s", "affinity_interval": "1m", "bookie_url": "http://bk1:8000",
+    }  # fmt: skip
     assert PulsarAdmin(admin_url="http://x").timeout_seconds == 5

@@ -92,12 +92,6 @@ def test_a_deleted_decision_takes_the_namespaces_series_with_it(loop: Loop) -> N
     assert loop.series("headgate_namespace_headroom") == {}
 
 
-def test_the_leak_fires_as_an_alert_too(loop: Loop) -> None:
-    loop.step(bookies("a:1", "new:1"), after=1)
-    loop.step(bookies("a:1", "new:1"), after=60)
-    assert loop.series("headgate_alerts")[("isolation-leak", "critical", CLUSTER)] == 1
-
-
 def test_every_family_has_been_seen(loop: Loop) -> None:
     assert all(loop.series(family.name) for family in IsolationView.families)
 

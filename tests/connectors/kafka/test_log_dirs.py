@@ -165,12 +165,12 @@ def log_dirs(**usable: int) -> LogDirs:
 
 def answer(usable: int, **topics: list[int]) -> Any:
     """DescribeLogDirs of /a with the sizes of each topic's partitions, and of /b, which failed."""
-    response = DescribeLogDirsResponse
-    parts = [
-        response.DescribeLogDirsResult.DescribeLogDirsTopic(
+    topic = DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
+    made = [
+        topic(
             name=name,
             partitions=[
-                response.DescribeLogDirsResult.DescribeLogDirsTopic.DescribeLogDirsPartition(
+                topic.DescribeLogDirsPartition(
                     partition_index=number, partition_size=size, offset_lag=0, is_future_key=name == "moved"
                 )
                 for number, size in enumerate(sizes)
@@ -178,15 +178,8 @@ def answer(usable: int, **topics: list[int]) -> Any:
         )
         for name, sizes in topics.items()
     ]
-    made = [
-        response.DescribeLogDirsResult(
-            error_code=0, log_dir="/a", topics=parts, total_bytes=TOTAL, usable_bytes=usable, is_cordoned=False
-        ),
-        response.DescribeLogDirsResult(
-            error_code=56, log_dir="/b", topics=[], total_bytes=-1, usable_bytes=-1, is_cordoned=False
-        ),
-    ]
-    return DescribeLogDirsResponse(version=5, error_code=0, results=made)
+    failed = {"log_dir": "/b", "error_code": KAFKA_STORAGE_ERROR, "total_bytes": -1, "usable_bytes": -1}
+    return response(5, {"log_dir": "/a", "topics": made, "total_bytes": TOTAL, "usable_bytes": usable}, failed)
 
 
 @pytest.fixture

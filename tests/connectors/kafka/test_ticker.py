@@ -66,10 +66,6 @@ def test_a_tick_comes_when_a_timer_is_due_and_none_before() -> None:
     assert loop.run_until(7.5).ticks == [(7.3, "timer")]
 
 
-def test_a_timer_that_is_overdue_when_it_is_heard_of_ticks_at_once() -> None:
-    assert Loop().note(-3600).run_until(0.001).ticks == [(0.001, "timer")]
-
-
 def test_timers_close_together_share_a_tick() -> None:
     assert Loop().note(3.01).note(3.02).note(3.1).note(3.11).run_until(5).ticks == [(3.1, "timer"), (3.2, "timer")]
 

@@ -182,10 +182,8 @@ def test_settings_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Bench(monkeypatch, session_timeout="30s", instance="act-0").client.options
     found = {name: options[name] for name in ("session.timeout.ms", "heartbeat.interval.ms", "group.instance.id")}
     assert found == {
-        "session.timeout.ms": 30_000,
-        "heartbeat.interval.ms": 5_000,
-        "group.instance.id": "headgate.act.act-0",
-    }
+        "session.timeout.ms": 30_000, "heartbeat.interval.ms": 5_000, "group.instance.id": "headgate.act.act-0",
+    }  # fmt: skip
     assert "group.instance.id" not in Bench(monkeypatch).client.options
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from policies.sessions.decisions import OwnershipDecision
-from tests.decisions import NOON as NOON
 from tests.decisions import decided
 
 CLUSTER = "messaging"

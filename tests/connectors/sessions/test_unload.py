@@ -28,7 +28,7 @@ from policies.wire import actuator_event, decision_event
 from tests.cases import for_each
 from tests.connectors.actuation.tail import CONNECTION, record
 from tests.connectors.actuation.virtual_clock import VirtualClock
-from tests.connectors.sessions.orders import BUNDLE, CLUSTER, MEMBER, NOON, OTHER, THIRD, decision
+from tests.connectors.sessions.orders import BUNDLE, CLUSTER, MEMBER, OTHER, THIRD, decision
 from tests.fakes.tail import FakeTail
 
 ANY = "any:8080"
@@ -414,23 +414,6 @@ def test_a_later_decision_to_do_the_same_overtakes_one_that_waits(bench: Bench) 
     bench.reconcile(decision())
     bench.pulsar.silent = set()
     assert bench.reconcile(decision(sequence=2)) == ["superseded", "done"]
-
-
-def test_what_was_done_before_a_restart_is_not_done_again_though_the_member_serves_it_again(bench: Bench) -> None:
-    orders = decision(), decision(verdict="re-own", member=OTHER)
-    bench.reconcile(orders[0])
-    bench.pulsar.serving[MEMBER][BUNDLE] = True
-    bench.worker = bench.made()
-    known = bench.worker
-    for order in orders:
-        known.recall(order, NOON)
-    since = [known.pending_since]
-    for order in orders:
-        known.recall_done(order.subject, order.decision_id)
-    since.append(known.pending_since)
-    assert since == [NOON, None]
-    assert bench.reconcile() == []
-    assert bench.pulsar.unloads == [(MEMBER, BUNDLE)]
 
 
 def test_the_token_of_the_file_goes_to_each_broker_and_is_never_shown(bench: Bench, tmp_path: Path) -> None:

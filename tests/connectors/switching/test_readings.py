@@ -319,15 +319,12 @@ def heard(readings: Iterable[Reading]) -> InventorySeen | None:
 
 REFERENCES = st.lists(
     st.builds(
-        Reference,
-        st.sampled_from(LedgerKind),
+        Reference, st.sampled_from(LedgerKind),
         st.text(min_size=1, max_size=40).filter(lambda text: text.isprintable()).map(lambda text: f"/{text}"),
-        st.integers(-1, 30),
-        st.sampled_from([None, "old", "new"]),
-        st.sampled_from(["", "info", "index/3"]),
+        st.integers(-1, 30), st.sampled_from([None, "old", "new"]), st.sampled_from(["", "info", "index/3"]),
     ),
     max_size=60,
-)
+)  # fmt: skip
 LEDGERS = st.lists(
     st.builds(
         Ledger, ledger_id=st.integers(0, 40), state=st.sampled_from(LedgerState), last_entry_id=st.integers(-1, 9),
