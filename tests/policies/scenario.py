@@ -49,12 +49,8 @@ def log_dirs(
 ) -> Observation:
     """A good reading of one broker: free bytes by log dir, or of its only one (``/data/a``)."""
     dirs = {"/data/a": free} if isinstance(free, int) else free
-    reading = LogDirs(
-        cluster=CLUSTER,
-        outcome=Outcome.OK,
-        broker=broker,
-        volumes=tuple(volume(log_dir, bytes_, total) for log_dir, bytes_ in dirs.items()),
-    )
+    volumes = tuple(volume(log_dir, bytes_, total) for log_dir, bytes_ in dirs.items())
+    reading = LogDirs(cluster=CLUSTER, outcome=Outcome.OK, broker=broker, volumes=volumes)
     return Observation(id or f"dirs-{broker}@{seconds:g}", at(seconds), reading)
 
 
@@ -67,9 +63,8 @@ def failed(seconds: float, broker: int, outcome: Outcome = Outcome.TIMEOUT) -> O
 def members(seconds: float, *brokers: int, outcome: Outcome = Outcome.OK) -> Observation:
     """A reading of the cluster's brokers."""
     listed = tuple(BrokerMember(broker=b) for b in brokers)
-    return Observation(
-        f"members@{seconds:g}", at(seconds), KafkaCluster(cluster=CLUSTER, outcome=outcome, brokers=listed)
-    )
+    reading = KafkaCluster(cluster=CLUSTER, outcome=outcome, brokers=listed)
+    return Observation(f"members@{seconds:g}", at(seconds), reading)
 
 
 class Run(VirtualRun[ThrottleState]):

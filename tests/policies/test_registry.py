@@ -55,13 +55,9 @@ class Installed:
 
 
 def foreign(
-    name: str = "foreign",
-    topic: str = "observed.foreign",
-    reading: type[Reading] = Foreign,
-    decision: type[Decision] | None = None,
-    report: type[ActuatorEvent] | None = None,
-    **others: Any,
-) -> PolicyKind:
+    name: str = "foreign", topic: str = "observed.foreign", reading: type[Reading] = Foreign,
+    decision: type[Decision] | None = None, report: type[ActuatorEvent] | None = None, **others: Any,
+) -> PolicyKind:  # fmt: skip
     decisions, reports = (decision,) if decision else (), (ReportKind(report, "nobody"),) if report else ()
     own = {"commands": (), "decisions": decisions, "reports": reports, "settings": ForeignSettings, **others}
     return replace(THROTTLE, name=name, observed={topic: (reading,)}, **own)

@@ -42,24 +42,11 @@ details = st.none() | st.text(max_size=20)
 volumes = st.builds(
     VolumeReading, log_dir=names, total_bytes=sizes, usable_bytes=sizes, error=details, cordoned=st.booleans()
 )
+members = st.builds(BrokerMember, broker=brokers, rack=details, fenced=st.booleans())
+attempts: dict[str, Any] = {"cluster": names, "outcome": st.sampled_from(Outcome), "detail": details}
 readings: st.SearchStrategy[Reading] = st.one_of(
-    st.builds(
-        LogDirs,
-        cluster=names,
-        outcome=st.sampled_from(Outcome),
-        detail=details,
-        broker=brokers,
-        volumes=st.lists(volumes, max_size=4).map(tuple),
-    ),
-    st.builds(
-        KafkaCluster,
-        cluster=names,
-        outcome=st.sampled_from(Outcome),
-        detail=details,
-        brokers=st.lists(st.builds(BrokerMember, broker=brokers, rack=details, fenced=st.booleans()), max_size=4).map(
-            tuple
-        ),
-    ),
+    st.builds(LogDirs, broker=brokers, volumes=st.lists(volumes, max_size=4).map(tuple), **attempts),
+    st.builds(KafkaCluster, brokers=st.lists(members, max_size=4).map(tuple), **attempts),
 )
 GOLDEN = [
     line for file in sorted((Path(__file__).parents[1] / "data" / "replay").glob("*.decided.jsonl"))
@@ -120,12 +107,8 @@ def fault_if_any(record: bytes | str) -> BadRecordError | None:
 def test_an_event_of_the_specification_is_read() -> None:
     read = READINGS.read(event())
     assert (read.id, read.subject, read.time) == ("one", "payments/3", NOW)
-    assert read.data == LogDirs(
-        cluster="payments",
-        broker=3,
-        outcome=Outcome.OK,
-        volumes=(VolumeReading(log_dir="/data/a", total_bytes=1000, usable_bytes=120),),
-    )
+    volume = VolumeReading(log_dir="/data/a", total_bytes=1000, usable_bytes=120)
+    assert read.data == LogDirs(cluster="payments", broker=3, outcome=Outcome.OK, volumes=(volume,))
 
 
 @given(readings, names, instants)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,11 +113,7 @@ every_rules = pytest.mark.parametrize("rules", list(RuleSet))
     ],
 )
 def test_where_nothing_is_excluded(
-    rules: RuleSet,
-    groups: dict[str, str] | None,
-    own: AffinityGroups | None,
-    unaffine: Unaffine,
-    reason: PlacementReason,
+    rules: RuleSet, groups: dict[str, str] | None, own: Any, unaffine: Unaffine, reason: PlacementReason
 ) -> None:
     placed = place(rules, membership("a b u", groups), own, 2, unaffine)
     assert placed.candidates == frozenset("abu")

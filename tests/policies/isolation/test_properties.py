@@ -23,13 +23,8 @@ some_members = st.lists(st.sampled_from(["bk1", "bk2", "bk3", "bk5"]), max_size=
 groups = st.none() | st.dictionaries(st.sampled_from(["p", "s", "headgate-quarantine"]), some_members)
 outcomes = st.sampled_from([Outcome.OK] * 6 + [Outcome.TIMEOUT])
 group_lists = st.lists(st.sampled_from(["p", "s", "*", ""]), max_size=2).map(tuple)
-affinities = st.builds(
-    NamespaceAffinity,
-    primary=group_lists,
-    secondary=group_lists,
-    strict=st.none() | st.booleans(),
-    ensemble_size=st.none() | st.integers(1, 3),
-)
+own = {"strict": st.none() | st.booleans(), "ensemble_size": st.none() | st.integers(1, 3)}
+affinities = st.builds(NamespaceAffinity, primary=group_lists, secondary=group_lists, **own)
 namespaces = st.dictionaries(st.sampled_from(["t/a", "t/b", "t/c"]), affinities)
 seconds = st.integers(0, 900)
 what_is_read = st.one_of(
@@ -37,13 +32,9 @@ what_is_read = st.one_of(
     st.builds(racks, seconds, groups, outcomes),
     st.builds(affinity, seconds, namespaces, outcomes),
 )
-readings = st.one_of(
-    what_is_read,
-    what_is_read,
-    st.builds(
-        promise, seconds, st.sampled_from(["t/a", "t/b"]), st.none() | st.sampled_from(["legacy", "current", "strict"])
-    ),
-)
+promised = st.none() | st.sampled_from(["legacy", "current", "strict"])
+promises = st.builds(promise, seconds, st.sampled_from(["t/a", "t/b"]), promised)
+readings = st.one_of(what_is_read, what_is_read, promises)
 settings_blocks = st.fixed_dictionaries(
     {
         "rules": st.sampled_from(["legacy", "current", "strict"]),

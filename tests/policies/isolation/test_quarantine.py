@@ -248,10 +248,8 @@ class Fleet:
         for name, said in self.namespaces.items():
             wanted = to(*said.split("/")) if isinstance(said, str) else said
             own, size = AffinityGroups(wanted.primary, wanted.secondary), wanted.ensemble_size or 2
-            known = (
-                BookieMembership(writable, {**groups, QUARANTINE_GROUP: frozenset(inside)})
-                for inside in (set(), quarantined)
-            )
+            insides = (frozenset[str](), frozenset(quarantined))
+            known = (BookieMembership(writable, {**groups, QUARANTINE_GROUP: inside}) for inside in insides)
             before, after = (place(rules, each, own, size, Unaffine.ANY).feasible for each in known)
             if before and not after:
                 found.append(name)

@@ -32,13 +32,7 @@ class Broker:
 
 
 class World:
-    """Brokers, what they own, and the collectors that look at them.
-
-    Args:
-        names: of the brokers; all have sessions and are registered.
-        timeout_s: T of each.
-        settings: of the policy.
-    """
+    """Brokers that have sessions and are registered, what they own, and the collectors that look at them."""
 
     first_second: ClassVar[Mapping[str, float]] = dict.fromkeys(SECONDS_BETWEEN, 0.0)
     """When each collector reads first: all at once, which takes the fewest steps. Tests of their order set it."""
@@ -108,11 +102,8 @@ class World:
         if kind == "session":
             if kind in self.failing:
                 return [unread(at)]
-            told = [
-                session(at, b.name, b.state, b.session, timeout_ms=self._timeout_ms)
-                for b in everyone
-                if b.name not in self.without_session
-            ]
+            read = (b for b in everyone if b.name not in self.without_session)
+            told = [session(at, b.name, b.state, b.session, timeout_ms=self._timeout_ms) for b in read]
             return [session(at, None, None), *told]
         if kind == "brokers":
             nodes = [node(b.name, b.session, f"/loadbalance/brokers/{b.name}") for b in everyone if b.registered]
@@ -129,12 +120,8 @@ class World:
 
     def went_down(self) -> list[tuple[float, str, str]]:
         """(second, member, "verdict reason") of every shutdown and restart."""
-        return [
-            (second, name, what)
-            for name in self.brokers
-            for second, what in self.run.told(name)
-            if what.split()[0] in ("shutdown", "restart")
-        ]
+        told = ((second, name, what) for name in self.brokers for second, what in self.run.told(name))
+        return [each for each in told if each[2].split()[0] in ("shutdown", "restart")]
 
     def last(self, name: str) -> str:
         """The last decision on a broker."""

@@ -26,13 +26,9 @@ DEDICATED = SwitchingSettings(target_policy=TargetPolicy.DEDICATED)
 SHARED = SwitchingSettings(target_policy=TargetPolicy.SHARED)
 
 OLD = ClusterSnapshot(
-    name="old",
-    instance_id="id-of-old",
-    root="/ledgers",
-    layout=Layout.HIERARCHICAL,
-    generator=IdGenerator(None, 200, 0),
-    read_ms=NOW_MS - 1000,
-)
+    name="old", instance_id="id-of-old", root="/ledgers", layout=Layout.HIERARCHICAL,
+    generator=IdGenerator(None, 200, 0), read_ms=NOW_MS - 1000,
+)  # fmt: skip
 NEW = structs.replace(OLD, name="new", instance_id="id-of-new", generator=EMPTY_LONG)
 
 

@@ -34,15 +34,9 @@ def flaws(kind: HoldKind) -> list[str]:
     is_remedied = bool(named) and named <= COMMANDS
     # Ids that are behind are advanced in ZooKeeper, and clients are restarted: no command of Headgate does either.
     is_remedied = is_remedied or (kind.alert == IDS_BEHIND and kind.ends_with != "")
-    return [
-        flaw
-        for flaw, is_right in (
-            ("alert", kind.alert in RUNBOOKS),
-            ("command", is_remedied),
-            ("runbook", f"If {kind.when}" in RUNBOOKS.get(kind.alert, "")),
-        )
-        if not is_right
-    ]
+    is_told = f"If {kind.when}" in RUNBOOKS.get(kind.alert, "")
+    checks = {"alert": kind.alert in RUNBOOKS, "command": is_remedied, "runbook": is_told}
+    return [flaw for flaw, is_right in checks.items() if not is_right]
 
 
 @for_each("kind", HOLDS.values())
