@@ -23,6 +23,7 @@ from streaming.host import PolicyHost
 from streaming.key_state import NEVER_STEPPED, KeyState, decode, encode
 from streaming.operator import PolicyOperator
 from streaming.worker_memory import PartitionBatch, StateCache, begin_batch, current_batch, end_batch
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 
 THROTTLE = POLICIES["throttle"]
@@ -38,12 +39,18 @@ class Text(msgspec.Struct, frozen=True):
 TEXTS = replace(THROTTLE, state=Text)
 
 
+def stored_state(text: Text) -> KeyState:
+    """The state as the checkpoint has it."""
+    encoded = msgspec.Raw(msgspec.msgpack.encode(text))
+    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=encoded)
+
+
 def put(cache: StateCache, cluster: str, size: int) -> KeyState:
     """Store a state of about this size, and return it as the checkpoint has it."""
-    state = Text(f"{cluster}{'x' * size}"[:size])
-    encoded = msgspec.Raw(msgspec.msgpack.encode(state))
-    cache.store(TEXTS, cluster, encoded, state)
-    return msgspec.structs.replace(NEVER_STEPPED, state_version=TEXTS.state_version, state=encoded)
+    text = Text(f"{cluster}{'x' * size}"[:size])
+    stored = stored_state(text)
+    cache.store(TEXTS, cluster, stored.state, text)
+    return stored
 
 
 def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -59,11 +66,8 @@ def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pyt
 def test_the_cache_never_exceeds_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = StateCache(most_bytes=200)
     a, b, c = (put(cache, name, 80) for name in "abc")
-    assert [is_found(cache, name, stored, monkeypatch) for name, stored in zip("abc", (a, b, c), strict=True)] == [
-        True,
-        True,
-        False,
-    ]
+    found = [is_found(cache, name, stored, monkeypatch) for name, stored in (("a", a), ("b", b), ("c", c))]
+    assert found == [True, True, False]
     huge = put(cache, "a", 400)
     assert not is_found(cache, "a", huge, monkeypatch)
     assert is_found(cache, "c", put(cache, "c", 80), monkeypatch), "its room is free again"
@@ -74,11 +78,7 @@ def test_in_a_fleet_slightly_larger_than_the_cache_most_states_are_found(monkeyp
     cache, found = StateCache(most_bytes=1100), 0
     for _ in range(20):
         for number in range(11):
-            stored = msgspec.structs.replace(
-                NEVER_STEPPED,
-                state_version=TEXTS.state_version,
-                state=msgspec.Raw(msgspec.msgpack.encode(Text(f"c{number}{'x' * 100}"[:100]))),
-            )
+            stored = stored_state(Text(f"c{number}{'x' * 100}"[:100]))
             if is_found(cache, f"c{number}", stored, monkeypatch):
                 found += 1
             else:
@@ -101,9 +101,9 @@ def decided(cache: StateCache, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     written: list[bytes] = []
     for number in range(40):
         free = 6 * GB - number * GB // 8
-        stepped = PolicyHost({"throttle": SETTINGS}).step(
-            "throttle", CLUSTER, decode(stored) if stored else None, [log_dirs(number * 10, 1, free)], at(number * 10)
-        )
+        before, now = decode(stored) if stored else None, number * 10
+        host = PolicyHost({"throttle": SETTINGS})
+        stepped = host.step("throttle", CLUSTER, before, [log_dirs(now, 1, free)], at(now))
         stored = encode(stepped.key_state)
         written += [stored, *(output.value for output in stepped.outputs)]
     return written
@@ -191,7 +191,7 @@ def batches(*numbers: int, run: str = RUN, partition: int = 0) -> list[Partition
     return [PartitionBatch(run, partition, number) for number in numbers]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "number", "known"),
     [
         pytest.param([], 4, [], id="the first batch knows nothing"),
@@ -209,6 +209,7 @@ def test_a_process_knows_the_states_of_its_batches_without_a_gap(
     before: list[PartitionBatch], number: int, known: list[int]
 ) -> None:
     cache = StateCache()
+    worker_memory._ended.clear()
     for batch in before:
         sequel = begin_batch(batch)
         write(cache, str(batch.number), sequel, batch.number)
@@ -246,15 +247,10 @@ class Turn(NamedTuple):
     run_ends: bool
 
 
-TURNS = st.lists(
-    st.builds(
-        Turn, st.integers(0, 1), st.frozensets(st.integers(0, 2)), st.sampled_from((True, True, False)), st.booleans()
-    ),
-    max_size=40,
-)
+KEYS, MOSTLY = st.frozensets(st.integers(0, 2)), st.sampled_from((True, True, False))
 
 
-@given(TURNS)
+@given(st.lists(st.builds(Turn, st.integers(0, 1), KEYS, MOSTLY, st.booleans()), max_size=40))
 def test_a_written_state_is_the_stored_one_whatever_processes_die(turns: list[Turn]) -> None:
     stored: dict[str, tuple[KeyState, int | None]] = {}
     processes: tuple[tuple[dict[int, Any], StateCache], ...] = (({}, StateCache()), ({}, StateCache()))
@@ -285,7 +281,7 @@ class Task:
         return 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("task", "batch"),
     [
         (None, None),
