@@ -306,9 +306,7 @@ def check(text: str, variables: dict[str, str], folder: Path) -> tuple[int, str]
 
 
 @pytest.mark.parametrize("example", ["strimzi", "files"])
-def test_each_pod_of_an_example_has_the_files_and_variables_that_its_settings_want(
-    example: str, pair: Secret, tmp_path: Path
-) -> None:
+def test_each_pod_of_an_example_has_what_its_settings_want(example: str, pair: Secret, tmp_path: Path) -> None:
     manifests = render("--values", EXAMPLES / f"{example}.yaml")
     each_pod = workloads(manifests) | pods(manifests, "Job")
     assert len(each_pod) == 9

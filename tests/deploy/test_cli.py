@@ -46,9 +46,7 @@ def test_what_went_wrong_shows_no_secret_no_variables_and_nothing_a_terminal_obe
     assert [part for part in (SECRET, "only-in-a-variable", "\x1b") if part in said] == []
 
 
-def test_a_thread_that_fails_says_so_in_the_same_way(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_thread_says_so_alike(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", cli._print_thread_traceback)
     secret(SecretStr(SECRET), None, "here")
     thread = threading.Thread(target=raising(RuntimeError(SECRET)))

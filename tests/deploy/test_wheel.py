@@ -51,9 +51,7 @@ def headgate(site: Path, folder: Path, *commands: tuple[str, ...]) -> list[tuple
     return list(zip(run.stdout.split(f"{END}\n")[:-1], run.stderr.split(f"{END}\n")[:-1], strict=True))
 
 
-def test_it_checks_replays_and_says_what_it_can_do(
-    unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_checks_replays_and_has_its_help(unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "headgate.yaml").write_text(LIMITS)
     recorded(tmp_path, *EVENING)
     replay = ("replay", "-s", "headgate.yaml", "evening.jsonl")

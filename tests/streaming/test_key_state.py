@@ -226,9 +226,7 @@ def test_a_clock_that_is_set_back_a_little_takes_nothing_along(back: float) -> N
     [(None, False), (399.999, True), (400.0, False)],
     ids=["five minutes are no jump", "Kafka's clock is further back, too", "Kafka's clock says otherwise"],
 )
-def test_it_begins_again_after_more_than_five_minutes_that_no_record_contradicts(
-    appended: float | None, begins_again: bool
-) -> None:
+def test_it_begins_again_after_a_jump_that_no_record_contradicts(appended: float | None, begins_again: bool) -> None:
     transitions = key()
     read(transitions, 4, 700, 700)
     if appended is None:
@@ -319,9 +317,7 @@ def test_a_broker_whose_clock_is_ahead_delays_no_decision(ahead: float) -> None:
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(1, 90), min_size=6, max_size=6), st.floats(1, 60))
-def test_of_the_first_readings_after_a_clock_was_set_back_the_last_one_counts(
-    ids: list[int], free: list[int], gap: float
-) -> None:
+def test_of_readings_after_a_clock_was_set_back_the_last_counts(ids: list[int], free: list[int], gap: float) -> None:
     """Whatever their ids, by which readings of one moment are told apart."""
     transitions = key(validity="1h")
     transitions.take(DAY, transitions.record(log_dirs(0, 3, 50 * GB), appended=DAY))

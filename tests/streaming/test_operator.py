@@ -144,9 +144,7 @@ def test_everything_is_kept_in_one_variable() -> None:
     assert (list(handle.value_states), handle.list_states, handle.map_states) == (["state"], {}, {})
 
 
-def test_a_partition_that_comes_back_is_stepped_from_what_another_process_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_partition_that_comes_back_is_stepped_from_what_another_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process has a cache of decoded states; the partition moves to another process and back."""
     query, caches = Query(), (StateCache(), StateCache())
     for number, cache in enumerate((caches[0], caches[0], caches[1], caches[0], caches[1], caches[1])):
@@ -177,9 +175,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 
 
 @for_each(("value", "reason"), BAD.values(), ids=BAD)
-def test_a_bad_record_becomes_a_dead_letter_and_leaves_no_state_of_the_policy_and_no_timer(
-    value: bytes | None, reason: str
-) -> None:
+def test_a_bad_record_becomes_a_dead_letter_and_leaves_no_state_and_no_timer(value: bytes | None, reason: str) -> None:
     query = Query()
     (out,) = query.run(Batch(1, [row(value, offset=42, appended_ms=to_millis(at(0)))]))
     assert (out.topic, out.key) == ("headgate.dead-letters", "headgate.observed.log-dirs")
@@ -211,9 +207,7 @@ def test_of_a_record_too_large_to_leave_the_jvm_its_head_size_and_sum_are_told(c
 # Clusters that are watched no longer, and names that never were
 
 
-def test_the_state_of_a_policy_that_is_not_installed_any_more_ends_with_its_timer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_state_of_a_policy_that_is_gone_ends_with_its_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query()
     query.run(Batch(0, rows(READING)))
     without = {name: kind for name, kind in POLICIES.items() if name != "throttle"}

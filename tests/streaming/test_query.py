@@ -39,9 +39,7 @@ QUERY = Query({}, "headgate", CheckpointPlace.parse("/srv/checkpoint"), PolicyHo
         pytest.param(10_000, 10_000, None, id="much longer"),
     ],
 )
-def test_batches_wait_for_records_or_for_the_interval_and_not_for_both(
-    interval_ms: int, apart_ms: int, waits: str | None
-) -> None:
+def test_batches_wait_for_records_or_the_interval_not_both(interval_ms: int, apart_ms: int, waits: str | None) -> None:
     session = MagicMock()
     session.sparkContext.getConf().contains.return_value = False
     assert set_polling_interval(session, interval_ms) == apart_ms
@@ -98,9 +96,7 @@ def rehearsed(
     return QUERY.rehearse(spark, over or threading.Event())
 
 
-def test_it_is_one_batch_of_few_records_that_goes_nowhere_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_it_is_a_batch_that_goes_nowhere_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = Started(batch_after=2)
     assert rehearsed(monkeypatch, tmp_path, started)
     started.writer.format.assert_called_once_with("noop")

@@ -88,9 +88,7 @@ def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 7
 
 
-def test_no_more_bytes_are_parsed_of_a_partition_and_what_spark_has_cut_uses_up_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_more_bytes_are_parsed_and_what_spark_has_cut_uses_up_none(monkeypatch: pytest.MonkeyPatch) -> None:
     transitions = Transitions(HOST)
     good, *garbage = (transitions.record(b"x" * 100, appended=0) for _ in range(10))
     good = good._replace(value=event(log_dirs(0, 3, GB // 2)))
@@ -105,9 +103,7 @@ def test_no_more_bytes_are_parsed_of_a_partition_and_what_spark_has_cut_uses_up_
 
 
 @pytest.mark.parametrize(("policy", "letters_made"), [("isolation", 1), ("bookie_disks", 0)])
-def test_of_a_topic_that_several_policies_read_the_first_one_makes_the_dead_letters(
-    policy: str, letters_made: int
-) -> None:
+def test_of_a_topic_that_several_policies_read_the_first_makes_the_dead_letters(policy: str, letters_made: int) -> None:
     transitions = Transitions(PolicyHost(), policy)
     garbage = transitions.record(b"garbage", appended=0, topic="headgate.observed.bookies")
     assert len(letters(transitions.take(1, garbage))) == letters_made
@@ -251,9 +247,7 @@ def test_forged_brokers_take_no_room_from_members(monkeypatch: pytest.MonkeyPatc
     assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"]
 
 
-def test_a_state_or_an_output_beyond_its_bytes_refuses_the_reading_that_makes_it_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_state_or_output_beyond_its_bytes_refuses_the_reading_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("MOST_STATE_BYTES", "MOST_OUTPUT_BYTES"):
         with monkeypatch.context() as patched:
             patched.setattr(host, bound, 30_000)

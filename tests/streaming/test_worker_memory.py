@@ -113,9 +113,7 @@ def test_a_process_with_the_cache_decides_byte_for_byte_as_one_without(monkeypat
     assert decided(StateCache(), monkeypatch) == decided(StateCache(most_bytes=0), monkeypatch)
 
 
-def test_a_key_that_another_process_stepped_is_judged_again_only_where_its_readings_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_that_another_stepped_is_judged_again_where_its_readings_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two partitions a worker finds a stale state every other batch: judging all brokers is most of its work."""
     here, elsewhere = ((PolicyHost({"throttle": SETTINGS}), StateCache()) for _ in range(2))
     judged: list[int] = []
@@ -154,9 +152,7 @@ def test_an_operator_that_is_shipped_with_each_batch_is_one_and_the_same_in_a_pr
     assert (first._host.clusters, first._prefix) == (frozenset({CLUSTER}), "headgate")
 
 
-def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_process_keeps_is_searched_for_cycles_every_thousandth_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr(worker_memory, "_batches", itertools.count())
     for name in ("unfreeze", "collect", "freeze"):

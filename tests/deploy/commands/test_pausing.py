@@ -39,9 +39,7 @@ WATCHED = {**NOWHERE, "clusters": {"payments": {"kafka": {"bootstrap_servers": "
         (WATCHED, PauseRequest("throttle", None, HOUR, "x" * 2001), "--reason: String should have at most 2000 char"),
     ],
 )
-def test_what_cannot_be_paused_is_refused_before_anything_is_sent(
-    settings: dict[str, Any], request_: PauseRequest, message: str
-) -> None:
+def test_what_cannot_be_paused_is_refused(settings: dict[str, Any], request_: PauseRequest, message: str) -> None:
     with pytest.raises(UserError) as error:
         list(command_pause(Settings.model_validate(settings), request_))
     assert message in str(error.value)
@@ -102,9 +100,7 @@ def test_who_names_a_cluster_is_told_that_the_policy_does_not_answer_for_it(monk
         list(command_pause(Settings.model_validate(WATCHED), PauseRequest("isolation", "payments", HOUR, "", 0.1)))
 
 
-def test_a_pause_that_takes_back_what_is_set_names_it_and_needs_consent(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pause_that_takes_back_names_what_and_needs_consent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lifted = DecisionsInForce()
     lifted.fold_records([reported(quota(ReportResult.APPLIED, 134_000), datetime.now(UTC))])
 

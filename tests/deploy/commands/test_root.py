@@ -80,9 +80,7 @@ def test_where_nothing_is_watched_no_spark_is_loaded_to_find_that_out(loaded: di
 
 
 @pytest.mark.parametrize(("command", "most"), [("explain", 150), ("check", 200)])
-def test_a_command_loads_no_collector_actuator_or_policy_that_it_does_not_run(
-    loaded: dict[str, Loaded], command: str, most: int
-) -> None:
+def test_a_command_loads_nothing_that_it_does_not_run(loaded: dict[str, Loaded], command: str, most: int) -> None:
     """How many modules of Headgate they load, the four policies' settings, readings and decisions included."""
     _, modules = loaded[command]
     own = [name for name in modules if name.partition(".")[0] in OWN]

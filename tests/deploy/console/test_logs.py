@@ -75,9 +75,7 @@ def test_the_kafka_client_is_quiet_even_when_verbose_as_it_logs_passwords(capsys
     assert lines(capsys) == []
 
 
-def test_the_settings_name_level_and_format_of_a_part_that_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_settings_name_level_and_format_of_what_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "headgate.yaml"
     for verbose, runs in ((False, True), (True, True), (False, False)):
         options.set_up_logging(verbose=verbose, runs=runs)
@@ -100,9 +98,7 @@ SECRET = "hunter2-never-shown"
 HOSTILE = "c1\x1b[2J\x9b31m\u202e\r\nERROR forged"
 
 
-def test_a_command_that_answers_says_at_its_end_alone_what_keeps_it_from_that(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_that_answers_says_at_its_end_alone_what_prevents_it(capsys: pytest.CaptureFixture[str]) -> None:
     for answers in (True, False):
         set_up_logging(answers=answers)
         logging.getLogger("headgate.librdkafka").error("FAIL: Connection refused, answers=%s", answers)
@@ -185,9 +181,7 @@ def test_a_terminal_shows_an_event_as_a_sentence_with_its_values_and_local_time(
     assert "taken: a, b, is on: yes)" in said
 
 
-def test_a_line_for_the_journal_of_systemd_begins_with_its_priority(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_for_the_journal_begins_with_its_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "out").open("w+") as out, monkeypatch.context() as patched:
         file = os.fstat(out.fileno())
         patched.setattr("sys.stdout", out)
@@ -200,9 +194,7 @@ def test_a_line_for_the_journal_of_systemd_begins_with_its_priority(
         assert [line.partition("{")[0] for line in out] == ["<6>", "<4>", "<3>", "", "", ""]
 
 
-def test_a_command_that_runs_writes_everything_to_standard_output_where_that_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_runs_writes_all_to_standard_output_where_that_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(runs=True)
     structlog.get_logger("test").warning("it failed")
     progress = show_progress()

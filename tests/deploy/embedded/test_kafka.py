@@ -53,9 +53,7 @@ def test_of_many_brokers_the_first_is_the_controller_and_all_know_it(tmp_path: P
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, "1"), (2, "2"), (3, "3"), (5, "3")])
-def test_a_topic_has_as_many_replicas_as_there_are_brokers_up_to_three(
-    tmp_path: Path, brokers: int, replicas: str
-) -> None:
+def test_a_topic_has_as_many_replicas_as_brokers_up_to_three(tmp_path: Path, brokers: int, replicas: str) -> None:
     prepared(EmbeddedKafka(tmp_path, (), brokers=brokers))
     assert properties(tmp_path)["default.replication.factor"] == replicas
 

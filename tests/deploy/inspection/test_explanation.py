@@ -53,9 +53,7 @@ def audit(monkeypatch: pytest.MonkeyPatch, events: Sequence[dict[str, Any]], sub
         ("", []),
     ],
 )
-def test_a_subject_is_found_by_its_end_where_only_one_ends_so(
-    monkeypatch: pytest.MonkeyPatch, asked: str, found: list[str]
-) -> None:
+def test_a_subject_is_found_by_its_end_if_unique(monkeypatch: pytest.MonkeyPatch, asked: str, found: list[str]) -> None:
     subjects = ["messaging/acme/orders", "other/tenant/orders", "messaging/stray:3181", "payments", "archive/payments"]
     events = [decision(number, subject) for number, subject in enumerate(subjects)]
     assert [each.decision["subject"] for each in audit(monkeypatch, events, asked).explain()] == found

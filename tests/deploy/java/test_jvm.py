@@ -128,9 +128,7 @@ def test_java_is_taken_from_path_without_java_home(tmp_path: Path, monkeypatch: 
     assert find_java() == java
 
 
-def test_missing_java_says_what_to_install_and_java_home_without_java_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_java_says_what_to_install_or_names_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UserError, match=f"JAVA_HOME is {tmp_path}, but there is no {tmp_path}/bin/java"):

@@ -22,9 +22,7 @@ def shown(readings: list[Reading], monkeypatch: pytest.MonkeyPatch, *, as_json: 
     command.show_disks(Settings(), "c1", as_json=as_json)
 
 
-def test_each_group_names_the_bookie_that_decides(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_names_what_decides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown(GOOD, monkeypatch, as_json=True)
     groups = {each["group"]: each for each in json.loads(capsys.readouterr().out)}
     assert {name: (each["factor"], each["decides"]) for name, each in groups.items()} == {
@@ -33,9 +31,7 @@ def test_each_group_names_the_bookie_that_decides(
     assert [b["bookie"] for b in groups["g1"]["bookies"]] == ["b1", "b2"]
 
 
-def test_a_bookie_that_cannot_be_read_is_named_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unread_bookie_is_named_below(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown([*GOOD, failed(0, "b9").reading], monkeypatch, as_json=False)
     out = capsys.readouterr().out
     assert "group g1: factor 0.50 (soft_limit), 1 namespace, ensembles of 2" in out

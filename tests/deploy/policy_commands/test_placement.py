@@ -90,9 +90,7 @@ def test_all_namespaces_with_affinity_are_shown(capsys: pytest.CaptureFixture[st
 
 
 @for_each("namespace", ["red", "t/", "/red", ""])
-def test_what_is_no_namespace_is_refused_before_anything_is_read(
-    monkeypatch: pytest.MonkeyPatch, namespace: str
-) -> None:
+def test_what_is_no_namespace_is_refused_before_a_reading(monkeypatch: pytest.MonkeyPatch, namespace: str) -> None:
     monkeypatch.setattr(placement, "read_cluster", lambda *_: pytest.fail("was read"))
     with pytest.raises(UserError, match=f"--namespace: '{namespace}' is no namespace: write it as tenant/namespace"):
         show_placement(SETTINGS, "c1", namespace, as_json=False)

@@ -93,9 +93,7 @@ def test_quotas_of_what_is_no_kafka_cluster_are_a_mistake(publisher: Publisher, 
         names(publisher, tmp_path, {"c1": {**ZOOKEEPER, "quotas": QUOTAS["quotas"]}})
 
 
-def test_a_policys_actuators_are_made_anew_only_where_one_of_their_clusters_comes_or_goes(
-    publisher: Publisher, tmp_path: Path
-) -> None:
+def test_actuators_are_made_anew_only_where_a_cluster_of_theirs_changes(publisher: Publisher, tmp_path: Path) -> None:
     clusters = {f"k{n}": QUOTAS for n in range(20)} | {f"u{n}": {**PULSAR, "unload": {}} for n in range(2)}
     settings = Settings.model_validate({"kafka": KAFKA["kafka"], "data_dir": str(tmp_path), "clusters": clusters})
     with Connections(settings) as connections:

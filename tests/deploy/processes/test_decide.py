@@ -90,9 +90,7 @@ def test_queries_take_turns_by_the_prefix_of_their_topics_whatever_their_checkpo
     assert list(first.units(first.of_shares(frozenset({0})))) == ["query"]
 
 
-def test_it_waits_until_the_query_before_has_ended_and_decides_then(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_waits_until_the_query_before_has_ended_and_decides(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, began = make(), threading.Event()
 
     def run(stop: threading.Event) -> None:
@@ -119,9 +117,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides_then(
     [(True, False, 1), (False, False, 0), (True, True, 0)],
     ids=["stands by again", "ends", "loses Kafka at its end"],
 )
-def test_spark_is_started_ahead_for_the_next_turn_where_there_may_be_one(
-    make: Make, is_lost: bool, is_ending: bool, ahead: int
-) -> None:
+def test_spark_is_started_ahead_for_a_possible_turn(make: Make, is_lost: bool, is_ending: bool, ahead: int) -> None:
     sessions, lease, stop = Sessions(), held_lease(), threading.Event()
     with decider(make(), sessions, stop).open("query", frozenset(), lease):
         if is_ending:

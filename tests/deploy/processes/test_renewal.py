@@ -97,9 +97,7 @@ def test_without_a_signal_and_a_change_nothing_is_read_again() -> None:
     assert (process.look(), process.look(100), process.successful()) == (False, False, 1)
 
 
-def test_good_settings_end_the_process_to_start_anew_and_name_the_clusters_that_come_and_go(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_good_settings_end_the_process_and_name_clusters_that_come_and_go(capsys: pytest.CaptureFixture[str]) -> None:
     process = Process()
     process.fresh = watching("a", "c")
     assert process.hang_up()
@@ -117,9 +115,7 @@ def test_settings_that_cannot_be_read_end_nothing(tmp_path: Path, monkeypatch: p
         assert (process.hang_up(), process.successful()) == (False, 0)
 
 
-def test_settings_with_which_it_could_not_start_end_nothing_until_they_are_mended(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_settings_with_which_it_could_not_start_end_nothing_until_mended(capsys: pytest.CaptureFixture[str]) -> None:
     process = Process()
     process.mistakes = ["http.port: port 80 of 0.0.0.0 is in use"]
     assert (process.hang_up(), process.successful()) == (False, 0)
@@ -152,9 +148,7 @@ def test_a_changed_certificate_starts_anew_once_nobody_writes_it_any_more(certif
     assert process.look(4)
 
 
-def test_a_certificate_that_cannot_be_used_changes_nothing_and_is_looked_at_again_after_a_minute(
-    certificate: Path,
-) -> None:
+def test_a_certificate_that_cannot_be_used_changes_nothing_and_is_tried_again_after_a_minute(certificate: Path) -> None:
     process = Process(over_tls(certificate))
     certificate.write_text("cut")
     process.mistakes = ["tls.ca_file: it holds no certificates in PEM form"]

@@ -179,9 +179,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_asks_to_stop_and_the_second_interrupts_or_would_end_the_process(
-    number: signal.Signals,
-) -> None:
+def test_the_first_signal_asks_to_stop_and_the_second_interrupts_or_ends_the_process(number: signal.Signals) -> None:
     stop = stop_on_signals()
     assert not stop.is_set()
     signal.raise_signal(number)

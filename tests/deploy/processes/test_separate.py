@@ -75,9 +75,7 @@ COMMANDS = (stack.run_collectors, stack.run_query, stack.run_exporter, stack.run
 
 
 @for_each("command", COMMANDS)
-def test_without_its_topics_and_their_append_times_no_part_runs_and_the_remedy_is_named(
-    world: World, command: Any
-) -> None:
+def test_without_its_topics_and_append_times_no_part_runs_and_the_remedy_is_named(world: World, command: Any) -> None:
     world.topics = TopicReport(missing=("headgate.audit", "headgate.commands"))
     with pytest.raises(UserError, match=r"headgate\.audit, headgate\.commands\. Create them with `headgate topics"):
         run(command, world.settings)

@@ -156,9 +156,7 @@ def test_who_holds_nothing_is_ready_and_runs_nothing(bench: Bench) -> None:
     assert (bench.shared.ready(), bench.said) == (None, [])
 
 
-def test_a_unit_that_is_to_do_other_things_is_made_anew_and_one_that_is_not_runs_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_unit_that_is_to_do_other_things_is_made_anew_and_any_other_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch, all_together)
     bench.held().assign(0, 1)
     bench.held().assign(1, 0)
@@ -184,9 +182,7 @@ def test_a_part_that_fails_ends_it_all_and_its_error_is_raised(bench: Bench) -> 
     assert bench.held().left
 
 
-def test_only_what_kafka_has_assigned_is_logged_and_not_that_others_work_while_it_cannot_be_reached(
-    bench: Bench,
-) -> None:
+def test_only_what_kafka_has_assigned_is_logged_and_not_that_others_work_while_it_is_away(bench: Bench) -> None:
     with capture_logs() as logs:
         bench.held().assign(0)
         bench.held().lose()

@@ -86,9 +86,7 @@ def test_a_reset_deletes_nothing_and_never_overwrites_an_earlier_one(folder: Pat
     assert contents(first) == before
 
 
-def test_the_command_resets_nothing_until_it_is_told_yes_and_not_while_a_query_runs(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_the_command_resets_nothing_until_told_yes_and_not_while_a_query_runs(folder: Path, tmp_path: Path) -> None:
     settings, before = tmp_path / "headgate.yaml", contents(folder)
     settings.write_text(f"data_dir: {tmp_path}\n")
     said = CliRunner().invoke(app, ["checkpoint", "reset", "-s", str(settings)])
@@ -178,9 +176,7 @@ _NEEDED = (*(path for path in _FILES if path.startswith("state")), *_FOLDERS, "m
 @pytest.mark.parametrize(
     ("damages", "path"), [*((empty, path) for path in _FILES), *((remove, path) for path in _NEEDED)]
 )
-def test_whatever_is_damaged_or_gone_is_named_with_the_command(
-    folder: Path, damages: Callable[[Path], None], path: str
-) -> None:
+def test_what_is_damaged_or_gone_has_its_remedy(folder: Path, damages: Callable[[Path], None], path: str) -> None:
     damages(folder / path)
     said = read(folder).damage or ""
     assert path.partition("/")[0] in said

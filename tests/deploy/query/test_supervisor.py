@@ -218,9 +218,7 @@ def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> N
         (Course(at_start=ConnectionRefusedError()), "ConnectionRefusedError"),
     ],
 )
-def test_a_failure_starts_the_query_again_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, course: Course, reason: str
-) -> None:
+def test_a_failure_restarts_it_and_says_why(monkeypatch: pytest.MonkeyPatch, course: Course, reason: str) -> None:
     said: list[str | None] = []
     loop = Loop(monkeypatch, course, stop_after=400)
     loop.time.passed.append(lambda now: said.append(loop.health.problem()))

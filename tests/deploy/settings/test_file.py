@@ -133,9 +133,7 @@ def test_a_token_goes_in_the_clear_only_where_the_settings_say_so(
     ("admin_url", "refused"),
     [("http://pulsar:8080", ["0.0.0.0:8080", "localhost:8080"]), ("http://127.0.0.1:8080", ["0.0.0.0:8080"])],
 )
-def test_a_member_that_is_asked_for_its_health_has_an_address_of_its_own(
-    written: Written, admin_url: str, refused: list[str]
-) -> None:
+def test_a_member_that_is_asked_has_an_address_of_its_own(written: Written, admin_url: str, refused: list[str]) -> None:
     health = {"members": ["0.0.0.0:8080", "localhost:8080", "b1:8080"]}
     cluster = {"pulsar": {"admin_url": admin_url}, "health": health}
     said = mistakes(written(yaml.safe_dump({"clusters": {"c1": cluster}})))
@@ -256,9 +254,7 @@ def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     assert throttle(settings).hard is not None
 
 
-def test_a_cluster_whose_name_has_capitals_is_named_by_variables_too(
-    written: Written, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_with_capitals_is_named_by_variables_too(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(
         "clusters: {Payments: {kafka: {bootstrap_servers: 'k:1'}}}\n"
         "policies: {throttle: {clusters: {'Pay*': {min_hold: 1s}}}}"
@@ -332,9 +328,7 @@ def test_a_folder_that_holds_others_data_keeps_its_mode(tmp_path: Path) -> None:
 
 
 @for_each("value", ["[" * 100_000, '{"a":' * 5000, "9" * 5000, "no JSON", "\udc80"])
-def test_a_block_in_the_environment_that_is_none_is_a_mistake_that_quotes_nothing(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_a_variable_that_is_no_block_is_told_and_not_quoted(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("HEADGATE_CLUSTERS", value)
     (said,) = mistakes(None)
     assert said.startswith("environment: ")

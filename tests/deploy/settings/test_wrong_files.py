@@ -218,9 +218,7 @@ def test_a_home_is_put_in_for_a_tilde(tmp_path: Path, monkeypatch: pytest.Monkey
         ("HEADGATE_CLUSTERS", "[", "environment: HEADGATE_CLUSTERS: must be JSON that contains settings by name"),
     ],
 )
-def test_a_wrong_variable_is_told_by_its_own_name(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
-) -> None:
+def test_a_wrong_variable_is_told_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UserError) as raised:
         load_settings(None)

@@ -97,9 +97,7 @@ def headgate(*line: str, cluster: str = "c1") -> Any:
         ("close-client --name old", (CommandName.CLOSE_CLIENT, {"name": "old"})),
     ],
 )
-def test_each_line_is_one_command_and_asks_unless_told_not_to(
-    runner: type[Runner], line: str, said: tuple[Any, ...]
-) -> None:
+def test_each_line_is_one_command_and_asks_for_consent(runner: type[Runner], line: str, said: tuple[Any, ...]) -> None:
     ended = headgate(*line.split())
     assert (ended.exit_code, runner.said) == (OK, [said]), ended.output
 

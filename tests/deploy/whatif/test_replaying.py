@@ -90,9 +90,7 @@ def replayed(headgate: Headgate, evening: Path, settings: Path) -> Headgate:
 # Output
 
 
-def test_standard_output_holds_decisions_as_json_lines_and_nothing_else(
-    headgate: Headgate, evening: Path, settings: Path
-) -> None:
+def test_standard_output_holds_decisions_as_json_lines_alone(headgate: Headgate, evening: Path, settings: Path) -> None:
     ended = headgate("replay", "--settings", settings, evening)
     assert (ended.status, ended.err) == (0, "")
     assert {"headgate.throttle-factor.v1", "headgate.alert.v1"} == {e["type"] for e in ended.decisions}
@@ -200,9 +198,7 @@ def test_silence_after_the_last_event_ends_in_the_fallback(replayed: Headgate) -
     assert ended.factors[-1][1] == 0.0
 
 
-def test_a_time_that_goes_backwards_in_the_file_does_not_take_decisions_along(
-    headgate: Headgate, tmp_path: Path, settings: Path
-) -> None:
+def test_time_that_goes_backwards_takes_no_decision_along(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
     file = recorded(tmp_path, log_dirs(100, 3, 4 * GB), log_dirs(40, 3, 20 * GB), log_dirs(41, 1, 2 * GB))
     ended = headgate("replay", "-s", settings, file)
     assert (ended.status, ended.err) == (0, "")
@@ -232,9 +228,7 @@ def test_differences_are_json_lines_with_both_sides(replayed: Headgate, tmp_path
     assert last["same"]
 
 
-def test_an_event_that_only_the_other_settings_reject_is_told(
-    replayed: Headgate, evening: Path, tmp_path: Path
-) -> None:
+def test_an_event_that_only_other_settings_reject_is_told(replayed: Headgate, evening: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(f"clusters: {{orders: {{kafka: {{bootstrap_servers: 'k:9092'}}}}}}\n{LIMITS}")
     ended = replayed("--against", other)
@@ -284,9 +278,7 @@ def test_a_users_mistake_is_one_line_and_status_two(
 # As a process
 
 
-def test_it_writes_utf_8_whatever_a_terminal_would_take_and_whoever_reads_may_stop(
-    tmp_path: Path, settings: Path
-) -> None:
+def test_it_writes_utf_8_whatever_a_terminal_would_take_and_who_reads_may_stop(tmp_path: Path, settings: Path) -> None:
     named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
     command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(settings), str(recorded(tmp_path, *named))]
     with subprocess.Popen(

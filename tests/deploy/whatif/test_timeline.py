@@ -113,9 +113,7 @@ def test_a_timeline_shows_where_two_settings_differ(headgate: Headgate, tmp_path
 
 
 @pytest.mark.parametrize("against", [False, True])
-def test_where_no_event_is_valid_it_ends_with_status_two_the_line_and_why(
-    headgate: Headgate, tmp_path: Path, against: bool
-) -> None:
+def test_where_no_event_is_valid_it_says_the_line_and_why(headgate: Headgate, tmp_path: Path, against: bool) -> None:
     bad = recorded(tmp_path, b"{", b'{"x": 1}', name="bad.jsonl")
     settings = tmp_path / "a.yaml"
     settings.write_text(LIMITS)

@@ -99,9 +99,7 @@ def test_who_has_nothing_to_say_still_opens_the_stream(serializer: Any) -> None:
         pytest.param(2, 4_000_000, 2, id="each larger than a batch should be"),
     ],
 )
-def test_a_batch_on_the_way_out_is_no_larger_than_it_should_be(
-    serializer: Any, rows: int, size: int, batches: int
-) -> None:
+def test_a_batch_on_the_way_out_is_not_too_large(serializer: Any, rows: int, size: int, batches: int) -> None:
     found = [batch for batch in written(serializer, [[row(number, size) for number in range(rows)]]) if batch]
     assert len(found) == batches
     assert [each["topic"] for batch in found for each in batch] == [f"t{number}" for number in range(rows)]

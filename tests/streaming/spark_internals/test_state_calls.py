@@ -154,18 +154,14 @@ def test_a_call_that_waits_fails_as_without_pipelining(server: Server, state: Va
         state.get()
 
 
-def test_a_value_is_sent_as_pyspark_sends_it(
-    server: Server, client: StatefulProcessorApiClient, update: Update
-) -> None:
+def test_a_value_is_sent_as_pyspark_does(server: Server, client: StatefulProcessorApiClient, update: Update) -> None:
     update((9,))
     client.remove_implicit_key()
     (sent,) = server._stored.values()
     assert pickle.loads(sent) == (9,)
 
 
-def test_unread_answers_never_fill_the_connection(
-    server: Server, client: StatefulProcessorApiClient, update: Update
-) -> None:
+def test_unread_answers_never_fill_the_pipe(server: Server, client: StatefulProcessorApiClient, update: Update) -> None:
     """Otherwise the server would wait for us to read, and we for it."""
     server.answers_at = 64
     for n in range(100):
