@@ -60,20 +60,15 @@ def test_our_tuning_gives_way_to_whoever_started_us(name: str) -> None:
     assert name not in session_properties(settings(), "local[2]", {name: "other"}, RUN)
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [
-        (str(RUN), str(RUN)),
-        ("/srv/" + "x" * 55, "/srv/" + "x" * 55),
-        ("/srv/" + "x" * 56, None),
-        ("/home/Anna/run", None),
-    ],
+@for_each(
+    ("folder", "fits"),
+    [(str(RUN), True), ("/srv/" + "x" * 55, True), ("/srv/" + "x" * 56, False), ("/home/Anna/run", False)],
     ids=["short", "as long as Spark takes", "too long for a socket", "Python looks for it in small letters"],
 )
-def test_sockets_are_never_in_the_folder_of_all(folder: str, expected: str | None) -> None:
+def test_sockets_are_never_in_the_folder_of_all(folder: str, fits: bool) -> None:
     options = session_properties(settings(), "local[2]", {}, Path(folder))
-    assert options.get("spark.python.unix.domain.socket.dir") == expected
-    assert options.get("spark.python.unix.domain.socket.enabled", "false") == str(expected is not None).lower()
+    assert options.get("spark.python.unix.domain.socket.dir") == (folder if fits else None)
+    assert options.get("spark.python.unix.domain.socket.enabled", "false") == str(fits).lower()
     assert options["spark.local.dir"] == folder
     assert (options["spark.authenticate"], options["spark.driver.bindAddress"]) == ("true", "127.0.0.1")
     launch = launch_properties(settings(), JARS, LOG, Path(folder))

@@ -11,6 +11,7 @@ from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, KEPT_BYTES, LAST_MS, BadRecordError, DeadLetterReason, ObservedRecord
 from streaming.dead_letters import LETTERS_A_WINDOW, MOST_KINDS, DeadLetter, dead_letter
 from streaming.host import PolicyHost
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import changed_data
 from tests.streaming.transitions import Transitions, counted, letters, reasons
@@ -34,25 +35,15 @@ def test_it_is_an_event_that_says_why_and_where() -> None:
     event = json.loads(out.value)
     data = event.pop("data")
     assert event == {
-        "specversion": "1.0",
-        "id": event["id"],
-        "source": "headgate/query",
-        "type": DEAD_LETTER_TYPE,
-        "subject": "headgate.observed.log-dirs",
-        "time": "2026-11-21T08:00:01.500Z",
+        "specversion": "1.0", "id": event["id"], "source": "headgate/query", "type": DEAD_LETTER_TYPE,
+        "subject": "headgate.observed.log-dirs", "time": "2026-11-21T08:00:01.500Z",
         "datacontenttype": "application/json",
-    }
+    }  # fmt: skip
     assert data == {
-        "reason": "invalid",
-        "detail": "data.broker: Input should be a valid integer",
-        "topic": "headgate.observed.log-dirs",
-        "partition": 0,
-        "offset": 42,
-        "appended_at": "2026-11-21T08:00:01.500Z",
-        "value_base64": "e30=",
-        "value_bytes": 2,
-        "value_sha256": hashlib.sha256(b"{}").hexdigest(),
-    }
+        "reason": "invalid", "detail": "data.broker: Input should be a valid integer",
+        "topic": "headgate.observed.log-dirs", "partition": 0, "offset": 42, "appended_at": "2026-11-21T08:00:01.500Z",
+        "value_base64": "e30=", "value_bytes": 2, "value_sha256": hashlib.sha256(b"{}").hexdigest(),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00\xff", "ü".encode(), bytes(range(256)) * 64, None])
@@ -73,25 +64,19 @@ def test_of_a_large_one_its_head_is_kept_and_what_tells_it_again() -> None:
 
 def test_no_id_stands_for_two_letters_and_the_same_letter_has_the_same() -> None:
     places = [record(offset=43), record(partition=1), record(topic="headgate.observed.bookies")]
-    said = [
-        BadRecordError(DeadLetterReason.WRONG_TOPIC, ERROR.detail),
-        BadRecordError(ERROR.reason, "data.broker: another fault"),
-    ]
+    said = [(DeadLetterReason.WRONG_TOPIC, ERROR.detail), (ERROR.reason, "data.broker: another fault")]
     # Another record lies there where the topic was made anew.
     letters = [dead_letter(r, ERROR) for r in (record(), *places, record(b"other"), record(appended_ms=0))]
-    letters += [dead_letter(record(), error) for error in said]
+    letters += [dead_letter(record(), BadRecordError(*error)) for error in said]
     assert len({json.loads(each.value)["id"] for each in letters}) == len(letters)
     assert dead_letter(record(), ERROR) == letters[0]
 
 
-@pytest.mark.parametrize(
-    ("appended_ms", "shown"),
-    [
-        (-1, "1970-01-01T00:00:00.000Z"),
-        (1_763_712_000_000_000, "9999-12-31T23:59:59.999Z"),
-        (2**63 - 1, "9999-12-31T23:59:59.999Z"),
-    ],
-    ids=["none", "microseconds", "largest"],
+LAST = "9999-12-31T23:59:59.999Z"
+
+
+@for_each(
+    ("appended_ms", "shown"), [(-1, "1970-01-01T00:00:00.000Z"), (1_763_712_000_000_000, LAST), (2**63 - 1, LAST)]
 )
 def test_a_timestamp_that_is_no_time_is_refused_and_yet_shown(appended_ms: int, shown: str) -> None:
     transitions = Transitions(HOST)
@@ -100,7 +85,7 @@ def test_a_timestamp_that_is_no_time_is_refused_and_yet_shown(appended_ms: int, 
     assert (told["detail"], told["appended_at"]) == (f"timestamp: {appended_ms} ms is no time", shown)
 
 
-@pytest.mark.parametrize("appended_ms", [0, LAST_MS])
+@for_each("appended_ms", [0, LAST_MS])
 def test_the_first_and_the_last_time_are_times(appended_ms: int) -> None:
     transitions = Transitions(HOST)
     reading = transitions.record(log_dirs(0, 3, GB), appended=0)._replace(appended_ms=appended_ms)

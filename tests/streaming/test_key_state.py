@@ -27,7 +27,6 @@ from streaming.key_state import (
     NEVER_STEPPED,
     LastHeartbeat,
     Order,
-    ReadPosition,
     begin_again,
     decode,
     decode_policy_state,
@@ -60,38 +59,23 @@ def record(offset: int, appended_ms: int, partition: int = 0) -> ObservedRecord:
     return ObservedRecord("t", partition, offset, appended_ms, b"")
 
 
-def times(*appended_ms: int, places: tuple[ReadPosition, ...] = (), now_ms: int = NOW, first: int = 0) -> list[int]:
-    order = Order(places, now_ms)
-    return [order.effective_ms(record(first + n, ms)) for n, ms in enumerate(appended_ms)]
+TIMES = {
+    "true": ([-3000, -2000, -1000], [-3000, -2000, -1000]),
+    "ties": ([-3000, -3000, -3000], [-3000, -2999, -2998]),
+    "a little back": ([-1000, -2000, 0], [-1000, -999, 0]),
+    "a day back": ([-1000, -1000 - DAY_MS, -DAY_MS, -500], [-1000, 0, 1, 2]),
+    "a day of silence": ([-DAY_MS, -1000], [-DAY_MS, -1000]),
+    "ahead": ([CLOCK_JUMP_MS, -1000, 0], [1000, 1001, 1002]),
+    "five minutes back": ([0, -CLOCK_JUMP_MS], [0, 1]),
+    "more": ([-1, -CLOCK_JUMP_MS - 2], [-1, 0]),
+    "no more": ([-9, -CLOCK_JUMP_MS - 9], [-9, -8]),
+}
 
 
-@for_each(
-    ("appended", "expected"),
-    [
-        ([-3000, -2000, -1000], [-3000, -2000, -1000]),
-        ([-3000, -3000, -3000], [-3000, -2999, -2998]),
-        ([-1000, -2000, 0], [-1000, -999, 0]),
-        ([-1000, -1000 - DAY_MS, -DAY_MS, -500], [-1000, 0, 1, 2]),
-        ([-DAY_MS, -1000], [-DAY_MS, -1000]),
-        ([CLOCK_JUMP_MS, -1000, 0], [1000, 1001, 1002]),
-        ([0, -CLOCK_JUMP_MS], [0, 1]),
-        ([-1, -CLOCK_JUMP_MS - 2], [-1, 0]),
-        ([-9, -CLOCK_JUMP_MS - 9], [-9, -8]),
-    ],
-    ids=[
-        "true",
-        "ties",
-        "a little back",
-        "a day back",
-        "a day of silence",
-        "ahead",
-        "five minutes back",
-        "more",
-        "no more",
-    ],
-)
+@for_each(("appended", "expected"), TIMES.values(), ids=TIMES)
 def test_times_grow_with_offsets(appended: list[int], expected: list[int]) -> None:
-    assert [at - NOW for at in times(*(NOW + ms for ms in appended))] == expected
+    order = Order((), NOW)
+    assert [order.effective_ms(record(n, NOW + ms)) - NOW for n, ms in enumerate(appended)] == expected
 
 
 @given(st.lists(st.integers(-2 * DAY_MS, CLOCK_JUMP_MS), max_size=40), st.integers(1, 39))
@@ -118,7 +102,7 @@ def test_partitions_have_clocks_of_their_own() -> None:
     assert order.effective_ms(record(6, NOW - 1000, partition=1)) == NOW - 1000
 
 
-@pytest.mark.parametrize("ahead_ms", [0, CLOCK_JUMP_MS, CLOCK_JUMP_MS + 1, DAY_MS])
+@for_each("ahead_ms", [0, CLOCK_JUMP_MS, CLOCK_JUMP_MS + 1, DAY_MS])
 def test_a_record_of_a_broker_whose_clock_is_ahead_counts_from_its_batch(ahead_ms: int) -> None:
     assert NOW <= Order((), NOW).effective_ms(record(0, NOW + ahead_ms)) <= NOW + 1000
 
@@ -187,12 +171,10 @@ def test_a_clock_that_is_set_back_does_not_silence_it(now_ms: int, due: bool) ->
 
 DAY = 86_400.0
 NOW_MS = to_millis(at(0))
-DAY_MS = 86_400_000
 
 
 def key(**settings: object) -> Transitions:
-    block = throttle(SOFT_AND_HARD, **settings)
-    return Transitions(PolicyHost({"throttle": block}, frozenset({"payments"})))
+    return Transitions(PolicyHost({"throttle": throttle(SOFT_AND_HARD, **settings)}, frozenset({CLUSTER})))
 
 
 def read(transitions: Transitions, free_gb: float, driver: float, kafka: float) -> list[dict[str, object]]:
@@ -221,7 +203,7 @@ def test_a_clock_that_is_set_back_a_little_takes_nothing_along(back: float) -> N
     assert transitions.key_state.now_ms == before.now_ms
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("appended", "begins_again"),
     [(None, False), (399.999, True), (400.0, False)],
     ids=["five minutes are no jump", "Kafka's clock is further back, too", "Kafka's clock says otherwise"],
@@ -283,18 +265,14 @@ def test_a_switch_stays_whole_and_waits_for_nothing_that_happened_later_than_now
     )  # fmt: skip
     kind = POLICIES["switching"]
     before = msgspec.structs.replace(
-        NEVER_STEPPED,
-        state_version=kind.state_version,
-        now_ms=ahead_ms,
-        state=msgspec.Raw(msgspec.msgpack.encode(state)),
-        book=Book(alerts=AlertBook((entry,), ahead_ms)),
-    )
+        NEVER_STEPPED, state_version=kind.state_version, now_ms=ahead_ms,
+        state=msgspec.Raw(msgspec.msgpack.encode(state)), book=Book(alerts=AlertBook((entry,), ahead_ms)),
+    )  # fmt: skip
     begun = begin_again(kind, before, NOW_MS)
     after = decode_policy_state(kind, begun)
     limited = msgspec.structs.replace(switch, live_ms=NOW_MS, hold_ms=NOW_MS, stage_ms=NOW_MS)
-    expected = msgspec.structs.replace(
-        state, switch=limited, lease=OrchestratorLease(7, "me", NOW_MS), directed_ms=NOW_MS
-    )
+    lease = OrchestratorLease(7, "me", NOW_MS)
+    expected = msgspec.structs.replace(state, switch=limited, lease=lease, directed_ms=NOW_MS)
     assert after == expected
     own = msgspec.structs.replace(entry, said_ms=NOW_MS, repeat_at_ms=None)
     assert begun.book == Book(alerts=AlertBook((own,), ahead_ms))

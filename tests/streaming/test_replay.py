@@ -23,6 +23,7 @@ from policies.wire import decision_event, observation_event
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Rejected, Replay, differences
 from streaming.transition import read_record
+from tests.cases import for_each
 from tests.examples import seeds
 from tests.policies.isolation import scenario as isolation
 from tests.policies.isolation.scenario import bookies, racks
@@ -32,14 +33,8 @@ from tests.streaming.records import changed, event
 from tests.streaming.test_golden_replays import DATA, POLICIES, events
 
 SETTINGS = throttle(SOFT_AND_HARD)
-NIGHT = (
-    members(0, 3),
-    log_dirs(1, 3, 20 * GB),
-    log_dirs(60, 3, 4 * GB),
-    log_dirs(120, 3, GB),
-    log_dirs(200, 3, 3 * GB),
-    log_dirs(260, 3, 30 * GB),
-)
+COURSE = ((1, 20 * GB), (60, 4 * GB), (120, GB), (200, 3 * GB), (260, 30 * GB))
+NIGHT = (members(0, 3), *(log_dirs(second, 3, free) for second, free in COURSE))
 
 
 def recorded(observations: Sequence[Observation]) -> list[Recorded]:
@@ -64,20 +59,14 @@ def test_it_decides_what_the_policy_decides() -> None:
     assert replay(recorded(NIGHT)) == run.published
 
 
-def test_wake_ups_between_events_are_kept() -> None:
-    decisions = replay(recorded([log_dirs(0, 3, 4 * GB), log_dirs(200, 3, 4 * GB)]))
-    assert seconds(decisions) == [0, 60, 120, 180]
+def test_wake_ups_between_events_are_kept_and_those_at_the_moment_of_an_event_are_one_step_with_it() -> None:
+    assert seconds(replay(recorded([log_dirs(0, 3, 4 * GB), log_dirs(200, 3, 4 * GB)]))) == [0, 60, 120, 180]
+    assert seconds(replay(recorded([log_dirs(0, 3, 4 * GB), log_dirs(60, 3, 2 * GB)]))) == [0, 60]
 
 
-def test_a_wake_up_at_the_moment_of_an_event_is_one_step_with_it() -> None:
-    decisions = replay(recorded([log_dirs(0, 3, 4 * GB), log_dirs(60, 3, 2 * GB)]))
-    assert seconds(decisions) == [0, 60]
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("until", "expected"),
     [(None, [0]), (at(59.999), [0]), (at(60), [0, 60]), (at(125), [0, 60, 120]), (at(-5), [0])],
-    ids=["not given", "just before", "included", "later", "before the events"],
 )
 def test_until_lets_the_clock_run_on(until: datetime | None, expected: list[float]) -> None:
     assert seconds(replay(recorded([log_dirs(0, 3, 4 * GB)]), until=until)) == expected
@@ -117,9 +106,8 @@ def test_an_event_without_a_time_needs_one_in_a_file_alone() -> None:
     timeless = changed(log_dirs(0, 3, 4 * GB), time=None)
     of_file = Replay(PolicyHost())
     assert list(of_file.run([Recorded("night:1", timeless)])) == []
-    assert [(r.place, str(r.error)) for r in of_file.rejected] == [
-        ("night:1", "invalid: time: a recorded event needs one")
-    ]
+    told = ("night:1", "invalid: time: a recorded event needs one")
+    assert [(r.place, str(r.error)) for r in of_file.rejected] == [told]
     assert seconds(replay([Recorded("topic/0/1", timeless, at(5))])) == [5]
 
 
@@ -129,14 +117,12 @@ def test_bad_records_are_collected_and_change_nothing() -> None:
     replayed = Replay(PolicyHost({"throttle": SETTINGS}))
     decisions = list(replayed.run([bad[0], *good[:3], bad[1], *good[3:]]))
     assert decisions == replay(good)
-    assert [(r.place, r.error.reason.value) for r in replayed.rejected] == [
-        ("night:x", "malformed"),
-        ("night:y", "unknown_type"),
-    ]
+    told = [(r.place, r.error.reason.value) for r in replayed.rejected]
+    assert told == [("night:x", "malformed"), ("night:y", "unknown_type")]
     assert isinstance(replayed.rejected[0], Rejected)
 
 
-@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"])
+@for_each("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"])
 def test_a_time_at_the_end_of_the_calendar_is_a_bad_record(time: str) -> None:
     replayed = Replay(PolicyHost({"throttle": SETTINGS}))
     assert list(replayed.run([Recorded("night:1", changed(NIGHT[1], time=time))])) == []
@@ -150,7 +136,7 @@ def different(ours: ThrottleSettings, theirs: ThrottleSettings, until: datetime 
     return list(differences(*(replay(recorded(NIGHT), s, until) for s in (ours, theirs))))
 
 
-@pytest.mark.parametrize("until", [None, at(3600)], ids=["events", "and an hour"])
+@for_each("until", [None, at(3600)])
 def test_equal_settings_make_no_difference(until: datetime | None) -> None:
     assert different(SETTINGS, throttle(SOFT_AND_HARD), until) == []
 
@@ -259,11 +245,8 @@ def test_of_two_readings_of_one_thing_at_one_time_the_second_holds_whatever_thei
 
 
 def test_each_of_them_is_decided_on() -> None:
-    observed = [
-        session(0, "b1", "connected", "0xb1"),
-        session(1, "b1", "disconnected", "0xb1"),
-        session(2, "b1", "connected", "0xb1"),
-    ]
+    states = ("connected", "disconnected", "connected")
+    observed = [session(second, "b1", state, "0xb1") for second, state in enumerate(states)]
     together = [observed[0], *(Observation(o.id, at(1), o.reading) for o in observed[1:])]
     host = PolicyHost({"sessions": SessionsSettings()})
     assert [b'"verdict":"hold"' in line for line in replay_all(host, together)] == [True, False]
