@@ -12,6 +12,8 @@ from policies.throttle.settings import Preset, ThrottleSettings
 from tests.cases import for_each
 
 GB = 10**9
+BYTES, RATIO = "available_bytes_below", "available_ratio_below"
+CROSSING = "soft.{0} ({1}) must lie above hard.{0} ({2})"
 
 
 def read(block: dict[str, Any]) -> ThrottleSettings:
@@ -74,9 +76,7 @@ def test_an_override_changes_what_it_names_and_keeps_the_rest() -> None:
 
 
 def test_an_override_replaces_a_limit_whole_even_by_one_of_the_other_kind() -> None:
-    settings = read(
-        {"hard": {"available_bytes_below": 5}, "clusters": {"dev": {"hard": {"available_ratio_below": 0.1}}}}
-    )
+    settings = read({"hard": {BYTES: 5}, "clusters": {"dev": {"hard": {RATIO: 0.1}}}})
     limit = settings.for_cluster("dev").hard
     assert limit is not None
     assert (limit.kind, limit.value) == ("available_ratio_below", 0.1)
@@ -104,11 +104,7 @@ def test_an_override_replaces_a_limit_whole_even_by_one_of_the_other_kind() -> N
         ({"preset": ["strimzi"]}, "preset", "'strimzi'"),
         ({"hrad": {}}, "hrad", "not permitted"),
         ({"hard": {}}, "hard", "exactly one of available_bytes_below and available_ratio_below, has neither"),
-        (
-            {"soft": {"available_bytes_below": 5, "available_ratio_below": 0.1}},
-            "soft",
-            "has available_bytes_below and available_ratio_below",
-        ),
+        ({"soft": {BYTES: 5, RATIO: 0.1}}, "soft", "has available_bytes_below and available_ratio_below"),
         ({"hard": {"available_bytes": 5}}, "hard.available_bytes", "not permitted"),
         ({"hard": {"available_bytes_below": -1}}, "hard.available_bytes_below", ""),
         ({"hard": {"available_bytes_below": "5 apples"}}, "hard.available_bytes_below", "5GB"),
@@ -117,21 +113,9 @@ def test_an_override_replaces_a_limit_whole_even_by_one_of_the_other_kind() -> N
         ({"hard": {"available_ratio_below": -0.01}}, "hard.available_ratio_below", "greater than or equal to 0"),
         ({"hard": {"available_ratio_below": float("nan")}}, "hard.available_ratio_below", ""),
         ({"hard": 5}, "hard", ""),
-        (
-            {"soft": {"available_bytes_below": "1GB"}, "hard": {"available_bytes_below": "5GB"}},
-            "",
-            "soft.available_bytes_below (1000000000) must lie above hard.available_bytes_below (5000000000)",
-        ),
-        (
-            {"soft": {"available_bytes_below": 10**12}, "hard": {"available_bytes_below": 10**12 + 1}},
-            "",
-            "soft.available_bytes_below (1000000000000) must lie above hard.available_bytes_below (1000000000001)",
-        ),
-        (
-            {"soft": {"available_ratio_below": 0.1}, "hard": {"available_ratio_below": 0.1}},
-            "",
-            "soft.available_ratio_below (0.1) must lie above hard.available_ratio_below (0.1)",
-        ),
+        ({"soft": {BYTES: "1GB"}, "hard": {BYTES: "5GB"}}, "", CROSSING.format(BYTES, 1_000_000_000, 5_000_000_000)),
+        ({"soft": {BYTES: 10**12}, "hard": {BYTES: 10**12 + 1}}, "", CROSSING.format(BYTES, 10**12, 10**12 + 1)),
+        ({"soft": {RATIO: 0.1}, "hard": {RATIO: 0.1}}, "", CROSSING.format(RATIO, 0.1, 0.1)),
     ],
 )
 def test_a_mistake_is_named_at_its_path_in_the_defaults_and_in_an_override(
@@ -145,9 +129,7 @@ def test_a_mistake_is_named_at_its_path_in_the_defaults_and_in_an_override(
 
 
 def test_an_override_must_fit_the_defaults_it_is_laid_over() -> None:
-    found = mistakes(
-        {"soft": {"available_bytes_below": 5}, "clusters": {"dev": {"hard": {"available_bytes_below": 6}}}}
-    )
+    found = mistakes({"soft": {BYTES: 5}, "clusters": {"dev": {"hard": {BYTES: 6}}}})
     assert set(found) == {"clusters.dev"}
     assert "(5) must lie above" in found["clusters.dev"]
 

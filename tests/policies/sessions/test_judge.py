@@ -49,18 +49,12 @@ def test_what_was_spent_before_counts() -> None:
     assert orders(judge(over)[0])["b1"] == "shutdown session_lost"
 
 
-def test_restarts_and_shutdowns_share_the_budget() -> None:
+def test_restarts_and_shutdowns_share_the_budget_and_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
     zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1"), unregistered(66, "b1")]
     lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
     block = {**SHUTDOWN, "zombie_after": "1m"}
     facts = joined(*connected(*FLEET), *zombie, *lost, until=70, **block)
     assert orders(judge(facts)[0]) == {"b2": "shutdown session_lost", "b1": "hold shutdown_budget"}
-
-
-def test_nobody_goes_down_while_zookeeper_cannot_be_read() -> None:
-    zombie = [unregistered(1, "b1"), health(2, "b1"), health(65, "b1"), unregistered(66, "b1")]
-    lost = [*expired("b2", seconds=50), *expired("b2", seconds=65)]
-    block = {**SHUTDOWN, "zombie_after": "1m"}
     facts = joined(*connected(*FLEET), *zombie, *lost, unread(69), until=70, **block)
     assert orders(judge(facts)[0]) == {"b2": "reconnect fleet_wide"}
 

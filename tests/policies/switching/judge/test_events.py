@@ -153,11 +153,13 @@ def one_ledger_twice() -> World:
     return world
 
 
-def test_a_schema_and_a_cursor_that_share_an_id_both_stay_in_the_plan() -> None:
+def test_a_schema_and_a_cursor_that_share_an_id_both_stay_in_the_plan_and_their_orders_say_so() -> None:
     world = one_ledger_twice().to(S.HOLD)
     assert len(world.switch.tasks) == 4
     assert set(world.stages()) == {"/c1", "/c2", "/s1", "/s2"}
     assert {r.attribution for p, r in world.refs.items() if p != "/none"} == {"new"}
+    shared = {s.task.paths[0]: "shared" in s.details for s in world.said if s.task and s.verdict in ORDERS}
+    assert shared == {"/c1": True, "/s2": True, "/c2": False, "/s1": False}, "the executor does not make that copy anew"
 
 
 @pytest.mark.parametrize("stage", [S.ROLLED_BACK, S.DONE])
@@ -170,13 +172,6 @@ def test_their_one_ledger_is_deleted_when_neither_needs_it(stage: SwitchStage) -
     assert (shared in world.clusters["old"].ledgers) is (stage is S.ROLLED_BACK)
     assert (shared in world.clusters["new"].ledgers) is (stage is S.DONE)
     assert world.is_at(stage)
-
-
-def test_an_order_says_that_the_other_kind_needs_the_copy() -> None:
-    """The executor then does not delete it to make it again."""
-    world = one_ledger_twice().to(S.HOLD)
-    shared = {s.task.paths[0]: "shared" in s.details for s in world.said if s.task and s.verdict in ORDERS}
-    assert shared == {"/c1": True, "/s2": True, "/c2": False, "/s1": False}
 
 
 def test_an_inventory_that_did_not_ask_the_target_makes_no_plan() -> None:
