@@ -109,9 +109,6 @@ class Run(VirtualRun[ThrottleState]):
         moved = self.decisions[:1] + [b for a, b in pairwise(self.decisions) if a.factor != b.factor]
         return [(second_of(d), d.factor) for d in moved]
 
-    def raises(self) -> int:
-        return sum(b > a for (_, a), (_, b) in pairwise(self.changes()))
-
     def said(self, alert: str) -> list[tuple[float, str, str]]:
         """(second, status, severity) of every record of one alert."""
         return [(second_of(a), a.status.value, a.severity.value) for a in self.alerts if a.alert == alert]

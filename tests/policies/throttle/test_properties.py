@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.book import Published
 from policies.decisions import EVIDENCE_LIMIT, Alert
-from policies.free_space.volumes import Freshness, VolumeVerdict
+from policies.free_space.volumes import Freshness
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import ThrottleFactor, ThrottleReason
 from policies.throttle.judge import judge_brokers
@@ -116,9 +116,6 @@ def run_of(course: list[Batch], settings: ThrottleSettings, until: int = 0) -> R
     return run
 
 
-PLAIN = st.sampled_from([{}, NO_PATIENCE, {"min_hold": "5m"}])
-
-
 @given(courses, settings_blocks)
 def test_a_course_of_valid_observations_gives_steps_never_an_exception(
     course: list[Batch], block: dict[str, Any]
@@ -194,10 +191,6 @@ def test_order_and_duplicates_within_a_batch_do_not_matter(
     assert msgspec.msgpack.encode(plain.state) == msgspec.msgpack.encode(other.state)
 
 
-def counting(state: ThrottleState, settings: ThrottleSettings, now: datetime) -> tuple[VolumeVerdict, ...]:
-    return tuple(judge_brokers(state.cluster, settings, to_millis(now)).volumes())
-
-
 def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
     """(factor, raw factor, whether a volume that was ever read counts) of the last step with observations and after it.
 
@@ -208,7 +201,7 @@ def in_silence(run: Run, seconds: int) -> list[tuple[float, float, bool]]:
     found: list[tuple[float, float, bool]] = []
     held: set[tuple[int, str]] = set()
     for now, step in run.steps[before:]:
-        volumes = counting(step.state, run.settings, now)
+        volumes = [*judge_brokers(step.state.cluster, run.settings, to_millis(now)).volumes()]
         departed = {v.key for v in volumes if v.freshness is Freshness.DEPARTED}
         if held - departed:
             break
@@ -255,19 +248,6 @@ def test_idle_steps_are_harmless(course: list[Batch], block: dict[str, Any], ext
     for seconds in checked:
         if begin <= seconds <= end:
             assert plain.factor_at(seconds) == other.factor_at(seconds), seconds
-
-
-@given(st.lists(free_bytes, min_size=2, max_size=60), st.sampled_from([1, 7, 10, 45]), PLAIN)
-def test_raises_are_at_most_one_per_min_hold_whatever_is_read(
-    levels: list[int], poll: int, patience: dict[str, Any]
-) -> None:
-    settings_ = throttle(SOFT_AND_HARD, patience)
-    run = Run(settings_).feed(log_dirs(i * poll, 1, free) for i, free in enumerate(levels))
-    if settings_.min_hold:
-        assert run.raises() <= (len(levels) - 1) * poll / settings_.min_hold.total_seconds() + 1
-    raised = [b for a, b in pairwise(run.changes()) if b[1] > a[1]]
-    for first, second in pairwise(raised):
-        assert second[0] - first[0] >= settings_.min_hold.total_seconds()
 
 
 @given(courses, st.sampled_from([0.0, 0.25, 1.0]))
