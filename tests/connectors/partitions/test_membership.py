@@ -246,6 +246,17 @@ def test_a_late_answer_takes_nothing_back(lease: PartitionLease, time: Time) -> 
     assert lease.holds(1)
 
 
+def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_be_confirmed(
+    lease: PartitionLease, time: Time
+) -> None:
+    lease.add([1])
+    lease.renew(time.now)
+    lease.lose()
+    assert lease.held == frozenset()
+    lease.add([1])
+    assert not lease.holds(1)
+
+
 def test_who_holds_nothing_has_nothing_to_confirm(lease: PartitionLease) -> None:
     assert lease.is_valid
 
