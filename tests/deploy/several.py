@@ -51,12 +51,7 @@ class Command(NamedTuple):
 
 
 def run_several(commands: Sequence[Command], environment: Mapping[str, str] | None = None) -> list[Ended]:
-    """Run commands one after the other; load Headgate again when the installed packages change.
-
-    Args:
-        commands: in their order.
-        environment: overrides variables of this process.
-    """
+    """Run commands one after the other, with some variables; load Headgate again when the installed packages change."""
     asked = json.dumps([[[*map(str, c.packages)], c.module, *map(str, c.arguments)] for c in commands])
     done = subprocess.run(
         [sys.executable, "-P", "-c", _RUN_ALL, asked],

@@ -168,9 +168,6 @@ def test_a_mistake_is_told_with_its_place_and_its_remedy(headgate: Headgate, mis
     assert PASSWORD not in said
 
 
-# A Kafka that does not answer
-
-
 @contextmanager
 def listener() -> Iterator[int]:
     """A server that reads what a client sends and closes the connection, as Kafka does without a login; its port."""

@@ -17,7 +17,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from policies.observations import Observation
@@ -35,7 +34,7 @@ from tests.policies.switching.events import Event, readings_of
 from tests.policies.switching.wire import CLUSTER, SETTINGS
 from tests.policies.switching.world import World
 from tests.policies.virtual_run import VirtualRun
-from tests.streaming.records import UnwrappedOperator
+from tests.streaming.records import UnwrappedOperator, row
 from tests.streaming.transitions import Transitions
 
 PREFIX = "headgate"
@@ -51,14 +50,12 @@ def publish(course: Course) -> Iterator[Published]:
     for number, batch in enumerate(course.batches):
         tester._currentProcessingTimeMs = batch.at_ms
         rows = [
-            Row(
-                value=event.encode(), topic=f"{PREFIX}.{topic}", partition=0, offset=offset + n, appended_ms=appended_ms
-            )
+            row(event.encode(), offset=offset + n, appended_ms=appended_ms, topic=f"{PREFIX}.{topic}")
             for n, (topic, appended_ms, event) in enumerate(batch.records)
         ]
         offset += len(rows)
         out = [*(tester.test(key, rows) if rows else []), *tester._handleExpiredTimers()]
-        yield from (Published(number, row.topic, json.loads(row.value)) for row in out if row.value is not None)
+        yield from (Published(number, each.topic, json.loads(each.value)) for each in out if each.value is not None)
 
 
 def replay(course: Course) -> Iterator[Published]:
@@ -127,10 +124,8 @@ class Recorder:
             yield
         runs = list(self._runs.values())
         for world in self._worlds.values():
-            batches = [
-                _batch(_read_event(at_ms, event, n), from_millis(at_ms))
-                for n, (at_ms, event) in enumerate(world.history)
-            ]
+            history = enumerate(world.history)
+            batches = [_batch(_read_event(at_ms, event, n), from_millis(at_ms)) for n, (at_ms, event) in history]
             runs.append((SwitchingPolicy(CLUSTER, SETTINGS), batches))
         self.courses += (_describe(f"{item.nodeid}#{number}", *run) for number, run in enumerate(runs))
         for number, (key, batches) in enumerate(self._keys.values()):

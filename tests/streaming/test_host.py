@@ -85,17 +85,11 @@ def test_a_policy_may_sleep_for_ever() -> None:
     assert remembered.wake_ms is None
 
 
-# The clock
-
-
 @for_each(("then", "now", "stepped_at"), [(10, 20, 20), (10, 10, 10), (10, 3, 10)])
 def test_now_never_goes_backwards(then: float, now: float, stepped_at: float) -> None:
     before = kept(3, CountV3(CLUSTER, 1.0), seconds=then)
     remembered, step, _, _ = PolicyHost().step("toy", CLUSTER, before, [], at(now))
     assert step.state.at_ms == remembered.now_ms == to_millis(at(stepped_at))
-
-
-# Settings
 
 
 def test_each_cluster_has_its_own_settings() -> None:

@@ -116,9 +116,6 @@ def data(out: Iterable[Row], topic: str) -> list[dict[str, Any]]:
     return [json.loads(r.value)["data"] for r in out if r.topic == f"headgate.{topic}"]
 
 
-# Rows
-
-
 def test_a_reading_gives_a_decision_its_alert_and_both_in_the_audit() -> None:
     out = Query().run(Batch(0.5, rows(READING)))
     assert topics(out) == ["headgate.decided.throttle", "headgate.decided.alerts", "headgate.audit", "headgate.audit"]

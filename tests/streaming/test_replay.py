@@ -51,9 +51,6 @@ def seconds(decisions: Sequence[Decision]) -> list[float]:
     return [(d.decided_at - at(0)).total_seconds() for d in decisions if isinstance(d, ThrottleFactor)]
 
 
-# Steps
-
-
 def test_it_decides_what_the_policy_decides() -> None:
     run = Run(SETTINGS).feed(NIGHT)
     assert replay(recorded(NIGHT)) == run.published

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,6 +30,7 @@ from streaming.key_state import decode, encode
 from streaming.replay import Recorded, Replay
 from streaming.transition import KeyTransition, step_apart
 from streaming.worker_memory import STATE_CACHE
+from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.records import changed_data, event
 from tests.streaming.transitions import Transitions, counted, letters, reasons, told
@@ -154,24 +155,9 @@ def use_choosy(monkeypatch: pytest.MonkeyPatch) -> None:
     Choosy.steps = 0
 
 
-class Stepped(NamedTuple):
-    """As `step_apart` returns it."""
-
-    result: StepResult
-    refused: Mapping[int, BadRecordError]
-
-
-def step(observations: Sequence[Observation], seconds: float = 60) -> Stepped:
-    return Stepped(*step_apart(PolicyHost(HOST.settings, HOST.clusters), KEY, None, observations, at(seconds)))
-
-
-def brokers_known(stepped: Stepped) -> list[int]:
-    state = STATE_CACHE.decode(POLICIES["throttle"], CLUSTER, decode(encode(stepped.result.key_state)))
-    return [broker.name for broker in state.cluster.brokers]
-
-
-def own_alerts(stepped: Stepped) -> list[tuple[str, str]]:
-    return [(each.alert, each.status) for each in stepped.result.step.decisions if isinstance(each, Alert)]
+def step(observations: Sequence[Observation]) -> tuple[StepResult, Mapping[int, BadRecordError]]:
+    """The result, and the readings that are refused."""
+    return step_apart(PolicyHost(HOST.settings, HOST.clusters), KEY, None, observations, at(60))
 
 
 @given(bad=st.sets(st.integers(0, 39), max_size=5))
@@ -179,28 +165,30 @@ def test_all_others_are_taken_wherever_the_culprits_lie(bad: set[int]) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         use_choosy(monkeypatch)
         seen = [log_dirs(place, 1000 + place if place in bad else place, 9 * GB) for place in range(40)]
-        stepped = step(seen)
-    assert set(stepped.refused) == bad
-    assert brokers_known(stepped) == sorted(set(range(40)) - bad)
-    assert stepped.result.failure is None
-    assert all(error.reason == "policy-failed" for error in stepped.refused.values())
-    assert ("policy-failed", "firing") in own_alerts(stepped) or not bad
+        result, refused = step(seen)
+    assert set(refused) == bad
+    state = STATE_CACHE.decode(POLICIES["throttle"], CLUSTER, decode(encode(result.key_state)))
+    assert [broker.name for broker in state.cluster.brokers] == sorted(set(range(40)) - bad)
+    assert result.failure is None
+    assert all(error.reason == "policy-failed" for error in refused.values())
+    alerts = [(each.alert, each.status) for each in result.step.decisions if isinstance(each, Alert)]
+    assert ("policy-failed", "firing") in alerts or not bad
 
 
 @pytest.mark.usefixtures("choosy")
 def test_the_steps_are_bounded_however_many_culprits_there_are() -> None:
-    stepped = step([log_dirs(place, 1000 * (place % 2) + place, 9 * GB) for place in range(2000)])
+    _, refused = step([log_dirs(place, 1000 * (place % 2) + place, 9 * GB) for place in range(2000)])
     assert Choosy.steps < transition.MOST_STEPS + 20
-    assert set(range(1, 2000, 2)) <= set(stepped.refused)
+    assert set(range(1, 2000, 2)) <= set(refused)
 
 
 @pytest.mark.usefixtures("choosy")
 def test_a_policy_that_fails_without_them_too_is_not_blamed_on_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Choosy, "is_broken", True)
-    stepped = step([log_dirs(place, place, 9 * GB) for place in range(100)])
+    result, refused = step([log_dirs(place, place, 9 * GB) for place in range(100)])
     assert Choosy.steps == 2
-    assert stepped.result.failure is not None
-    assert len(stepped.refused) == 100
+    assert result.failure is not None
+    assert len(refused) == 100
 
 
 @pytest.mark.usefixtures("choosy")
@@ -272,9 +260,8 @@ def limited(**more: Any) -> PolicyHost:
 
 
 def paused(until: float | None, policy: str = "throttle") -> PauseCommand:
-    return PauseCommand(
-        cluster=CLUSTER, policy=policy, until=None if until is None else at(until), actor="alice", reason="upgrade"
-    )
+    end = None if until is None else at(until)
+    return PauseCommand(cluster=CLUSTER, policy=policy, until=end, actor="alice", reason="upgrade")
 
 
 def observe(transitions: Transitions, seconds: float, free: int, *commands: PauseCommand) -> KeyTransition:
@@ -311,7 +298,7 @@ def test_while_paused_it_decides_in_shadow_mode_and_at_the_end_what_is_outstandi
     assert (factors(again), alert_states(again)) == ([], [])
 
 
-@pytest.mark.parametrize("keep", [True, False])
+@for_each("keep", [True, False])
 def test_its_decisions_say_whether_what_is_set_stays(keep: bool) -> None:
     transitions = Transitions(limited())
     assert "frozen_until" not in told(observe(transitions, 0, FULL), "decided.throttle")[0]
@@ -362,7 +349,7 @@ def test_a_pause_of_what_was_never_read_is_kept_for_its_first_reading() -> None:
     assert factors(observe(transitions, 1, FULL)) == [(0.0, "shadow")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "detail"),
     [
         ("no-such", f"data.policy: 'no-such' is no policy: {', '.join(sorted(POLICIES))} are"),
@@ -413,10 +400,8 @@ def fresh(**more: Any) -> Transitions:
 
 def read(key: Transitions, seconds: float, **free_bytes: int) -> KeyTransition:
     """Take a reading of some brokers: `b3=FULL`."""
-    records = [
-        key.record(log_dirs(seconds, int(name[1:]), free), appended=seconds) for name, free in free_bytes.items()
-    ]
-    return key.take(seconds, *records)
+    readings = (log_dirs(seconds, int(name[1:]), free) for name, free in free_bytes.items())
+    return key.take(seconds, *(key.record(each, appended=seconds) for each in readings))
 
 
 def alert_lives(transition: KeyTransition) -> list[tuple[str, str, str]]:
@@ -453,11 +438,8 @@ def test_of_two_alerts_whose_state_was_lost_one_goes_on_under_its_id_and_the_oth
 def test_no_alert_ends_because_its_broker_is_read_a_little_later() -> None:
     fired = read(key := fresh(), 0, b3=FULL, b4=FULL)
     after = lost(key, 3600, fired)
-    told_then = [
-        *alert_lives(read(after, 3601, b3=FULL)),
-        *alert_lives(read(after, 3610, b4=FULL)),
-        *alert_lives(after.take(3700)),
-    ]
+    then = (read(after, 3601, b3=FULL), read(after, 3610, b4=FULL), after.take(3700))
+    told_then = [each for transition in then for each in alert_lives(transition)]
     assert "resolved" not in {status for _, status, _ in told_then}
     assert {alert_id for *_, alert_id in told_then} <= {alert_id for *_, alert_id in alert_lives(fired)}
 

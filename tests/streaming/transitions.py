@@ -15,13 +15,7 @@ from tests.streaming.records import TOPIC, event
 
 
 class Transitions:
-    """One key of a query.
-
-    Args:
-        host: its policies, and the clusters there are.
-        policy: of the key.
-        cluster: of the key.
-    """
+    """One key of a query; the host has its policies, and the clusters there are."""
 
     def __init__(self, host: PolicyHost, policy: str = "throttle", cluster: str = CLUSTER) -> None:
         self.host = host

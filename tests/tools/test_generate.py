@@ -20,6 +20,7 @@ from deploy.settings.file import load_settings
 from policies.policy import Tick, Timer
 from policies.registry import POLICIES, decision_types, reading_types, report_policies
 from policies.wire import AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, EventReader
+from tests.cases import for_each
 from tools import generate
 from tools.reference.catalogue import DIALECT, EventKind, catalogue, classes_in, examples, rows
 from tools.reference.pages import document, parts
@@ -62,9 +63,7 @@ def test_a_check_names_each_stale_file_and_changes_nothing_and_writing_mends_all
     changed.write_text("old")
     missing.unlink()
     left_over.write_text("{}")
-
     assert generate.main(["--check", "--root", str(folder)]) == 1
-
     said = capsys.readouterr()
     stale = sorted([changed, missing, left_over])
     assert said.err.splitlines() == [f"{file} is stale: run `make generate`" for file in stale]
@@ -89,9 +88,8 @@ def test_every_type_of_event_has_a_schema(files: dict[str, str]) -> None:
     of_core = {Timer.event_type, Tick.event_type, AUDIT_TYPE, DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE}
     types = registered | reports | of_core
     assert {kind.event_type for kind in KINDS} == types
-    assert {name for name in files if name.startswith(generate.SCHEMAS)} == {
-        f"{generate.SCHEMAS}/{type_}.json" for type_ in types
-    }
+    schemas = {f"{generate.SCHEMAS}/{each}.json" for each in types}
+    assert {name for name in files if name.startswith(generate.SCHEMAS)} == schemas
 
 
 @by_type
@@ -113,10 +111,8 @@ def test_the_numbers_of_a_decision_stand_in_the_audit_alone() -> None:
 
 def test_what_headgate_writes_is_whole_and_what_it_reads_may_leave_defaults_out() -> None:
     for kind in KINDS:
-        data = kind.data_schema()
-        left_out = {
-            field for field in data["properties"] if (of := kind.data.model_fields.get(field)) and of.exclude_if
-        }
+        data, known = kind.data_schema(), kind.data.model_fields
+        left_out = {field for field in data["properties"] if field in known and known[field].exclude_if}
         optional = data["properties"].keys() - set(data["required"]) - left_out
         assert bool(optional) == kind.is_observed, kind.event_type
 
@@ -151,7 +147,7 @@ def test_an_example_has_the_fields_of_its_page(kind: EventKind) -> None:
     assert example["data"].keys() == names or kind.is_observed
 
 
-@pytest.mark.parametrize("kinds", [reading_types(), decision_types()], ids=["observed", "decided"])
+@for_each("kinds", [reading_types(), decision_types()])
 def test_examples_are_read_as_what_they_are(kinds: tuple[Any, ...]) -> None:
     reader: EventReader[Any] = EventReader(kinds)
     for kind in kinds:
@@ -229,9 +225,7 @@ def test_the_reference_settings_load_and_change_nothing(folder: Path) -> None:
 def test_what_is_commented_out_loads_without_its_comment_sign(folder: Path) -> None:
     once = folder / "once.yaml"
     once.write_text(_uncommented((folder / generate.REFERENCE / "settings.yaml").read_text()))
-
     settings = load_settings(once)
-
     assert settings.kafka is not None
     assert settings.clusters["payments"].kafka is not None
     throttle = settings.policy_settings()["throttle"]

@@ -53,20 +53,17 @@ def test_what_alertmanager_sends_to_people_is_printed_by_a_service_of_compose() 
     assert service["network_mode"] == "service:alertmanager", "whose 127.0.0.1 it is"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    alert = {"status": "firing", "labels": {"severity": "critical", "alertname": "log-dir-offline", "subject": "a/1"}}
+    labels = {"severity": "critical", "alertname": "log-dir-offline", "subject": "a/1"}
+    alert = {"status": "firing", "labels": labels, "annotations": {"summary": "it is away"}}
+    command = [sys.executable, ROOT / "docker/notifications.py", str(port)]
     with (
-        subprocess.Popen(
-            [sys.executable, ROOT / "docker/notifications.py", str(port)], stdout=subprocess.PIPE, text=True
-        ) as printing,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as printing,
         httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client,
     ):
         try:
             for url in urls:
                 assert ":5001/" in url
-                sent = client.post(
-                    url.replace("5001", str(port)),
-                    json={"alerts": [{**alert, "annotations": {"summary": "it is away"}}]},
-                )
+                sent = client.post(url.replace("5001", str(port)), json={"alerts": [alert]})
                 assert sent.status_code == 204
         finally:
             printing.terminate()

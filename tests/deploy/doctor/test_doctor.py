@@ -211,9 +211,6 @@ def test_a_damaged_checkpoint_names_the_command_that_helps(tmp_path: Path) -> No
     assert found["checkpoint"].remedies[0].startswith("headgate checkpoint re")
 
 
-# The command
-
-
 @pytest.mark.parametrize("access", [None, HttpAccess(token=SecretStr("no-guest-has-it"))], ids=["open", "with a token"])
 def test_a_headgate_that_runs_is_none_in_the_way(access: HttpAccess | None, tmp_path: Path) -> None:
     with MetricsServer(CollectorRegistry(), host="127.0.0.1", port=0, healthy={}, ready={}, access=access) as server:

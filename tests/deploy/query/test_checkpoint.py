@@ -268,9 +268,6 @@ def test_who_is_stopped_while_it_waits_has_no_turn(settings: Settings) -> None:
             assert not is_ours
 
 
-# A remote checkpoint
-
-
 REMOTE = CheckpointPlace.parse("s3a://loop/checkpoint")
 
 

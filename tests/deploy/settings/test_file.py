@@ -282,9 +282,6 @@ def test_a_secret_in_a_wrong_place_of_the_environment_is_not_shown(name: str, mo
     assert SECRET not in "\n".join(mistakes(None))
 
 
-# What follows from them
-
-
 def test_the_loops_kafka_must_be_set_where_it_is_needed() -> None:
     with pytest.raises(UserError, match=r"kafka.bootstrap_servers is not set: .*HEADGATE_KAFKA__BOOTSTRAP_SERVERS"):
         load_settings(None).loop_kafka()

@@ -67,9 +67,6 @@ def test_only_a_switch_that_is_under_way_is_driven_on_without_a_precheck(stage: 
     assert is_under_way(began) is (stage not in ENDED and stage is not SwitchStage.NONE)
 
 
-# Before anything is sent
-
-
 def runner(**options: Any) -> CommandRunner:
     return CommandRunner(settings=Settings(), cluster="c1", console=Console(), **options)
 

@@ -275,9 +275,6 @@ def test_a_users_mistake_is_one_line_and_status_two(
     assert ended.err.startswith(said)
 
 
-# As a process
-
-
 def test_it_writes_utf_8_whatever_a_terminal_would_take_and_who_reads_may_stop(tmp_path: Path, settings: Path) -> None:
     named = [each.__class__(each.id, each.at, each.reading.model_copy(update={"cluster": "💧"})) for each in EVENING]
     command = [sys.executable, "-m", "deploy.cli", "replay", "-s", str(settings), str(recorded(tmp_path, *named))]
