@@ -219,6 +219,8 @@ def written(
             client.write("offloaded", 12)
             write_package(gateway.jvm, cluster.zookeeper.servers)
             schema_entry = read_schema_entry(gateway.jvm, cluster)
+            with reading(cluster) as reader:
+                eventually("an index of delayed messages", lambda: ("delayed_index", "old") in counted_now(reader))
             client.close()
         if offloader:
             offload(cluster)
@@ -241,6 +243,10 @@ def counted(inventory: Inventory, ledgers: Collection[int]) -> dict[tuple[str, s
     return {(each.kind.value, each.cluster): each.count for each in staying}
 
 
+def counted_now(reader: Reader) -> dict[tuple[str, str], int]:
+    return counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids)
+
+
 def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | None:
     """An inventory with what it counts; None while a ledger is not named: a broker makes some before it names them."""
     inventory = read_references(reader)
@@ -252,7 +258,7 @@ def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | 
 def test_every_ledger_of_a_real_pulsar_is_named_by_the_inventory(written: Written) -> None:
     cluster = written.cluster
     with reading(cluster) as reader:
-        loaded = counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids)
+        loaded = counted_now(reader)
         # Which ledger its compaction kept, only the owner of a loaded topic knows.
         call(cluster, "PUT", "/admin/v2/persistent/t/n/compacted/unload")
         inventory, unloaded = eventually("every ledger is named", lambda: all_named(reader))
