@@ -36,12 +36,15 @@ def course(readings: Sequence[tuple[int, int | None]]) -> list[Observation]:
     ]
 
 
+def cut(observed: Sequence[Observation], places: set[int]) -> list[list[Observation]]:
+    bounds = sorted({0, *(place for place in places if 0 < place < len(observed)), len(observed)})
+    return [list(observed[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
 def known_after(observed: Sequence[Observation], cuts: set[int], seed: int) -> KafkaClusterState:
     """What is known after all of it, taken in batches that end before these places, each in any order."""
     policy, state = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), None
-    bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(observed)), len(observed)})
-    for start, end in itertools.pairwise(bounds):
-        batch = list(observed[start:end])
+    for batch in cut(observed, cuts):
         now = max(o.at for o in batch)
         random.Random(seed).shuffle(batch)
         state = policy.step(state, batch, now).state
@@ -60,8 +63,7 @@ def test_what_is_known_depends_on_the_readings_and_not_on_how_they_were_cut(
 def settled(observed: Sequence[Observation], cuts: set[int]) -> float:
     """The factor in force when, after these batches, nothing has changed for five minutes."""
     policy, kept, in_force = ThrottlePolicy(CLUSTER, throttle(SOFT_AND_HARD)), NEVER_STEPPED, 1.0
-    bounds = sorted({0, *(cut for cut in cuts if 0 < cut < len(observed)), len(observed)})
-    batches = [list(observed[start:end]) for start, end in itertools.pairwise(bounds)]
+    batches = cut(observed, cuts)
     last = {o.reading.broker: o.reading for o in observed if isinstance(o.reading, LogDirs)}
     for seconds in range(len(observed) * 5, len(observed) * 5 + 300, 10):
         batches.append([Observation(f"{seconds}-{b}", at(seconds), reading) for b, reading in last.items()])
@@ -103,15 +105,13 @@ def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: 
 
     def written(shuffled: bool) -> list[bytes]:
         transitions = Transitions(PolicyHost({policy: settings}), policy, course.cluster)
+        numbered = enumerate(readings)
         records = [
-            ObservedRecord(f"headgate.{topic}", 0, n, at_ms + n, event.encode())
-            for n, (topic, at_ms, event) in enumerate(readings)
+            ObservedRecord(f"headgate.{topic}", 0, n, ms + n, value.encode()) for n, (topic, ms, value) in numbered
         ]
         if shuffled:
             random.Random(seed).shuffle(records)
-        return [
-            value
-            for _, _, value in transitions.take((readings[0][1] - to_millis(at(0))) / 1000 + 600, *records).outputs
-        ]
+        seconds = (readings[0][1] - to_millis(at(0))) / 1000 + 600
+        return [value for _, _, value in transitions.take(seconds, *records).outputs]
 
     assert written(shuffled=True) == written(shuffled=False)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded import kafka
 from deploy.embedded import kafka as embedded
 from deploy.embedded.kafka import EmbeddedKafka
 from policies.units import UserError
@@ -122,6 +121,8 @@ def test_more_ports_than_brokers_or_no_broker_is_a_mistake(tmp_path: Path, broke
 
 def test_one_at_a_time_uses_a_folder_and_a_failed_start_gives_it_back(tmp_path: Path) -> None:
     holder = EmbeddedKafka(tmp_path, ())
+    holder.stop()
+    assert holder.pids == {}, "to stop what never ran is harmless"
     holder.reserve()
     with pytest.raises(UserError, match="is in use by process"):
         EmbeddedKafka(tmp_path, ()).start()
@@ -134,12 +135,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file/data/lock: cannot be made .*: choose another folder"):
         EmbeddedKafka(tmp_path / "file" / "data", ()).start()
-
-
-def test_stopping_what_never_ran_is_harmless(tmp_path: Path) -> None:
-    kafka = EmbeddedKafka(tmp_path, ())
-    kafka.stop()
-    assert kafka.pids == {}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
 
 def test_a_path_is_written_as_java_reads_it() -> None:
     escaped = "/My Data /Zo\\u00eb's /a\\\\b /\\ud83d\\udca7"
-    assert kafka._escape_property("/My Data /Zo\u00eb's /a\\b /\U0001f4a7") == escaped
+    assert embedded._escape_property("/My Data /Zo\u00eb's /a\\b /\U0001f4a7") == escaped
 
 
 class Ended:

@@ -262,10 +262,9 @@ def test_who_waits_its_turn_has_it_when_the_one_before_has_ended(settings: Setti
 
 def test_who_is_stopped_while_it_waits_has_no_turn(settings: Settings) -> None:
     stop = threading.Event()
-    with sole_query(settings):
-        threading.Timer(0.3, stop.set).start()
-        with sole_query_in_turn(settings, stop) as is_ours:
-            assert not is_ours
+    threading.Timer(0.3, stop.set).start()
+    with sole_query(settings), sole_query_in_turn(settings, stop) as is_ours:
+        assert not is_ours
 
 
 REMOTE = CheckpointPlace.parse("s3a://loop/checkpoint")

@@ -110,33 +110,23 @@ class Query:
 class Loop:
     """A supervisor with everything around it."""
 
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        *courses: Course,
-        stop_after: float = float("inf"),
-        restart_limit: int = 3,
-        checkpoint: Path | str = "/nowhere",
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *courses: Course, **options: Any) -> None:
+        """Options: the seconds until it is stopped, the limit of restarts, and the checkpoint."""
         self.time = Time()
         self.courses = list(courses)
         self.said: list[str] = []
         self.sessions: list[MagicMock] = []
-        self.may_drain = threading.Event()
+        self.may_drain, self.is_ours = threading.Event(), True
         self.may_drain.set()
-        self.is_ours = True
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
-        self.stop = Stop(self.time, stop_after)
-        self.settings = StreamSettings(restart_limit=restart_limit, stall_timeout=parse_duration("60s"))
-        self.checkpoint = CheckpointPlace.parse(checkpoint)
-        self.supervisor = QuerySupervisor(
-            self._open_session,
-            self,  # type: ignore[arg-type]  # a stand-in
-            self.health,
-            lambda: self.said.append("ticked"),
-            lambda: self.is_ours,
-        )
+        self.stop = Stop(self.time, options.get("stop_after", float("inf")))
+        limit = options.get("restart_limit", 3)
+        self.settings = StreamSettings(restart_limit=limit, stall_timeout=parse_duration("60s"))
+        self.checkpoint = CheckpointPlace.parse(options.get("checkpoint", "/nowhere"))
+        query: Any = self
+        tick, is_ours = lambda: self.said.append("ticked"), lambda: self.is_ours
+        self.supervisor = QuerySupervisor(self._open_session, query, self.health, tick, is_ours)
         monkeypatch.setattr(supervisor, "time", self.time)
         monkeypatch.setattr(supervisor, "is_alive", lambda session: session.alive)
         monkeypatch.setattr(supervisor, "stop_session", lambda session: self.said.append("session stopped"))
@@ -164,9 +154,6 @@ class Loop:
     @property
     def restarts(self) -> float | None:
         return self.registry.get_sample_value("headgate_query_restarts_total")
-
-
-# Without failures
 
 
 def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,17 +251,17 @@ def test_it_gives_up(monkeypatch: pytest.MonkeyPatch, course: Course, restart_li
     assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
 
 
-SLOW_WORKER = StreamingQueryException(
+SLOW_WORKER = (
     "[STREAM_FAILED] Query failed\nCaused by: java.net.SocketTimeoutException: "
     "Timed out while waiting for the Python worker to connect back\n\tat org.apache.spark.api.python"
 )
-SLOW_DRIVER_WORKER = StreamingQueryException("[STREAM_FAILED] Query failed: Python worker failed to connect back.")
+SLOW_DRIVER_WORKER = "[STREAM_FAILED] Query failed: Python worker failed to connect back."
 
 
-@pytest.mark.parametrize("slow", [SLOW_WORKER, SLOW_DRIVER_WORKER], ids=["of an executor", "of the driver"])
-def test_a_worker_that_a_busy_machine_starts_too_late_is_retried_with_pauses_and_counts_as_no_failure(
-    monkeypatch: pytest.MonkeyPatch, slow: StreamingQueryException
-) -> None:
+@for_each("said", [SLOW_WORKER, SLOW_DRIVER_WORKER])
+def test_a_worker_that_starts_too_late_is_retried_and_no_failure(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """A busy machine starts it too late."""
+    slow = StreamingQueryException(said)
     loop = Loop(monkeypatch, *[Course(12, slow, silent=True)] * 6, restart_limit=0, stop_after=400).run()
     assert (loop.restarts, loop.stop.pauses) == (6, [1, 2, 4, 8, 16, 30])
     courses = [Course(12, slow, silent=True), Course(1, FAILED)] * 2
@@ -282,22 +269,20 @@ def test_a_worker_that_a_busy_machine_starts_too_late_is_retried_with_pauses_and
         Loop(monkeypatch, *courses, restart_limit=1).run()
 
 
-@pytest.mark.parametrize(("restart_limit", "failures"), [(0, 1), (9, 2)])
-def test_a_damaged_checkpoint_does_not_mend_by_itself_so_the_second_failure_is_the_last_and_names_the_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, restart_limit: int, failures: int
+def test_the_second_failure_with_a_damaged_checkpoint_is_the_last_and_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """It does not mend by itself."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets/0").touch()
     remedy = "start again with `headgate checkpoint reset`, which lists the losses$"
-    says = rf"failed {failures} times.*\n.*metadata: .*: {remedy}"
-    with pytest.raises(UserError, match=says):
-        Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit, checkpoint=tmp_path).run()
-
-
-def test_given_up_on_a_remote_checkpoint_it_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0, checkpoint="s3a://loop/checkpoint")
-    with pytest.raises(UserError, match=r"checkpoint s3a://loop/checkpoint, .*`hadoop fs -mv s3a://loop/c"):
-        loop.run()
+    for restart_limit, failures in ((0, 1), (9, 2)):
+        loop = Loop(monkeypatch, *[Course(1, FAILED)] * 9, restart_limit=restart_limit, checkpoint=tmp_path)
+        with pytest.raises(UserError, match=rf"failed {failures} times.*\n.*metadata: .*: {remedy}"):
+            loop.run()
+    remote = "s3a://loop/checkpoint"
+    with pytest.raises(UserError, match=rf"checkpoint {remote}, .*`hadoop fs -mv {remote}"):
+        Loop(monkeypatch, *[Course(1, FAILED, silent=True)] * 2, restart_limit=0, checkpoint=remote).run()
 
 
 def test_a_stop_during_a_pause_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,9 +355,8 @@ def test_a_long_batch_whose_steps_go_on_is_no_stall(tmp_path: Path) -> None:
 
 @for_each(("watched", "seconds"), [s[1:] for s in STALLS], ids=[s[0] for s in STALLS])
 def test_a_stall_is_silence_for_longer_than_it_may_take(watched: Watched, seconds: float | None) -> None:
-    assert watched.health.stalled_seconds() == seconds
     problem = None if seconds is None else f"the query has made no progress for {seconds:.0f} s"
-    assert watched.health.problem() == problem
+    assert (watched.health.stalled_seconds(), watched.health.problem()) == (seconds, problem)
 
 
 def test_it_is_ready_with_the_first_batch_of_each_start_and_stays_so_when_it_stalls() -> None:
@@ -383,8 +367,8 @@ def test_it_is_ready_with_the_first_batch_of_each_start_and_stays_so_when_it_sta
 
 
 def test_its_silence_counts_from_the_last_batch_or_from_the_start() -> None:
-    watched = Watched().start().wait(3)
-    assert watched.health.silent_seconds() == 3
+    watched = Watched().start()
+    assert watched.wait(3).health.silent_seconds() == 3
     assert watched.batch().wait(2).health.silent_seconds() == 2
     assert watched.start().wait(1).health.silent_seconds() == 1
 
