@@ -107,9 +107,7 @@ def test_a_map_of_settings_is_rendered_as_it_was_written_and_nothing_more(tmp_pa
     values.write_text(yaml.safe_dump({"settings": written}))
     manifests = render("--values", values)
     assert yaml.safe_load(settings_in(manifests)) == written
-    assert "settings" not in yaml.safe_load((CHART / "values.yaml").read_text()), (
-        "which helm would merge under a user's"
-    )
+    assert "settings" not in yaml.safe_load((CHART / "values.yaml").read_text()), "helm would merge them under a user's"
     rendered.write_text(settings_in(manifests))
     given = load_settings(rendered)
     assert list(given.clusters) == ["orders"]

@@ -16,9 +16,8 @@ TOPIC = "headgate.observed.log-dirs"
 
 
 def event(observation: Observation) -> bytes:
-    return observation_event(
-        observation.reading, id=observation.id, source="headgate/collector/test", time=observation.at
-    )
+    source = "headgate/collector/test"
+    return observation_event(observation.reading, id=observation.id, source=source, time=observation.at)
 
 
 def changed(observation: Observation, **fields: Any) -> bytes:

@@ -106,9 +106,7 @@ def test_the_order_of_records_within_a_batch_changes_no_byte(policy: str, seed: 
     def written(shuffled: bool) -> list[bytes]:
         transitions = Transitions(PolicyHost({policy: settings}), policy, course.cluster)
         numbered = enumerate(readings)
-        records = [
-            ObservedRecord(f"headgate.{topic}", 0, n, ms + n, value.encode()) for n, (topic, ms, value) in numbered
-        ]
+        records = [ObservedRecord(f"headgate.{of}", 0, n, ms + n, value.encode()) for n, (of, ms, value) in numbered]
         if shuffled:
             random.Random(seed).shuffle(records)
         seconds = (readings[0][1] - to_millis(at(0))) / 1000 + 600

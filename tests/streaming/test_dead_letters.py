@@ -72,12 +72,10 @@ def test_no_id_stands_for_two_letters_and_the_same_letter_has_the_same() -> None
     assert dead_letter(record(), ERROR) == letters[0]
 
 
-LAST = "9999-12-31T23:59:59.999Z"
+FIRST, LAST = "1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 
 
-@for_each(
-    ("appended_ms", "shown"), [(-1, "1970-01-01T00:00:00.000Z"), (1_763_712_000_000_000, LAST), (2**63 - 1, LAST)]
-)
+@for_each(("appended_ms", "shown"), [(-1, FIRST), (1_763_712_000_000_000, LAST), (2**63 - 1, LAST)])
 def test_a_timestamp_that_is_no_time_is_refused_and_yet_shown(appended_ms: int, shown: str) -> None:
     transitions = Transitions(HOST)
     reading = transitions.record(log_dirs(0, 3, GB), appended=0)._replace(appended_ms=appended_ms)

@@ -176,9 +176,8 @@ def read_simultaneously(policy: str) -> list[Observation]:
         moment = event.time.replace(second=event.time.second // GRID_SECONDS * GRID_SECONDS, microsecond=0)
         reading = event.data
         identity = (moment, type(reading), reading.cluster, reading.identity(), event.source)
-        found[identity if is_collected(type(reading)) else number] = Observation(
-            event.id, moment, reading, event.source
-        )
+        of = identity if is_collected(type(reading)) else number
+        found[of] = Observation(event.id, moment, reading, event.source)
     return sorted(found.values(), key=lambda each: each.at)
 
 

@@ -33,10 +33,8 @@ def test_it_is_for_our_own_user_alone_and_goes_when_it_is_closed(tmp_path: Path)
 
 def test_what_a_killed_run_left_goes_at_the_next_start_and_what_lives_stays(tmp_path: Path) -> None:
     parent = tmp_path / "spark-tmp"
-    held = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with held:
+    command = [sys.executable, "-c", _HOLD, str(parent)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
         assert held.stdout is not None
         others = Path(held.stdout.readline().strip())
         mine = Scratch(parent)

@@ -95,9 +95,8 @@ def test_nothing_is_wider_than_the_terminal_and_no_word_is_cut(width: int) -> No
 
 def test_a_bar_for_each_number_with_its_limits_fills_the_width() -> None:
     lines = shown(100).split("─" * 100)[-1].splitlines()
-    free, factor, produced = (
-        next(line for line in lines if line.startswith(name)) for name in ("free", "factor", "prod")
-    )
+    names = ("free", "factor", "prod")
+    free, factor, produced = (next(line for line in lines if line.startswith(name)) for name in names)
     assert "limits 140 MB, 80.0 MB" in free
     assert factor.count("━") * 2 == pytest.approx(produced.count("━"), abs=2), "half of the usual rate"
     assert "quota 7.3 MB/s" in produced

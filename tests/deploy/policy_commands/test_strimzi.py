@@ -94,14 +94,10 @@ def test_the_drafts_soft_and_hard_limits_of_different_kinds_become_settings() ->
         pytest.param([CLUSTER, f"{P}storage.hard=5"], r"storage\.hard is refused", id="used bytes of a cluster"),
         pytest.param([CLUSTER, f"{P}storage.soft=5"], r"storage\.soft is refused", id="soft used bytes of a cluster"),
         pytest.param([f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=TLS"], "must be one of PLAINTEXT", id="protocol"),
-        pytest.param(
-            [f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL"], "GSSAPI.*create a user", id="Kerberos"
-        ),
+        pytest.param([f"{LIMIT}.bytes=1", f"{ADMIN}security.protocol=SASL_SSL"], "GSSAPI.*create a user", id="GSSAPI"),
         pytest.param([f"{P}excluded.principal.name.list=default"], "name users one by one", id="all users excluded"),
         pytest.param(["log.dirs=/data"], "the quotas plugin is not configured", id="no plugin"),
-        pytest.param(
-            [f"{LIMIT}.byts=1"], "no key of the plugin; did you mean storage.per.vol.*bytes", id="misspelt limit"
-        ),
+        pytest.param([f"{LIMIT}.byts=1"], "no key of the plugin; did you mean storage.per.*bytes", id="misspelt limit"),
         pytest.param([f"{P}throttle.factor.fallbak=1"], "did you mean throttle.factor.fallback", id="misspelt factor"),
     ],
 )
@@ -164,9 +160,7 @@ spec:
 """
 
 
-@pytest.mark.parametrize(
-    "text", [RESOURCE, yaml.safe_dump({"kind": "List", "items": list(yaml.safe_load_all(RESOURCE))})]
-)
+@for_each("text", [RESOURCE, yaml.safe_dump({"kind": "List", "items": list(yaml.safe_load_all(RESOURCE))})])
 def test_the_quotas_of_a_kafka_resource_become_settings(text: str) -> None:
     settings = import_properties(text.encode(), "kafka.yaml").settings
     assert settings["policies"]["throttle"] == {"preset": "strimzi", "hard": {"available_bytes_below": 5000000000}}

@@ -18,6 +18,7 @@ from deploy.processes.stack import deciding
 from deploy.query.checkpoint import sole_query
 from deploy.query.components import query_components
 from deploy.settings.application import Settings
+from tests.cases import for_each
 
 SECONDS = 30.0
 Make = Callable[..., Settings]
@@ -67,9 +68,7 @@ def held_lease() -> PartitionLease:
     return lease
 
 
-@pytest.mark.parametrize(
-    ("clusters", "retirement"), [({"c1": {}}, ["retirement"]), ({}, [])], ids=["some cluster", "every cluster"]
-)
+@for_each(("clusters", "retirement"), [({"c1": {}}, ["retirement"]), ({}, [])])
 def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str, Any], retirement: list[str]) -> None:
     given: Any = (CollectorRegistry(), Sessions(), Publisher(), lambda: True)
     parts = query_components(make(clusters=clusters), *given)
@@ -77,12 +76,9 @@ def test_in_its_turn_it_ticks_decides_and_retires(make: Make, clusters: dict[str
 
 
 def test_queries_take_turns_by_the_prefix_of_their_topics_whatever_their_checkpoint(make: Make, tmp_path: Path) -> None:
-    first, same, elsewhere, other = (
-        decider(make(**more))
-        for more in (
-            {}, {"http": {"port": 1}}, {"stream": {"checkpoint_dir": str(tmp_path / "x")}}, {"topics": {"prefix": "b"}},
-        )
-    )  # fmt: skip
+    first, same = decider(make()), decider(make(http={"port": 1}))
+    elsewhere = decider(make(stream={"checkpoint_dir": str(tmp_path / "x")}))
+    other = decider(make(topics={"prefix": "b"}))
     assert first.group == same.group
     assert first.group.name == elsewhere.group.name != other.group.name
     assert first.group.member != elsewhere.group.member, "which is how two loops on one prefix are found"
@@ -112,7 +108,7 @@ def test_it_waits_until_the_query_before_has_ended_and_decides(make: Make, monke
         thread.join(SECONDS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("is_lost", "is_ending", "ahead"),
     [(True, False, 1), (False, False, 0), (True, True, 0)],
     ids=["stands by again", "ends", "loses Kafka at its end"],

@@ -181,9 +181,7 @@ def test_files_that_are_read_at_each_use_start_nothing_anew(tmp_path: Path, cert
 # --- Clusters that the new settings drop
 
 
-@pytest.mark.parametrize(
-    ("is_restorable", "runs", "gauge"), [(True, 1, 1), (False, 2, 0)], ids=["restored", "it cannot be restored"]
-)
+@pytest.mark.parametrize(("is_restorable", "runs", "gauge"), [(True, 1, 1), (False, 2, 0)])
 def test_what_was_set_on_a_dropped_cluster_is_restored_first_or_the_settings_from_before_stay(
     is_restorable: bool, runs: int, gauge: int
 ) -> None:

@@ -173,9 +173,7 @@ _NEEDED = (*(path for path in _FILES if path.startswith("state")), *_FOLDERS, "m
 """A commit or the newest plan may be absent: the batch is repeated, or has not begun."""
 
 
-@pytest.mark.parametrize(
-    ("damages", "path"), [*((empty, path) for path in _FILES), *((remove, path) for path in _NEEDED)]
-)
+@pytest.mark.parametrize(("damages", "path"), [*((empty, it) for it in _FILES), *((remove, it) for it in _NEEDED)])
 def test_what_is_damaged_or_gone_has_its_remedy(folder: Path, damages: Callable[[Path], None], path: str) -> None:
     damages(folder / path)
     said = read(folder).damage or ""

@@ -71,9 +71,7 @@ def runner(**options: Any) -> CommandRunner:
     return CommandRunner(settings=Settings(), cluster="c1", console=Console(), **options)
 
 
-@pytest.mark.parametrize(
-    "run", [lambda runner: runner.start("new", None), lambda runner: runner.clean_up(execute=True)]
-)
+@for_each("run", [lambda runner: runner.start("new", None), lambda runner: runner.clean_up(execute=True)])
 def test_where_nobody_can_be_asked_nothing_is_done_without_yes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO())
     with pytest.raises(UserError, match="--yes: nobody can be asked here"):

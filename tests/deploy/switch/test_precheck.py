@@ -111,9 +111,8 @@ def test_a_precheck_that_could_not_be_made_says_why() -> None:
 
 NEW = {"zookeeper": {"servers": "zk-2:2181/bk"}, "ledgers_root": "/l"}
 BOOKKEEPER = {"bootstrap": "old", "clusters": {"old": {}, "new": NEW}}
-SETTINGS = Settings.model_validate(
-    {"clusters": {"c1": {"zookeeper": {"servers": "zk-1:2181"}, "bookkeeper": BOOKKEEPER}}}
-)
+WATCHED = {"zookeeper": {"servers": "zk-1:2181"}, "bookkeeper": BOOKKEEPER}
+SETTINGS = Settings.model_validate({"clusters": {"c1": WATCHED}})
 
 
 def cluster_found(**changes: Any) -> ClusterSnapshot:

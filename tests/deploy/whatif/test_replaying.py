@@ -40,9 +40,8 @@ class Ended(NamedTuple):
     @property
     def factors(self) -> list[tuple[str, float]]:
         """(time of day, factor) of each throttle decision."""
-        return [
-            (e["time"][11:19], e["data"]["factor"]) for e in self.decisions if e["type"] == ThrottleFactor.event_type
-        ]
+        told = [e for e in self.decisions if e["type"] == ThrottleFactor.event_type]
+        return [(e["time"][11:19], e["data"]["factor"]) for e in told]
 
 
 Headgate = Callable[..., Ended]
