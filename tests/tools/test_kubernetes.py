@@ -55,7 +55,7 @@ def test_what_alertmanager_sends_to_people_is_printed_by_a_service_of_compose() 
         port = free.getsockname()[1]
     labels = {"severity": "critical", "alertname": "log-dir-offline", "subject": "a/1"}
     alert = {"status": "firing", "labels": labels, "annotations": {"summary": "it is away"}}
-    command = [sys.executable, ROOT / "docker/notifications.py", str(port)]
+    command = [sys.executable, str(ROOT / "docker/notifications.py"), str(port)]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as printing,
         httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client,

@@ -192,9 +192,6 @@ def test_a_drain_that_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> N
     assert loop.said[-3:] == ["drained", "query stopped", "session stopped"]
 
 
-# Failures
-
-
 @for_each(
     ("course", "reason"),
     [
