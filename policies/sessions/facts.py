@@ -10,20 +10,8 @@ from msgspec.structs import replace
 
 from policies.decisions import Mode, RepeatSchedule, unique_ids
 from policies.observations import Outcome
+from policies.sessions import fleet
 from policies.sessions.decisions import SessionStatus, SessionVerdict
-from policies.sessions.fleet import (
-    Budget,
-    Certainty,
-    Liveness,
-    RoleFacts,
-    Unread,
-    find_unread,
-    is_hidden,
-    join_roles,
-    judge_liveness,
-    judge_loss,
-    process_begun_ms,
-)
 from policies.sessions.fold import ClusterState
 from policies.sessions.readings import BROKERS, NAMESPACES, named_member, registration_path
 from policies.sessions.settings import SessionsSettings
@@ -56,7 +44,7 @@ class MemberFacts(Struct, frozen=True, gc=False):
 
     member: Member
     """The folded state, with `fleet_wide` as of now."""
-    role: RoleFacts
+    role: fleet.RoleFacts
     registration: NodeRecord | None
     claims: tuple[ClaimFacts, ...]
     """Sorted by path."""
@@ -70,10 +58,10 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """Whether its process has been without a session for too long, or has failed to reconnect too often."""
     is_exhausted: bool
     """The same, unless it has time left after an outage."""
-    certainty: Certainty
+    certainty: fleet.Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
     loss_evidence: tuple[str, ...]
-    liveness: Liveness
+    liveness: fleet.Liveness
     has_published: bool
     """Whether it has published load data since its session was established again."""
     evidence: tuple[str, ...]
@@ -116,13 +104,13 @@ class Facts:
     settings: SessionsSettings
     now_ms: int
     members: Mapping[str, MemberFacts]
-    roles: Mapping[str, RoleFacts]
-    unread: Unread | None
+    roles: Mapping[str, fleet.RoleFacts]
+    unread: fleet.Unread | None
     """Why ZooKeeper cannot be read; None while it can be."""
     nodes: Mapping[str, NodeRecord]
     bundles: Sequence[NodeRecord]
     sources: Mapping[str, SourceRecord]
-    budget: Budget
+    budget: fleet.Budget
     replaced: Mapping[str, bool]
     """Tells by the path of an absent, replaced bundle whether newer ones cover its whole range."""
     has_ownership: bool
@@ -193,8 +181,8 @@ def join_facts(
 ) -> Facts:
     """Join the read models of a cluster as of now; `spent` has the shutdowns and restarts decided before."""
     members, nodes, is_shadow = cluster.members, cluster.nodes.by_path, settings.mode is Mode.SHADOW
-    roles = join_roles(members.values(), now_ms, settings)
-    unread = find_unread(members.values(), cluster.sources.values(), now_ms, settings)
+    roles = fleet.join_roles(members.values(), now_ms, settings)
+    unread = fleet.find_unread(members.values(), cluster.sources.values(), now_ms, settings)
     lost_together = {m.member for role in roles.values() if role.is_lost_together for m in role.lost}
     bundles = cluster.nodes.bundles
     replaced = find_replaced(bundles)
@@ -216,7 +204,7 @@ def join_facts(
             grace_ms = max(role.returned_ms, sessions.recovered_ms) + millis_of(settings.fleet_window)
         found[name] = _join_member(member, role, node, tuple(claims.get(name, ())), settings, now_ms, grace_ms)
     spent = tuple(s for s in spent if is_shadow or not s.is_shadow)
-    budget = Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
+    budget = fleet.Budget(settings.shutdown_budget, millis_of(settings.shutdown_window), spent, is_shadow)
     budget = budget.give_back([s.member for s in spent if _is_back(s, members, nodes)], now_ms)
     return Facts(settings, now_ms, found, roles, unread, nodes, bundles, cluster.sources, budget, replaced, is_known)
 
@@ -228,7 +216,7 @@ def _host(member: str) -> str:
 def _knows_ownership(cluster: ClusterState) -> bool:
     sources = cluster.sources.values()
     trees = [s for s in sources if s.name and NAMESPACES.startswith(s.name.rstrip("/"))]
-    if any(is_hidden(tree, sources) for tree in trees):
+    if any(fleet.is_hidden(tree, sources) for tree in trees):
         return False
     return bool(cluster.nodes.bundles) or any(tree.outcome == Outcome.OK.value for tree in trees)
 
@@ -247,7 +235,7 @@ def _join_claims(cluster: ClusterState, replaced: Mapping[str, bool]) -> dict[st
 
 def _join_member(
     member: Member,
-    role: RoleFacts,
+    role: fleet.RoleFacts,
     node: NodeRecord | None,
     claims: tuple[ClaimFacts, ...],
     settings: SessionsSettings,
@@ -256,13 +244,13 @@ def _join_member(
 ) -> MemberFacts:
     track, validity_ms = member.track, settings.validity_ms
     has_reported = now_ms - member.attempted[0] <= validity_ms
-    certainty, loss_evidence = judge_loss(member, now_ms)
-    begun_ms = process_begun_ms(member)
+    certainty, loss_evidence = fleet.judge_loss(member, now_ms)
+    begun_ms = fleet.process_begun_ms(member)
     deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
     has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
     node_id = node.read_id if node is not None and now_ms - node.read_ms <= validity_ms else ""
     is_fresh = track is not None and track.is_fresh(now_ms, validity_ms)
-    liveness, evidence = judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id)
+    liveness, evidence = fleet.judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id)
     return MemberFacts(
         member, role, node, claims, is_fresh, has_reported, begun_ms, max(deadline_ms, grace_ms), has_failed,
         has_failed and now_ms >= grace_ms, certainty, loss_evidence, liveness, _has_published(member, node), evidence,
