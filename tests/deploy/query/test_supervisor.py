@@ -78,37 +78,8 @@ class Course:
     at_drain: Exception | None = None
 
 
-@dataclass
-class Query:
-    """A running query, as the supervisor uses it."""
-
-    course: Course
-    loop: "Loop"
-    began: float
-
-    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
-        self.loop.time.sleep(timeout)
-        if self.loop.time.now - self.began < self.course.seconds:
-            if not self.course.silent:
-                self.loop.health.on_batch(IDLE)
-            return False
-        if self.course.end is not None:
-            raise self.course.end
-        return True
-
-    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
-        self.loop.said.append("drained")
-        if self.course.at_drain is not None:
-            raise self.course.at_drain
-        assert self.loop.may_drain.wait(30)
-
-    def stop(self) -> None:
-        self.loop.may_drain.set()
-        self.loop.said.append("query stopped")
-
-
 class Loop:
-    """A supervisor with everything around it."""
+    """A supervisor with everything around it, the query among that."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *courses: Course, **options: Any) -> None:
         """Options: the seconds until it is stopped, the limit of restarts, and the checkpoint."""
@@ -120,7 +91,7 @@ class Loop:
         self.may_drain.set()
         self.registry = CollectorRegistry()
         self.health = QueryHealth(self.registry, 60.0, self.time.monotonic)
-        self.stop = Stop(self.time, options.get("stop_after", float("inf")))
+        self.stopping = Stop(self.time, options.get("stop_after", float("inf")))
         limit = options.get("restart_limit", 3)
         self.settings = StreamSettings(restart_limit=limit, stall_timeout=parse_duration("60s"))
         self.checkpoint = CheckpointPlace.parse(options.get("checkpoint", "/nowhere"))
@@ -132,7 +103,7 @@ class Loop:
         monkeypatch.setattr(supervisor, "stop_session", lambda session: self.said.append("session stopped"))
 
     def run(self) -> "Loop":
-        self.supervisor.run(self.stop)
+        self.supervisor.run(self.stopping)
         return self
 
     def _open_session(self) -> Any:
@@ -140,16 +111,35 @@ class Loop:
         self.sessions.append(MagicMock(alive=True))
         return self.sessions[-1]
 
-    def start(self, session: Any) -> Query:
-        """Start the query, as which this stands in."""
+    def start(self, session: Any) -> "Loop":
         assert session is self.sessions[-1]
-        course = self.courses.pop(0) if self.courses else Course()
-        if course.at_start is not None:
-            raise course.at_start
+        self.course, self.began = self.courses.pop(0) if self.courses else Course(), self.time.now
+        if self.course.at_start is not None:
+            raise self.course.at_start
         self.said.append("query started")
-        if isinstance(course.end, Py4JNetworkError):
+        if isinstance(self.course.end, Py4JNetworkError):
             session.alive = False  # found out at the next start
-        return Query(course, self, self.time.now)
+        return self
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - Spark's name
+        self.time.sleep(timeout)
+        if self.time.now - self.began < self.course.seconds:
+            if not self.course.silent:
+                self.health.on_batch(IDLE)
+            return False
+        if self.course.end is not None:
+            raise self.course.end
+        return True
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        self.said.append("drained")
+        if self.course.at_drain is not None:
+            raise self.course.at_drain
+        assert self.may_drain.wait(30)
+
+    def stop(self) -> None:
+        self.may_drain.set()
+        self.said.append("query stopped")
 
     @property
     def restarts(self) -> float | None:
@@ -160,9 +150,9 @@ def test_it_runs_until_it_is_stopped_and_closes_what_it_opened(monkeypatch: pyte
     loop = Loop(monkeypatch, stop_after=100).run()
     expected = ["session opened", "ticked", "query started", "drained", "query stopped", "session stopped"]
     assert loop.said == expected, "the tick is there when the query first looks"
-    assert (loop.restarts, loop.stop.pauses, loop.health.problem()) == (0, [], None)
+    assert (loop.restarts, loop.stopping.pauses, loop.health.problem()) == (0, [], None)
     stopped_before = Loop(monkeypatch, stop_after=0)
-    stopped_before.stop.set()
+    stopped_before.stopping.set()
     assert stopped_before.run().said == []
 
 
@@ -229,7 +219,7 @@ def test_pauses_double_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch, course: Course, restart_limit: int, pauses: list[float]
 ) -> None:
     loop = Loop(monkeypatch, *[course] * 9, restart_limit=restart_limit, stop_after=1000).run()
-    assert (loop.stop.pauses, loop.restarts) == (pauses, 9)
+    assert (loop.stopping.pauses, loop.restarts) == (pauses, 9)
 
 
 @for_each(
@@ -260,7 +250,7 @@ def test_a_worker_that_starts_too_late_is_retried_and_no_failure(monkeypatch: py
     """A busy machine starts it too late."""
     slow = StreamingQueryException(said)
     loop = Loop(monkeypatch, *[Course(12, slow, silent=True)] * 6, restart_limit=0, stop_after=400).run()
-    assert (loop.restarts, loop.stop.pauses) == (6, [1, 2, 4, 8, 16, 30])
+    assert (loop.restarts, loop.stopping.pauses) == (6, [1, 2, 4, 8, 16, 30])
     courses = [Course(12, slow, silent=True), Course(1, FAILED)] * 2
     with pytest.raises(UserError, match=r"^The query failed 2 times in a row; the last time: \[STREAM_FAILED\]"):
         Loop(monkeypatch, *courses, restart_limit=1).run()
