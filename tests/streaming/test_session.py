@@ -1,14 +1,25 @@
 """The folder of what Spark keeps while it runs: for us alone, gone with its run, or at the next start after a kill."""
 
 import fcntl
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import pyspark
 import pytest
+from py4j.protocol import Py4JError
+from structlog.testing import capture_logs
 
-from streaming.session import Scratch, zip_code
+from policies.units import UserError
+from streaming import session
+from streaming.session import Scratch, start_session, stop_session, zip_code
+from streaming.settings import StreamSettings
+from streaming.spark_internals import TESTED
 
 SHORT = "/srv/headgate/spark-tmp/run-12345678"
 _HOLD = """
@@ -93,3 +104,78 @@ def test_an_executor_without_headgate_decides_with_it(tmp_path: Path) -> None:
 def test_the_same_code_gives_the_same_bytes(tmp_path: Path) -> None:
     first = zip_code(tmp_path).read_bytes()
     assert zip_code(tmp_path).read_bytes() == first
+
+
+# --- What a session is started with, and how it ends; a mock stands for PySpark and the JVM.
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[MagicMock]:
+    """PySpark; as its JVM starts, `inherited` becomes the environment of it."""
+    mock = MagicMock()
+    for name in ("SparkConf", "SparkContext", "SparkSession"):
+        monkeypatch.setattr(session, name, getattr(mock, name))
+
+    def launch(*_: object) -> object:
+        mock.inherited = dict(os.environ)
+        return mock.gateway
+
+    monkeypatch.setattr(session, "_launch_gateway", launch)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    yield mock
+    mock.gateway.scratch.close()
+
+
+@pytest.mark.parametrize(("locale", "told"), [("C", "C.UTF-8"), ("", "C.UTF-8"), ("de_DE.utf8", None)])
+def test_the_jvm_reads_names_beyond_ascii_and_no_settings(
+    spark: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locale: str, told: str | None
+) -> None:
+    for name in ("LC_ALL", "LC_CTYPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (("LANG", locale), ("HEADGATE_STREAM__MASTER", "local[2]")):
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    start_session(StreamSettings(), [], tmp_path / "spark.log")
+    assert spark.inherited.get("LC_ALL") == told
+    assert "HEADGATE_STREAM__MASTER" not in spark.inherited
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        pytest.param({}, False, id="the settings name no master"),
+        pytest.param({"master": "spark://m:7077", "checkpoint_dir": "hdfs://n:8020/c"}, False, id="the same"),
+        pytest.param({"master": "local[2]"}, True, id="another"),
+    ],
+)
+def test_spark_submit_names_the_master_and_the_executors_get_the_code(
+    spark: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], is_refused: bool
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    spark.SparkConf.return_value.getAll.return_value = [("spark.master", "spark://m:7077")]
+    with pytest.raises(UserError, match="leave one of them out") if is_refused else nullcontext():
+        started = start_session(StreamSettings.model_validate(settings), [], tmp_path / "spark.log")
+        started.sparkContext.addPyFile.assert_called_once()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("setting", "version", "is_said"), [("auto", "0.1", True), ("auto", min(TESTED), False), ("off", "0.1", False)]
+)
+def test_it_is_said_that_internals_are_not_used_because_nobody_tested_them(
+    spark: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, version: str, is_said: bool
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with capture_logs() as logs:
+        start_session(StreamSettings.model_validate({"spark_internals": setting}), [], tmp_path / "spark.log")
+    assert any("internals" in each["event"] for each in logs) is is_said
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_jvm_that_has_died_is_not_asked_to_stop_and_its_folder_goes(spark: MagicMock, is_dead: bool) -> None:
+    is_stopped = spark.sparkContext._jsc.sc().isStopped
+    is_stopped.return_value, is_stopped.side_effect = False, Py4JError("no answer") if is_dead else None
+    stop_session(spark)
+    assert spark.stop.called is not is_dead
+    spark.sparkContext._gateway.scratch.close.assert_called_once()

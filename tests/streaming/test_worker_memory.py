@@ -64,7 +64,7 @@ def is_found(cache: StateCache, cluster: str, stored: KeyState, monkeypatch: pyt
 
 
 def test_the_cache_never_exceeds_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = StateCache(most_bytes=200)
+    cache = StateCache(most_bytes=2 * len(msgspec.msgpack.encode(Text("x" * 80))))
     a, b, c = (put(cache, name, 80) for name in "abc")
     found = [is_found(cache, name, stored, monkeypatch) for name, stored in (("a", a), ("b", b), ("c", c))]
     assert found == [True, True, False]
