@@ -41,7 +41,7 @@ def test_an_unread_bookie_is_named_with_the_outcome() -> None:
     [
         pytest.param([{}], "read_only", "is read-only", id="its disks are not read"),
         pytest.param([50, 50], "by_hand", "it was made read-only by hand; `curl -X PUT", id="by hand"),
-        pytest.param([4, 4], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
+        pytest.param([4, 0], "full", "a ledger dir is full, beyond its read-only threshold; give it space", id="full"),
         pytest.param([{"/l": 4, "/m": 50}, {"/m": 50}], "kept", "room again", id="the full dir left"),
         pytest.param([5, 30], "kept", "room again, and it stayed read-only; `curl -X PUT", id="kept"),
     ],
@@ -66,6 +66,13 @@ def test_thresholds_that_are_not_known_are_reported(thresholds: BookieThresholds
 def test_a_bookie_that_its_registration_shows_as_read_only_was_never_full() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, **WIDE), registered(1, "w0 w1 w2", read_only="b1")).until(70)
     assert [a.reason for a in run.alerts if a.alert == "bookie-read-only"] == ["by_hand"]
+
+
+@pytest.mark.parametrize(("second", "is_read_only"), [(9, True), (10, False)])
+def test_disks_that_are_not_older_than_the_registrations_show_the_mode(second: int, is_read_only: bool) -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, **WIDE)).see(registered(10, "w0 w1 w2", read_only="b1"))
+    run.see(disks(second, "b1", 50)).until(100)
+    assert ("bookie-read-only" in {alert for alert, _, _ in run.firing()}) is is_read_only
 
 
 def test_the_dirs_of_a_bookie_that_does_not_answer_are_not_named_too() -> None:
