@@ -113,6 +113,13 @@ def test_a_read_only_bookie_is_not_said_to_be_of_use() -> None:
     assert run.last().explanation.endswith(": a ledger needs 4 bookies, and 2 can be used.")
 
 
+def test_a_bookie_that_is_registered_again_must_be_missing_twice_again() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11))
+    for second, writable in enumerate(["b1", "b1 b2", "b1"], 1):
+        run.see(registered(5 * second, writable))
+    assert [bookie.name for bookie in run.state.cluster.bookies] == ["b1", "b2"]  # type: ignore[union-attr]
+
+
 def test_a_full_bookie_that_was_away_opens_the_gate_by_the_margin_only() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11)).see(registered(5, "b1")).see(registered(10, "b1"))
     assert run.verdict() == (0.0, "too_few_bookies")
