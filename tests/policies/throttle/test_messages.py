@@ -46,6 +46,12 @@ def test_a_decision_that_is_held_names_the_volume_that_is_full_first() -> None:
     assert "held for 1h; broker 3 /data/a is full in 65 min at the present rate" in run.last.explanation
 
 
+def test_a_change_too_small_to_follow_is_told_with_the_volume_that_wants_it() -> None:
+    run = Run(throttle(SOFT_AND_HARD)).see(log_dirs(0, 3, 50 * GB)).see(log_dirs(60, 3, 4900 * 10**6))
+    assert run.last.explanation.startswith("Producers of payments may write freely: broker 3 /data/a has 4.9 GB free")
+    assert "which is too small a change to follow" in run.last.explanation
+
+
 NOBODY = "; no actuator is set for this cluster."
 SHADOW = "; this is shadow mode, nothing is carried out."
 
