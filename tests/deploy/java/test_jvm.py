@@ -258,7 +258,7 @@ def test_a_server_whose_parent_was_killed_before_it_wrote_the_pid_is_awaited(tmp
         ending.join()
 
 
-@pytest.mark.parametrize("text", [None, "", "what", f"{os.getpid()}\n"])
+@pytest.mark.parametrize("text", [None, "", "what", f"{os.getpid()}\n"], ids=["none", "empty", "odd", "other process"])
 def test_run_dir_without_the_pid_of_a_server_has_no_orphan(tmp_path: Path, text: str | None) -> None:
     """A process that got the pid of an old server is left alone."""
     if text is not None:
