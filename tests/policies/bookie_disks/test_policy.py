@@ -113,6 +113,13 @@ def test_a_read_only_bookie_is_not_said_to_be_of_use() -> None:
     assert run.last().explanation.endswith(": a ledger needs 4 bookies, and 2 can be used.")
 
 
+def test_the_room_on_a_read_only_bookie_opens_no_gate_that_another_keeps_closed() -> None:
+    run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=50), disks(0, "b3", 90, read_only=True))
+    assert run.see(disks(10, "b2", 11)).verdict()[0] == 0.0
+    assert run.see(disks(50, "b2", 13)).verdict() == (0.0, "recovery_margin")
+    assert run.see(disks(60, "b2", 14)).verdict() == (0.25, "soft_limit")
+
+
 def test_a_bookie_that_is_registered_again_must_be_missing_twice_again() -> None:
     run = Run(settings(QUIET)).see(*all_disks(0, b1=50, b2=11))
     for second, writable in enumerate(["b1", "b1 b2", "b1"], 1):
