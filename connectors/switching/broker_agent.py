@@ -100,6 +100,7 @@ class BrokerAgent:
         self._opened_epoch: int | None = None
         self._closed: dict[str, int] = {}
         self._sequence = 0
+        self._trouble = ""
 
     def run(self, stop: threading.Event) -> None:
         """Follow and report until `stop` is set, whatever goes wrong."""
@@ -122,8 +123,11 @@ class BrokerAgent:
             view = self._registry.read()
             if self._follow(view):
                 self._close_unneeded(view)
+            self._trouble = ""
         except ZnodeError as error:
-            _log.warning("the registry cannot be followed", broker=self._broker, detail=str(error))
+            if (trouble := str(error)) != self._trouble:
+                _log.warning("the registry cannot be followed", broker=self._broker, detail=trouble)
+            self._trouble = trouble
         if (followed := self._followed) is None:
             return
         self._sequence = max(self._sequence + 1, int(self._clock() * 1000))
