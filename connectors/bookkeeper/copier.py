@@ -82,9 +82,9 @@ class JavaResult(BaseModel):
     source: Ledger | None = None
     target: Ledger | None = None
     phase: str = ""
-    """Of a failure: `source-…` or `target-…`."""
+    """The failed phase: `source-…` or `target-…`."""
     code: int | None = None
-    """Of a failure: the `BKException.Code`; 0 or None for any other exception."""
+    """The failure's `BKException.Code`; 0 or None for any other exception."""
     detail: str = ""
     new_id: int | None = None
 

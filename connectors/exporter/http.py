@@ -196,7 +196,7 @@ async def _fail(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Refuses names that are not this server's, and requests without the token, but for health checks.
+    """Refuses requests to another server's name, and requests without the token; health checks need none.
 
     Starlette's TrustedHostMiddleware knows no pattern for any address.
     """

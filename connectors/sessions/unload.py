@@ -279,7 +279,7 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
         self._brokers = Brokers(cluster, admin, settings, transport)
         interval_seconds = settings.per_broker_interval.total_seconds()
         self._rates = defaultdict[str, ActionRate](lambda: ActionRate(1, clock.monotonic, interval_seconds))
-        """Of each broker."""
+        """The rate of unloads on each broker."""
         self._survey: Survey | None = None
         """Shared by the decisions that are due at the same time, until one of them is carried out."""
 

@@ -107,8 +107,8 @@ class SwitchReadings:
     ) -> bool:
         """Publish all references, and the ledgers found in the target. Returns whether all could be read.
 
-        Of the target's ledgers those are looked up that references in the source name; with `moved_too`, also those
-        that references in the target name. An inventory that is incomplete is only a manifest with the reason.
+        It looks up the target's ledgers that references in the source name; with `moved_too`, also the ones that
+        references in the target name. An inventory that is incomplete is only a manifest with the reason.
         """
         seen = self._seen
         manifest = SwitchInventory(

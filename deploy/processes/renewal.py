@@ -36,7 +36,7 @@ _READ_ONCE = re.compile(r"(?:^|\.)(?:(?:ca|cert|key|key_password)_file|sasl\.(?:
 
 
 class Renewal:
-    """Decides when this process starts anew.
+    """Decides when this process replaces itself by a new one.
 
     `validate` raises UserError if the process could not run with some settings; `restore` restores the values that were
     set on the clusters of the settings that it gets.

@@ -103,7 +103,7 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
 
 
 def run_renewed(load: Callable[[], Settings], first: Settings, run: Callable[[Renewal], None]) -> None:
-    """Run one of the parts below with its first settings; start the process anew when they or certificates change."""
+    """Run one of the parts below with its first settings; replace the process when they or certificates change."""
 
     def validate(settings: Settings) -> None:
         require_startable(first, settings, decides=run is run_query, acts=run is run_actuators)
@@ -272,7 +272,7 @@ def _end_without(kafka: EmbeddedKafka, terminal: Terminal, stop: threading.Event
 
 
 def _run(renewal: Renewal, terminal: Terminal, sessions: SparkSessions) -> None:
-    """Run the loop until a signal arrives or a renewal starts the process anew."""
+    """Run the loop until a signal arrives or a renewal replaces the process."""
     stop = stop_on_signals()
     run_whole(renewal.settings, terminal, sessions, stop, lambda registry: [renewal.component(registry, stop)])
 

@@ -42,7 +42,7 @@ def read_file(file: Path | None) -> ReadFile:
 
 
 def settings_of(read: ReadFile) -> Settings:
-    """Return the settings of what was read; raises as `load_settings` does."""
+    """Return the settings in a read file and the environment; raises as `load_settings` does."""
     try:
         return Settings.model_validate(read.content)
     except ValidationError as error:

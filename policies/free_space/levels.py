@@ -1,4 +1,4 @@
-"""How a level of a foreign system, such as a quota, follows a factor: what is wanted, planned and reported. Pure.
+"""How a level of a foreign system, such as a quota, follows a factor: its wanted value, its plan and its report. Pure.
 
 A plan is the next operation on one level, and the record to keep with it: from the wanted, recorded and found values.
 Invariants, asserted on each plan:

@@ -45,7 +45,7 @@ from policies.observations import Observation, Outcome, Reading, sort_observatio
 from policies.units import millis_of, to_millis
 
 _KINDS: Mapping[type[Reading], str] = {BookieAffinity: "affinity", Bookies: "bookies", BookieRacks: "racks"}
-"""The kinds of readings. Those of one instant are folded in this order."""
+"""The kinds of readings, in the order in which readings of one instant are folded."""
 _Take = Callable[[BookieClusterState, Observation, Mapping[str, str], Mapping[str, int]], BookieClusterState]
 """Returns the cluster with the believed members; the last argument tells since when doubted ones are as they are."""
 

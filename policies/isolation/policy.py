@@ -99,7 +99,7 @@ class _Compared(Struct, frozen=True, gc=False):
     namespace: str
     judged: PlacementJudgement
     mark: str
-    """As in `PublishedPlacements`; empty for a namespace that left."""
+    """The mark of its placement, as `PublishedPlacements` has it; empty for a namespace that left."""
     last: PublishedPlacements | None
 
     @property

@@ -194,7 +194,7 @@ def find_forgotten(
     """Return the members that no reading names any more, though the cluster's sessions are read without a gap.
 
     A member whose session was never read is forgotten if others were asked for their health since, and it was not.
-    Those that are `down` were ordered down and are not back.
+    The members in `down` were ordered down and are not back.
     """
     asked_ms = max((m.health.before_ms for m in members if m.health is not None), default=NEVER)
     patience_ms = max(validity_ms, FORGET_MS)

@@ -67,7 +67,7 @@ _READINGS: Mapping[type, Callable[[SwitchFacts, Any, Transition], None]] = {
 
 
 def refuse(facts: SwitchFacts, command: SwitchCommand, step: Transition | None = None) -> Refused | None:
-    """Return why a command is refused; None if it is accepted. With a step it is then carried out."""
+    """Return why a command is refused; None if it is accepted. A given step carries it out."""
     if command.expected_epoch not in (None, facts.state.epoch):
         sentence = f"the epoch is {facts.state.epoch}, not {command.expected_epoch} as the command expects"
         return Refused(RejectCode.INVALID_TRANSITION, sentence)
