@@ -196,7 +196,10 @@ def begin_again(kind: PolicyKind, before: KeyState, now_ms: int) -> KeyState:
 
 
 class UnreadableStateError(Exception):
-    """A newer version wrote the checkpoint; going on would lose its state."""
+    """Another version or build wrote the checkpoint; going on would lose its state."""
+
+
+_RESET = "use the headgate that wrote it, or start again with `headgate checkpoint reset`, which lists the losses"
 
 
 def encode(state: KeyState) -> bytes:
@@ -212,10 +215,13 @@ def encode(state: KeyState) -> bytes:
 
 
 def decode(value: bytes) -> KeyState:
-    """Decode a stored state; raises UnreadableStateError if a newer version wrote it."""
+    """Decode a stored state; raises UnreadableStateError if another version or build wrote it."""
     if value[0] == _COMPRESSED:
         value = _lz4().decompress(value[_HEAD.size :], _HEAD.unpack_from(value)[1], asbytes=True)
-    state = msgspec.msgpack.decode(value, type=KeyState)
+    try:
+        state = msgspec.msgpack.decode(value, type=KeyState)
+    except msgspec.DecodeError as error:
+        raise UnreadableStateError(f"a stored state has another build's form ({error}): {_RESET}") from None
     if state.format != FORMAT:
         raise UnreadableStateError(f"state format {state.format} is newer than {FORMAT}: use the newer headgate")
     return state
@@ -224,12 +230,17 @@ def decode(value: bytes) -> KeyState:
 def decode_policy_state(kind: PolicyKind, state: KeyState) -> Any:
     """Decode the policy's own state, upgraded step by step from the version that wrote it.
 
-    Raises UnreadableStateError if a newer version wrote it.
+    Raises UnreadableStateError if a newer version, or another build of this one, wrote it.
     """
     if bytes(state.state) == bytes(NO_STATE):
         return None
     if state.state_version == kind.state_version:
-        return msgspec.msgpack.decode(state.state, type=kind.state)
+        try:
+            return msgspec.msgpack.decode(state.state, type=kind.state)
+        except msgspec.DecodeError as error:
+            raise UnreadableStateError(
+                f"{kind.name}: a stored state has another build's form ({error}): {_RESET}"
+            ) from None
     if state.state_version > kind.state_version:
         raise UnreadableStateError(
             f"{kind.name}: state version {state.state_version} is newer than {kind.state_version}: "

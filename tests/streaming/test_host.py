@@ -130,6 +130,13 @@ def test_the_state_of_a_newer_version_is_refused() -> None:
         toy(kept(4, ["payments", 2.0, 0, "news"]))
 
 
+def test_the_state_of_another_build_of_this_version_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnreadableStateError, match=r"toy: .* another build's form .*`headgate checkpoint reset`"):
+        toy(kept(3, [["payments"], 2.0]))
+    with pytest.raises(UnreadableStateError, match=r"another build's form .*`headgate checkpoint reset`"):
+        decode(msgspec.msgpack.encode(["format"]))
+
+
 def test_another_format_around_the_state_is_refused() -> None:
     written = encode(KeyState(2, 1, 0, None, msgspec.Raw(msgspec.msgpack.encode([1]))))
     with pytest.raises(UnreadableStateError, match="state format 2 is newer than 1"):
