@@ -19,7 +19,7 @@ WITH_SERVERS = $(or $(WORKERS),$(shell n=$$((2 * $(PROCESSORS))) m=$(ROOMS); n=$
 # instead of 10. Commands that tests start are compiled once, too.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo demo-pulsar test unit lean artifacts system servers again compatibility faults fuzz long thorough walk mutate check lint types layers generated setup generate pictures requirements bench dist docker audit clean
+.PHONY: help run demo demo-pulsar test unit lean artifacts system servers again compatibility faults fuzz long thorough walk mutate check lint types layers generated setup generate pictures requirements jars bench dist docker audit clean
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
@@ -146,6 +146,14 @@ docker: ## The image (needs a Docker engine)
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
+
+IVY := $(VENV)/lib/python3*/site-packages/pyspark/jars/ivy-*.jar
+jars: $(VENV)/.dev ## Renew the list of jars and their checksums from tools/ivy.xml (needs Java)
+	@rm -rf build/jars
+	@for group in $$(sed -n 's/.*<conf name="\([^"]*\)".*/\1/p' tools/ivy.xml); do \
+		java -jar $(IVY) -ivy tools/ivy.xml -confs $$group -types jar bundle -cache "$(CURDIR)/build/jars/ivy" \
+			-retrieve "build/jars/of/$$group/[orgPath]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"; done
+	@cd build/jars/of && find * -name '*.jar' | LC_ALL=C sort | xargs sha256sum > ../../../deploy/java/jars.sha256
 
 requirements: ## Pin the dependencies of pyproject.toml, with hashes (needs uv)
 	$(PIN) pyproject.toml --group build -o requirements.txt

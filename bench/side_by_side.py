@@ -144,12 +144,12 @@ def _recovery(cluster: FillCluster, recorder: Recorder) -> float:
 @contextmanager
 def _field(contender: str, folder: Path) -> Iterator[tuple[FillCluster, int | None]]:
     """Start the brokers and what watches them; return them with the pid of Headgate."""
-    jars = ensure_jars("kafka", default_cache_dir(), progress=print)
+    jars = ensure_jars("kafka", default_cache_dir(), print)
     name, _, interval = contender.partition(":")
     with ExitStack() as stack:
         more: dict[str, Any] = {}
         if name == "plugin":
-            jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), progress=print))
+            jars = (*jars, *ensure_jars("quotas-plugin", default_cache_dir(), print))
             first = 21_000 + secrets.randbelow(2_900) * 3
             ports = [first + n for n in range(len(BROKERS))]
             prefix = "client.quota.callback.static"

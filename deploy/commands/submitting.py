@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from deploy.java.jars import fetch_jars
+from deploy.java.jars import ensure_jars
 from deploy.settings.application import Settings
 from policies.units import UserError
 from streaming.conf import PYTHON, launch_properties
@@ -16,7 +16,7 @@ def submit_line(settings: Settings, file: Path | None) -> str:
     """Return a command for a shell, one option a line; the driver reads the settings file again, so one is needed."""
     if file is None:
         raise UserError("--print-submit needs --settings, because the driver reads the file again")
-    (jars,) = fetch_jars(["spark"], settings.jars_dir, lambda _line: None)  # print only the command
+    jars = ensure_jars("spark", settings.jars_dir, lambda _line: None)  # print only the command
     options = launch_properties(settings.stream, jars, settings.create_data_dir() / "spark.log")
     # The driver uses this Python, which has Headgate; `spark.pyspark.python` names the executors' Python.
     options = {"spark.jars": ",".join(map(str, jars)), "spark.pyspark.driver.python": sys.executable, **options}

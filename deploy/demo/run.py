@@ -133,14 +133,14 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
     find_java()
     terminal.step(f"headgate {VERSION}: {plot}")
     shutdown, jars_dir = Shutdown(), Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
-    for name in os.environ.keys() - without_settings(os.environ):
-        del os.environ[name]  # variables there configure other clusters than the demo's
     with (
         tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as folder,
         Path(folder, "demo.log").open("w") as log,
     ):
         set_up_logging(to=log)
         jars, _ = fetch_jars(("kafka", "spark"), jars_dir, terminal.step)
+        for name in os.environ.keys() - without_settings(os.environ):
+            del os.environ[name]  # variables there configure other clusters than the demo's
         try:
             is_over = story(Workplace(Path(folder), jars_dir, jars, shutdown))
         except DemoFailedError as error:

@@ -1,9 +1,9 @@
-"""The Java archives that Headgate needs: fetched once with the Ivy inside PySpark, verified, and cached.
+"""The Java archives that Headgate needs: fetched once from a Maven repository, verified, and cached.
 
-`jars.sha256` lists their checksums, one line per file, in the format of `sha256sum`.
+`jars.sha256` lists them in the format of `sha256sum`: the checksum, then the group and the path in the repository.
+`make jars` renews it after a change in `tools/ivy.xml`.
 
-`python -m deploy.java.jars` fetches them ahead of time (for an image, or for a machine without a network);
-with `--write-manifest` it renews `jars.sha256` after a change in `ivy.xml`.
+`python -m deploy.java.jars` fetches them ahead of time, for an image, or for a machine without a network.
 """
 
 import argparse
@@ -11,37 +11,52 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from deploy.console.terminal import SafeConsole
-from deploy.java.jvm import run_java
 from deploy.settings.folders import default_cache_dir
 from policies.units import UserError
 
-SETTINGS_VARIABLE = "HEADGATE_IVY_SETTINGS"
+MIRROR_VARIABLE = "HEADGATE_MAVEN_URL"
+_TIMEOUT_SECONDS = 30.0
+"""Limit for a connection and for each part of an answer: a network may drop packets silently."""
 
 _log = structlog.get_logger(__name__)
-_HERE = Path(__file__).parent
-_MANIFEST = _HERE / "jars.sha256"
-_IVY_FILE = _HERE / "ivy.xml"
-_DOWNLOADING = re.compile(r"downloading \S*/(?P<file>[^/\s]+\.jar) \.\.\.")
-_FAILURE = re.compile(r"Server access error.*\((?P<cause>[^()]*)\)")
-
-# If a network drops packets silently, the operating system would wait for minutes. A start must not wait that long.
-_CONNECT_TIMEOUT_MILLISECONDS = 15_000
-_READ_TIMEOUT_MILLISECONDS = 30_000
+_MANIFEST = Path(__file__).with_name("jars.sha256")
+_IVY_SETTINGS = "org/apache/ivy/core/settings/repository.properties"
+_IVY_ROOT = re.compile(r"^ivy\.ibiblio\.default\.artifact\.root\s*=\s*(\S+)", re.MULTILINE)
 
 OnLine = Callable[[str], None]
-"""Receives one line for each jar that Ivy downloads."""
+"""Receives one line for each jar that is fetched."""
+
+
+class _Jar(NamedTuple):
+    group: str
+    path: str
+    """In the repository."""
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def is_usable(self, cache_dir: Path) -> bool:
+        """Return whether the cache has the jar, and it is not damaged."""
+        file = cache_dir / self.group / self.name
+        try:
+            return file.exists() and _sha256(file) == self.sha256
+        except OSError as error:
+            raise UserError(f"jars_dir: {file} cannot be read ({error.strerror}): name another folder") from None
 
 
 def log_progress(line: str) -> None:
@@ -49,115 +64,75 @@ def log_progress(line: str) -> None:
     _log.info(line)
 
 
-def groups() -> tuple[str, ...]:
-    """Return the names of all groups of jars."""
-    return tuple(_read_manifest())
-
-
 def spark_group() -> str:
     """Return the group with the Kafka connector for the installed PySpark: a connector runs with its own minor only."""
     return "spark-4.1" if version("pyspark").startswith("4.1.") else "spark"
 
 
+def default_repository() -> str:
+    """Return the address of the public Maven repository, as the Ivy inside PySpark has it."""
+    ivy = max((Path(str(find_spec("pyspark").origin)).parent / "jars").glob("ivy-*.jar"))  # type: ignore[union-attr]
+    with zipfile.ZipFile(ivy) as archive:
+        found = _IVY_ROOT.search(archive.read(_IVY_SETTINGS).decode())
+    if found is None:
+        raise UserError(f"{ivy} names no Maven repository: set {MIRROR_VARIABLE} to the address of one")
+    return found[1]
+
+
+def ensure_jars(group: str, cache_dir: Path, on_line: OnLine = log_progress) -> tuple[Path, ...]:
+    """Return the jars of one group, as `fetch_jars` does."""
+    return fetch_jars([group], cache_dir, on_line)[0]
+
+
 def fetch_jars(names: Sequence[str], cache_dir: Path, on_line: OnLine = log_progress) -> list[tuple[Path, ...]]:
-    """Return the jars of several groups, and fetch the missing ones: under one progress bar if stderr is a terminal.
+    """Return the jars of each group, sorted by name, and fetch the missing and damaged ones first.
 
-    Without a terminal, `on_line` receives a line for each download. Raises as `ensure_jars` does.
+    If stderr is a terminal, one progress bar counts the jars; otherwise `on_line` receives a line for each. Each call
+    hashes the files, which takes a millisecond per MB. A complete cache may be read-only. Two processes never fetch at
+    the same time.
+
+    Raises UserError when a jar is missing and cannot be fetched, or when a fetched one has another checksum than the
+    manifest lists, and ValueError for an unknown group.
     """
-    names, manifest = [spark_group() if name == "spark" else name for name in names], _read_manifest()
-    total = sum(not (cache_dir / name / file).exists() for name in names for file in manifest[name])
-    if not total or not sys.stderr.isatty():
-        return [ensure_jars(name, cache_dir, on_line) for name in names]
-    columns = (TextColumn("fetching jars, once"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task("resolving", total=total)
-
-        def draw(line: str) -> None:
-            bar.update(task, description=line, advance=line.startswith("fetching "))
-
-        return [ensure_jars(name, cache_dir, draw) for name in names]
+    cache_dir, wanted = cache_dir.absolute(), [_read_group(name) for name in names]  # servers have other directories
+    jars = [jar for group in wanted for jar in group]
+    if not all(jar.is_usable(cache_dir) for jar in jars):
+        with _locked(cache_dir, on_line):  # another process may have fetched them meanwhile
+            _fetch([jar for jar in jars if not jar.is_usable(cache_dir)], cache_dir, on_line)
+    return [tuple(cache_dir / jar.group / jar.name for jar in group) for group in wanted]
 
 
-def ensure_jars(group: str, cache_dir: Path, progress: OnLine = log_progress) -> tuple[Path, ...]:
-    """Return the jars of a group, sorted by name, and fetch the missing and damaged ones first.
-
-    Each call hashes the group's files, which takes a millisecond per MB. A complete cache may be read-only. Two
-    processes never fetch at the same time.
-
-    Raises UserError when jars are missing and cannot be fetched, or when a fetched one has another checksum than
-    the manifest lists, and ValueError for an unknown group.
-    """
-    sums = _read_manifest().get(group)
-    if sums is None:
-        raise ValueError(f"there is no group of jars named {group}")
-    cache_dir = cache_dir.absolute()  # each server has its own working directory
-    if _unusable_files(cache_dir / group, sums):
-        with _locked(cache_dir, progress):
-            if _unusable_files(cache_dir / group, sums):  # another process may have fetched them meanwhile
-                _fetch(cache_dir, group, sums, progress)
-    return tuple(cache_dir / group / file for file in sums)
-
-
-def missing_jars(group: str, cache_dir: Path) -> tuple[str, ...]:
+def missing_jars(group: str, cache_dir: Path) -> list[str]:
     """Return the jars of a group that are missing in the cache or damaged; fetches nothing."""
-    return _unusable_files(cache_dir / group, _read_manifest()[group])
-
-
-def write_manifest(cache_dir: Path, progress: OnLine = log_progress) -> None:
-    """Fetch all groups of `ivy.xml` and write their checksums, for a maintainer to review."""
-    lines: list[str] = []
-    for group in re.findall(r'<conf name="([^"]+)"', _IVY_FILE.read_text()):
-        with _locked(cache_dir, progress), _retrieved(cache_dir, group, progress) as (folder, log):
-            files = sorted(folder.glob("*.jar"))
-            if not files:
-                raise UserError(f"no jar of group {group} could be fetched ({_cause(log)}).")
-            lines += [f"{_sha256(file)}  {group}/{file.name}\n" for file in files]
-    _MANIFEST.write_text("".join(lines))
+    return [jar.name for jar in _read_group(group) if not jar.is_usable(cache_dir)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch groups of jars into the cache, or renew the manifest; return the exit code."""
+    """Fetch groups of jars into the cache; return the exit code."""
+    groups = list(dict.fromkeys(jar.group for jar in _read_manifest()))
     parser = argparse.ArgumentParser(prog="python -m deploy.java.jars", description=main.__doc__)
-    parser.add_argument("group", nargs="*", help=f"which to fetch: {', '.join(groups())} (default: all)")
+    parser.add_argument("group", nargs="*", help=f"which to fetch: {', '.join(groups)} (default: all)")
     parser.add_argument("--cache-dir", type=Path, default=default_cache_dir(), help="default: %(default)s")
-    parser.add_argument("--write-manifest", action="store_true", help="fetch all groups and write their sums")
     options = parser.parse_args(arguments)
     try:
-        if options.write_manifest:
-            write_manifest(options.cache_dir, _print_line)
-        else:
-            for group in options.group or groups():
-                ensure_jars(group, options.cache_dir, _print_line)
+        fetch_jars(options.group or groups, options.cache_dir, lambda line: print(line, flush=True))  # noqa: T201
     except (UserError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def _print_line(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def _read_manifest() -> list[_Jar]:
+    listed = (re.split("  |/", line, maxsplit=2) for line in _MANIFEST.read_text().splitlines())
+    return [_Jar(group, path, checksum) for checksum, group, path in listed]
 
 
-# --- the cache
-
-
-def _read_manifest() -> dict[str, dict[str, str]]:
-    """Return {group: {file: sha256}}, files sorted."""
-    by_group: dict[str, dict[str, str]] = {}
-    for line in sorted(_MANIFEST.read_text().splitlines(), key=lambda line: line.partition("  ")[2]):
-        checksum, place = line.split("  ")
-        group, file = place.split("/")
-        by_group.setdefault(group, {})[file] = checksum
-    return by_group
-
-
-def _unusable_files(folder: Path, sums: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the files of the manifest that are missing in a folder or have another checksum."""
-    try:
-        return tuple(file for file in sums if not (folder / file).exists() or _sha256(folder / file) != sums[file])
-    except OSError as error:
-        raise UserError(f"jars_dir: {folder} cannot be read ({error.strerror}): name another folder") from None
+def _read_group(name: str) -> list[_Jar]:
+    group = spark_group() if name == "spark" else name
+    jars = sorted((jar for jar in _read_manifest() if jar.group == group), key=lambda jar: jar.name)
+    if not jars:
+        raise ValueError(f"there is no group of jars named {name}")
+    return jars
 
 
 def _sha256(file: Path) -> str:
@@ -165,11 +140,8 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-# --- fetching
-
-
 @contextmanager
-def _locked(cache_dir: Path, progress: OnLine) -> Iterator[None]:
+def _locked(cache_dir: Path, on_line: OnLine) -> Iterator[None]:
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         lock = (cache_dir / "lock").open("w")
@@ -179,97 +151,53 @@ def _locked(cache_dir: Path, progress: OnLine) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("waiting for another process that is fetching jars")
+            on_line("waiting for another process that is fetching jars")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _fetch(cache_dir: Path, group: str, sums: Mapping[str, str], progress: OnLine) -> None:
-    with _retrieved(cache_dir, group, progress) as (fetched, log):
-        found = {file: _sha256(fetched / file) for file in sums if (fetched / file).exists()}
-        wrong = [file for file, checksum in found.items() if checksum != sums[file]]
-        (cache_dir / group).mkdir(exist_ok=True)
-        for file in found:
-            if file not in wrong:
-                (fetched / file).replace(cache_dir / group / file)  # appears there whole or not at all
-        if wrong:
-            # Ivy's own cache would return the same wrong content at each further attempt.
-            for path in (path for file in wrong for path in (cache_dir / "ivy").rglob(file)):
-                path.unlink()
-            each = "; ".join(f"{file}: expected sha256 {sums[file]}, found {found[file]}" for file in wrong)
-            raise UserError(
-                f"fetched jars differ from the manifest and were deleted ({each}): "
-                "run again; if it persists, a proxy or mirror changes files."
-            )
-        if missing := _unusable_files(cache_dir / group, sums):
-            raise UserError(_missing_message(cache_dir, group, missing, log))
+def _fetch(jars: Sequence[_Jar], cache_dir: Path, on_line: OnLine) -> None:
+    import httpx  # loaded once, for the first start
+
+    is_drawn = sys.stderr.isatty()
+    columns = (TextColumn("fetching jars, once"), BarColumn(), MofNCompleteColumn())
+    base = os.environ.get(MIRROR_VARIABLE) or default_repository()
+    client = httpx.Client(timeout=_TIMEOUT_SECONDS, follow_redirects=True)
+    bar = Progress(*columns, console=SafeConsole(stderr=True), transient=True, disable=not is_drawn)
+    with client, bar:
+        for jar in bar.track(jars):
+            if not is_drawn:
+                on_line(f"fetching {jar.name}")
+            try:
+                answer = client.get(f"{base.rstrip('/')}/{jar.path}")
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise UserError(_explain_missing(jar, cache_dir, str(error) or type(error).__name__)) from None
+            if not answer.is_success:
+                raise UserError(_explain_missing(jar, cache_dir, f"status {answer.status_code}"))
+            if (found := hashlib.sha256(answer.content).hexdigest()) != jar.sha256:
+                raise UserError(
+                    f"{jar.name}: the fetched jar differs from the manifest (expected sha256 {jar.sha256}, found "
+                    f"{found}): run again; if it persists, a proxy or mirror changes files."
+                )
+            _store(answer.content, cache_dir / jar.group / jar.name)
 
 
-@contextmanager
-def _retrieved(cache_dir: Path, group: str, progress: OnLine) -> Iterator[tuple[Path, list[str]]]:
-    """Yield a temporary folder with the jars that Ivy could fetch, and the lines that Ivy printed."""
-    folder = cache_dir / f".fetching-{group}"
-    shutil.rmtree(folder, ignore_errors=True)  # an interrupted fetch may have left it behind
-    folder.mkdir()
+def _store(content: bytes, file: Path) -> None:
+    beside = file.with_name(f"{file.name}.part")
     try:
-        yield folder, _run_ivy(cache_dir, group, folder, progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        file.parent.mkdir(exist_ok=True)
+        beside.write_bytes(content)
+        beside.replace(file)  # it appears whole or not at all
+    except OSError as error:
+        raise UserError(f"jars_dir: {file} cannot be written ({error.strerror}).") from None
 
 
-def _run_ivy(cache_dir: Path, group: str, folder: Path, progress: OnLine) -> list[str]:
-    """Run Ivy, write its output to `ivy.log` and return it.
-
-    Ivy's exit code is ignored, because the caller checks which files were fetched and their checksums.
-    """
-    lines: list[str] = []
-
-    def on_line(line: str) -> None:
-        lines.append(line)
-        if match := _DOWNLOADING.search(line):
-            progress(f"fetching {match['file']}")
-
-    mirror = os.environ.get(SETTINGS_VARIABLE)
-    if mirror and not Path(mirror).is_file():
-        raise UserError(f"{SETTINGS_VARIABLE} is {mirror}, and there is no such file.")
-    arguments = [
-        f"-Dsun.net.client.defaultConnectTimeout={_CONNECT_TIMEOUT_MILLISECONDS}",
-        f"-Dsun.net.client.defaultReadTimeout={_READ_TIMEOUT_MILLISECONDS}",
-        # Modules that a person put into ~/.ivy2 for other work must not be used here.
-        f"-Divy.default.ivy.user.dir={cache_dir / 'ivy-home'}",
-        "-jar",
-        str(_ivy_jar()),
-        *(("-settings", mirror) if mirror else ()),
-        *("-ivy", str(_IVY_FILE)),
-        *("-confs", group),
-        *("-types", "jar", "bundle"),
-        *("-cache", str(cache_dir / "ivy")),
-        *("-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
-    run_java(arguments, on_line=on_line)
-    (cache_dir / "ivy.log").write_text("\n".join(lines) + "\n")
-    return lines
-
-
-def _ivy_jar() -> Path:
-    return max((Path(str(find_spec("pyspark").origin)).parent / "jars").glob("ivy-*.jar"))  # type: ignore[union-attr]
-
-
-def _missing_message(cache_dir: Path, group: str, missing: Sequence[str], log: Sequence[str]) -> str:
-    some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+def _explain_missing(jar: _Jar, cache_dir: Path, cause: str) -> str:
     return (
-        f"jars of group {group} are missing in {cache_dir} and could not be fetched ({_cause(log)}): {some}. "
-        "The network is needed once. Behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… -Dhttps.proxyPort=…'; "
-        f"for a Maven mirror set {SETTINGS_VARIABLE} to an Ivy settings file; or copy the folder from a machine that "
-        f"has them. Details: {cache_dir / 'ivy.log'}"
+        f"jars of group {jar.group} are missing in {cache_dir}, and {jar.name} could not be fetched ({cause}). "
+        f"The network is needed once. Behind a proxy set HTTPS_PROXY; for a Maven mirror set {MIRROR_VARIABLE} to its "
+        "address; or copy the folder from a machine that has them."
     )
-
-
-def _cause(log: Sequence[str]) -> str:
-    """Return the reason for Ivy's failure, in Ivy's own words."""
-    causes = [match["cause"] for line in log if (match := _FAILURE.search(line))]
-    problems = [line.strip() for line in log if "not found" in line or "[FAILED" in line or "rror" in line]
-    return next(iter([*causes, *problems]), "Ivy did not say why")
 
 
 if __name__ == "__main__":

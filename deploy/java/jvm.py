@@ -1,17 +1,15 @@
-"""The Java runtime: finds it, runs tools and servers in it, and leaves no process behind."""
+"""The Java runtime: finds it, runs servers in it, and leaves no process behind."""
 
 import fcntl
 import os
 import platform
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -63,32 +61,6 @@ def find_java() -> Path:
     if version < MINIMUM_JAVA:
         raise UserError(f"Java {MINIMUM_JAVA} or newer is needed, but {java} is Java {version}: {_INSTALL}.")
     return java
-
-
-def run_java(arguments: Sequence[str], *, on_line: Callable[[str], None]) -> int:
-    """Run a Java program to its end and return its exit code; pass each line of its output to `on_line` at once.
-
-    Raises UserError if there is no suitable Java. If `on_line` raises, the program is killed.
-    """
-    command = [str(find_java()), _NO_PERF_DATA, *arguments]
-    with subprocess.Popen(
-        command,
-        env=without_settings(os.environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        assert process.stdout is not None  # noqa: S101  # a pipe was asked for
-        try:
-            for line in process.stdout:
-                on_line(line.rstrip("\n"))
-        except BaseException:
-            process.kill()
-            raise
-    return process.returncode
 
 
 @dataclass(frozen=True)
@@ -175,11 +147,6 @@ class JvmProcess:
     def _run(self, command_line: list[str], started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
             with self.console_log.open("wb") as console, (self.run_dir / "jvm.pid").open("w") as file:
-                # Linux closes descriptors in their order: with a high one, the lock outlasts the JVM's first sockets.
-                # One is free from the middle on, although other JVMs may be starting at the same time.
-                limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-                high = (min(limit, 1024) if limit > 0 else 1024) // 2
-                inherited = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, high)
                 _lock(file)
                 process = subprocess.Popen(
                     command_line,
@@ -188,10 +155,9 @@ class JvmProcess:
                     stdout=console,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    pass_fds=(inherited,),
+                    pass_fds=(file.fileno(),),
                     env=without_settings(os.environ),
                 )
-                os.close(inherited)
                 file.write(f"{process.pid}\n")
         except BaseException as error:
             started.set_exception(error)

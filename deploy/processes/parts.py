@@ -25,7 +25,7 @@ from connectors.pulsar.admin import AdminApi
 from connectors.registration import acts_on, connectors_of, load_hook
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
-from deploy.java.jars import fetch_jars
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 from deploy.processes.running import new_registry, publishing
 from deploy.processes.shared_components import Held, Work, passing_registry
@@ -254,7 +254,7 @@ def _contexts(
             publish_answer=publish_answer,
             registry=registry,
             clients=connections,
-            jars=lambda group: fetch_jars([group], settings.jars_dir)[0],
+            jars=lambda group: ensure_jars(group, settings.jars_dir),
             java=find_java,
             data_dir=settings.create_data_dir,
         )

@@ -26,7 +26,7 @@ from connectors.kafka.ticker import Ticker
 from connectors.kafka.topic_admin import TopicReport, check_topics
 from connectors.kafka.topics import TopicSettings
 from connectors.partitions.membership import Decider, describe_loops, find_deciders
-from deploy.java.jars import fetch_jars
+from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 from deploy.query.checkpoint import Checkpoint, require_fitting, require_same_kafka
 from deploy.query.supervisor import QueryHealth, QuerySupervisor, cause_in_one_line
@@ -111,7 +111,7 @@ class SparkSessions:
         find_java()
         self._settings = settings
         self._log_file = settings.create_data_dir() / "spark.log"
-        self._jars = fetch_jars(["spark"], settings.jars_dir)[0]
+        self._jars = ensure_jars("spark", settings.jars_dir)
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="spark-start")
         self._taken = threading.Event()
         self._first: Future[SparkSession] | None = self._starter.submit(self._start)

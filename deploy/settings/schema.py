@@ -126,7 +126,7 @@ def _normalize(name: str) -> str:
 
 PREFIX, DELIMITER = "HEADGATE_", "__"
 
-_OF_OTHERS = frozenset({"HEADGATE_IVY_SETTINGS", "HEADGATE_SETTINGS"})
+_OF_OTHERS = frozenset({"HEADGATE_MAVEN_URL", "HEADGATE_SETTINGS"})
 """Variables that are no settings, but have an effect."""
 
 _KUBERNETES = re.compile(

@@ -19,7 +19,7 @@ def test_every_package_and_jar_is_pinned_by_a_sum() -> None:
     assert PACKAGES
     assert all(re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", each, re.DOTALL) for each in PACKAGES)
     jars = (ROOT / "deploy/java/jars.sha256").read_text().splitlines()
-    assert all(re.fullmatch(r"[0-9a-f]{64}  [\w.-]+/\S+\.jar", each) for each in jars)
+    assert all(re.fullmatch(r"[0-9a-f]{64}  [\w.-]+/\S+/\S+\.jar", each) for each in jars)
 
 
 def test_each_package_has_a_licence_that_allows_to_ship_it() -> None:

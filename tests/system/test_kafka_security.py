@@ -44,7 +44,7 @@ from connectors.kafka.topics import TopicSettings, plan, rights_of
 from deploy.doctor import Result, Verdict
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars
-from deploy.java.jvm import run_java
+from deploy.java.jvm import find_java
 from deploy.settings.folders import default_cache_dir
 from policies.observations import Outcome, Reading
 from policies.policy import TICKS, TIMERS
@@ -274,11 +274,10 @@ def test_the_java_client_of_spark_is_let_in(broker: Secured, tmp_path: Path) -> 
         files.append(str(tmp_path / f"{kind}.properties"))
         options = {**KafkaConnection(**settings(broker)).for_spark(), **JAVA.get(kind, {})}
         Path(files[-1]).write_text(java_properties(options), encoding="utf-8")
-    said: list[str] = []
-    classpath = ":".join(map(str, [*clients, *needed]))
-    code = run_java(["-cp", classpath, str(tmp_path / "Probe.java"), *files], on_line=said.append)
-    assert code == 0, "\n".join(said)
-    assert said.count("brokers 1") == len(CONNECTIONS), "\n".join(said)
+    command = [str(find_java()), "-cp", ":".join(map(str, [*clients, *needed])), str(tmp_path / "Probe.java"), *files]
+    probe = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert probe.returncode == 0, probe.stdout + probe.stderr
+    assert probe.stdout.splitlines().count("brokers 1") == len(CONNECTIONS), probe.stdout
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import threading
 import time
 import uuid
@@ -24,7 +25,7 @@ from connectors.kafka.topic_admin import create_topics
 from connectors.kafka.topics import TopicSettings
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars
-from deploy.java.jvm import run_java
+from deploy.java.jvm import find_java
 from deploy.settings.folders import default_cache_dir
 from policies.decisions import Mode, deterministic_id
 from policies.free_space.gate import FactorVerdict
@@ -80,13 +81,14 @@ class Watched:
 
     def tool(self, *arguments: str) -> str:
         """What kafka-configs.sh says."""
-        said: list[str] = []
         classes = ":".join(map(str, self._jars))
         servers = self.kafka.bootstrap_servers
         small = ("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-        command = (*small, "-cp", classes, "kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
-        assert run_java(command, on_line=said.append) == 0, said
-        return "\n".join(said)
+        called = ("-cp", classes, "kafka.admin.ConfigCommand", "--bootstrap-server", servers, *arguments)
+        command = [str(find_java()), *small, *called]
+        tool = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        assert tool.returncode == 0, tool.stdout
+        return tool.stdout.strip()
 
 
 @pytest.fixture(scope="module")

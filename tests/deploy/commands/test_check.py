@@ -169,7 +169,7 @@ def test_a_policy_that_a_cluster_overrides_is_limited_there(file: Path) -> None:
         ("HEADGATE_CLUSTER__PAYMENTS__KAFKA__SASL__PASSWORD", SECRET, "did you mean HEADGATE_CLUSTERS__PAYMENTS__"),
         ("HEADGATE_WEATHER", "fine", "is no setting and has no effect"),
         ("HEADGATE_HTTP__PORT", "9408", None),
-        ("HEADGATE_IVY_SETTINGS", "/mirror.xml", None),
+        ("HEADGATE_MAVEN_URL", "https://mirror", None),
         ("HEADGATE_SERVICE_HOST", "10.0.0.1", None),
         ("HEADGATE_DECIDE_SERVICE_PORT_HTTP", "9408", None),
         ("HEADGATE_PORT", "tcp://10.0.0.1:9408", None),

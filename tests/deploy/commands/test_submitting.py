@@ -31,7 +31,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[dict[str, Any]], list[str]]:
     """The words that a shell makes of the line for a `stream` block."""
-    monkeypatch.setattr(submitting, "fetch_jars", lambda *_: [(Path("/jars/a.jar"), Path("/jars/b.jar"))])
+    monkeypatch.setattr(submitting, "ensure_jars", lambda *_: (Path("/jars/a.jar"), Path("/jars/b.jar")))
 
     def words(stream: dict[str, Any]) -> list[str]:
         settings = Settings.model_validate({"data_dir": str(tmp_path / "data"), "stream": stream})

@@ -1,118 +1,84 @@
-"""The cache of jars: complete, damaged, missing; with a stand-in for Java that does what Ivy was seen to do."""
+"""The cache of jars: complete, damaged, missing; with a Maven repository on loopback."""
 
 import fcntl
 import hashlib
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import pytest
 
 from deploy.console.terminal import SafeConsole
 from deploy.java import jars
-from deploy.java.jars import ensure_jars, fetch_jars, groups
+from deploy.java.jars import default_repository, ensure_jars, fetch_jars, missing_jars
 from policies.units import UserError
 
-# As Ivy 2.5.3 prints it when a proxy on a closed port stands in its way.
-IVY_OFFLINE = """\
-:: resolving dependencies :: headgate#headgate-jars;working@vm
-\tconfs: [spark]
-:: problems summary ::
-:::: WARNINGS
-\t\tmodule not found: org.apache.commons#commons-pool2;2.13.1
-:::: ERRORS
-\tServer access error at url https://mirror.invalid/pool2.pom (java.net.ConnectException: Connection refused)
-:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
-"""
-IVY_ONLINE = """\
-\tfound org.example#alpha;1.0 in public
-\tfound org.example#beta;2.0 in public
-downloading https://mirror.invalid/org/example/alpha/1.0/alpha-1.0.jar ...
-...... (63kB)
-\t[SUCCESSFUL ] org.example#alpha;1.0!alpha.jar (111ms)
-downloading https://mirror.invalid/org/example/beta/2.0/beta-2.0.jar ...
-"""
-
-# Ivy's last argument is the pattern of the files it retrieves: what is on offer goes to that folder.
-FAKE_JAVA = """#!/bin/sh
-here=$(dirname "$0")
-if [ "$1" = -version ]; then echo 'openjdk version "17.0.15"' >&2; exit 0; fi
-echo "$@" >> "$here/calls"
-for pattern; do :; done
-cp "$here"/offer/*.jar "$(dirname "$pattern")" 2>/dev/null
-cat "$here/output"
-"""
-
 CONTENT = {"alpha-1.0.jar": b"alpha", "beta-2.0.jar": b"beta"}
+FETCHED = [f"fetching {name}" for name in CONTENT]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site:
-    """A cache, a manifest, and an Ivy that has the files of `offer`."""
+    """A cache, a manifest, and a repository with the files of `offer`."""
 
     cache: Path
     manifest: Path
-    bin: Path
+    repository: Path
+    fetched: list[str] = field(default_factory=list)
 
     def expect(self, files: dict[str, bytes]) -> None:
         """Write the manifest."""
-        lines = (f"{hashlib.sha256(content).hexdigest()}  tools/{name}\n" for name, content in files.items())
-        self.manifest.write_text("".join(lines))
+        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        self.manifest.write_text("".join(f"{sums[name]}  tools/org/example/{name}\n" for name in reversed(files)))
 
-    def offer(self, files: dict[str, bytes], output: str = IVY_ONLINE) -> None:
-        """Let Ivy find these files and print this output."""
-        for old in (self.bin / "offer").iterdir():
-            old.unlink()
+    def offer(self, files: dict[str, bytes]) -> None:
+        """Let the repository have these files."""
+        for name in CONTENT:
+            (self.repository / name).unlink(missing_ok=True)
         for name, content in files.items():
-            (self.bin / "offer" / name).write_bytes(content)
-        (self.bin / "output").write_text(output)
+            (self.repository / name).write_bytes(content)
 
-    @property
-    def ivy_calls(self) -> list[str]:
-        """The arguments of each run of Ivy so far."""
-        calls = self.bin / "calls"
-        return calls.read_text().splitlines() if calls.exists() else []
-
-    def ensure(self, progress: list[str] | None = None) -> tuple[Path, ...]:
+    def ensure(self) -> tuple[Path, ...]:
         """Ask for the jars of the manifest's one group."""
-        return ensure_jars("tools", self.cache, ([] if progress is None else progress).append)
+        return ensure_jars("tools", self.cache, self.fetched.append)
 
-    def leftovers(self) -> list[Path]:
-        """What a fetch should have cleared away."""
-        return list(self.cache.glob(".fetching-*"))
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and prints nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Print nothing."""
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    binaries = tmp_path / "jdk" / "bin"
-    (binaries / "offer").mkdir(parents=True)
-    (binaries / "java").write_text(FAKE_JAVA)
-    (binaries / "java").chmod(0o755)
-    manifest = tmp_path / "jars.sha256"
-    monkeypatch.setattr(jars, "_MANIFEST", manifest)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    monkeypatch.delenv(jars.SETTINGS_VARIABLE, raising=False)
-    site = Site(tmp_path / "cache", manifest, binaries)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    site = Site(tmp_path / "cache", tmp_path / "jars.sha256", tmp_path / "maven" / "org" / "example")
+    site.repository.mkdir(parents=True)
     site.expect(CONTENT)
     site.offer(CONTENT)
-    return site
+    monkeypatch.setattr(jars, "_MANIFEST", site.manifest)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "maven"))) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("HEADGATE_MAVEN_URL", f"http://127.0.0.1:{server.server_port}/")
+        yield site
+        server.shutdown()
 
 
-def test_missing_jars_are_fetched_with_progress(site: Site) -> None:
-    progress: list[str] = []
-    paths = site.ensure(progress)
+def test_missing_jars_are_fetched_with_a_line_each_and_a_complete_cache_needs_no_repository(site: Site) -> None:
+    assert missing_jars("tools", site.cache) == [*CONTENT]
+    paths = site.ensure()
     assert paths == tuple(site.cache / "tools" / name for name in CONTENT)
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
-    assert progress == ["fetching alpha-1.0.jar", "fetching beta-2.0.jar"]
-    assert site.leftovers() == []
-
-
-def test_complete_cache_needs_no_ivy(site: Site) -> None:
-    first = site.ensure()
-    assert site.ensure() == first
-    assert len(site.ivy_calls) == 1
+    assert site.ensure() == paths
+    assert site.fetched == FETCHED
+    assert missing_jars("tools", site.cache) == []
 
 
 @pytest.mark.parametrize("content", [None, b"", b"alpha and more", b"ALPHA"])
@@ -124,50 +90,40 @@ def test_damaged_jar_is_fetched_again(site: Site, content: bytes | None) -> None
         path.write_bytes(content)
         os.utime(path, (1, 1))
     assert site.ensure()[0].read_bytes() == b"alpha"
-    assert len(site.ivy_calls) == 2
+    assert site.fetched == [*FETCHED, "fetching alpha-1.0.jar"]
 
 
-def test_changed_manifest_is_noticed(site: Site) -> None:
-    site.ensure()
-    newer = CONTENT | {"alpha-1.0.jar": b"alpha, again"}
-    site.expect(newer)
-    site.offer(newer)
-    assert site.ensure()[0].read_bytes() == b"alpha, again"
-
-
-def test_jar_with_another_content_is_deleted_and_named_with_both_sums(site: Site) -> None:
+def test_jar_with_another_content_is_not_stored_and_named_with_both_sums(site: Site) -> None:
     site.offer(CONTENT | {"beta-2.0.jar": b"forged"})
-    in_ivys_cache = site.cache / "ivy" / "org.example" / "beta" / "jars" / "beta-2.0.jar"
-    in_ivys_cache.parent.mkdir(parents=True)
-    in_ivys_cache.write_bytes(b"forged")
     expected, found = hashlib.sha256(b"beta").hexdigest(), hashlib.sha256(b"forged").hexdigest()
-    with pytest.raises(UserError, match=rf"beta-2.0.jar: expected sha256 {expected}, found {found}\): run again"):
+    with pytest.raises(UserError, match=rf"beta-2.0.jar: .*expected sha256 {expected}, found {found}\): run again"):
         site.ensure()
     assert not (site.cache / "tools" / "beta-2.0.jar").exists()
-    assert not in_ivys_cache.exists()
-    assert site.leftovers() == []
     site.offer(CONTENT)
     assert len(site.ensure()) == 2
 
 
-def test_no_network_names_jars_cache_cause_and_remedy_in_one_line(site: Site) -> None:
-    site.offer({}, IVY_OFFLINE)
-    with pytest.raises(UserError) as caught:
+def test_an_unreachable_repository_is_told_with_jar_cache_cause_and_remedy_and_without_its_password(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.offer({"alpha-1.0.jar": b"alpha"})
+    with pytest.raises(UserError, match=rf"group tools .* {site.cache}, and beta-2.0.jar .* \(status 404\)\. The netw"):
         site.ensure()
-    message = str(caught.value)
-    for part in ("tools", str(site.cache), "ConnectException: Connection refused", "alpha-1.0.jar", "_IVY_SETTINGS"):
-        assert part in message
-    assert "\n" not in message
-    assert site.leftovers() == []
-    site.offer({"alpha-1.0.jar": b"alpha"}, IVY_OFFLINE)
-    with pytest.raises(UserError, match=r": beta-2.0.jar\. The network"):
-        site.ensure()
+    for url, cause in (
+        ("http://me:secret@127.0.0.1:9", "Connection refused"),
+        ("mirror", "protocol"),
+        ("http://[", ""),
+    ):
+        monkeypatch.setenv("HEADGATE_MAVEN_URL", url)
+        with pytest.raises(UserError, match=rf"{cause}.*HTTPS_PROXY; .*HEADGATE_MAVEN_URL") as caught:
+            site.ensure()
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
-def test_remains_of_an_interrupted_fetch_do_no_harm(site: Site) -> None:
-    (site.cache / ".fetching-tools").mkdir(parents=True)
-    (site.cache / ".fetching-tools" / "alpha-1.0.jar").write_bytes(b"al")
-    assert site.ensure()[0].read_bytes() == b"alpha"
+def test_without_a_mirror_the_repository_is_that_of_the_ivy_inside_pyspark() -> None:
+    address = httpx.URL(default_repository())
+    assert (address.scheme, address.path.strip("/")) == ("https", "maven2")
 
 
 def test_cache_that_cannot_be_made_is_named(site: Site) -> None:
@@ -189,22 +145,12 @@ def test_second_process_waits_and_then_finds_the_jars(site: Site) -> None:
         thread = threading.Thread(target=second)
         thread.start()
         assert waiting.wait(20)
+        site.offer({})
         (site.cache / "tools").mkdir()
         for name, content in CONTENT.items():
             (site.cache / "tools" / name).write_bytes(content)
     thread.join()
     assert len(results[0]) == 2
-    assert site.ivy_calls == []
-
-
-def test_settings_for_a_mirror_reach_ivy(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = tmp_path / "ivysettings.xml"
-    monkeypatch.setenv("HEADGATE_IVY_SETTINGS", str(settings))
-    with pytest.raises(UserError, match="there is no such file"):
-        site.ensure()
-    settings.write_text("<ivysettings/>")
-    site.ensure()
-    assert f"-settings {settings} " in site.ivy_calls[0]
 
 
 def test_unknown_group_is_refused(site: Site) -> None:
@@ -212,36 +158,22 @@ def test_unknown_group_is_refused(site: Site) -> None:
         ensure_jars("other", site.cache)
 
 
-def test_maintainers_write_the_manifest_of_what_came(site: Site) -> None:
-    jars.write_manifest(site.cache)
-    lines = site.manifest.read_text().splitlines()
-    assert lines[0] == f"{hashlib.sha256(b'alpha').hexdigest()}  spark/alpha-1.0.jar"
-    assert len(lines) == len(CONTENT) * len(groups())
-    assert {"spark", "kafka", "quotas-plugin", "bookkeeper"} <= set(groups())
-
-
-def test_command_prints_a_users_error_in_one_line(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.offer({}, IVY_OFFLINE)
-    assert jars.main(["spark", "--cache-dir", str(site.cache)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_manifest_of_the_product_has_what_runs_the_query_and_the_broker() -> None:
-    manifest = jars._read_manifest()
-    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in manifest["spark"]
-    assert "kafka_2.13-4.3.1.jar" in manifest["kafka"]
+def test_command_fetches_all_groups_and_prints_a_users_error_in_one_line(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert jars.main(["--cache-dir", str(site.cache)]) == 0
+    assert capsys.readouterr().out.splitlines() == FETCHED
+    assert jars.main(["other", "--cache-dir", str(site.cache)]) == 1
+    assert capsys.readouterr().err == "there is no group of jars named other\n"
 
 
 def test_nothing_comes_twice_onto_sparks_class_path() -> None:
-    shipped = {path.name.rsplit("-", 1)[0] for path in jars._ivy_jar().parent.glob("*.jar")}
-    ours = {name.rsplit("-", 1)[0] for name in jars._read_manifest()["spark"]}
+    spark = find_spec("pyspark")
+    assert spark is not None
+    shipped = {path.name.rsplit("-", 1)[0] for path in (Path(str(spark.origin)).parent / "jars").glob("*.jar")}
+    ours = {jar.name.rsplit("-", 1)[0] for jar in jars._read_group("spark")}
+    assert "spark-sql-kafka-0-10_2.13" in ours
     assert shipped & ours == set()
-
-
-def test_without_a_terminal_each_download_is_a_line(site: Site) -> None:
-    lines: list[str] = []
-    assert [[path.name for path in group] for group in fetch_jars(["tools"], site.cache, lines.append)] == [[*CONTENT]]
-    assert lines == ["fetching alpha-1.0.jar", "fetching beta-2.0.jar"]
 
 
 def test_on_a_terminal_one_bar_counts_the_jars_and_goes_at_the_end(

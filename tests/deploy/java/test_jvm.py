@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, find_java, run_java, tail
+from deploy.java.jvm import JvmCommand, JvmProcess, end_orphan, find_java, tail
 from policies.units import UserError
 from tests.system.processes import is_running
 
@@ -138,20 +137,6 @@ def test_missing_java_says_what_to_install_or_names_java_home(tmp_path: Path, mo
         find_java()
 
 
-def test_run_gives_lines_and_exit_code(fake_java: FakeJava) -> None:
-    lines: list[str] = []
-    assert run_java(["-cp", "x", "Failing"], on_line=lines.append) == 3
-    assert lines == ["main Failing"]
-
-
-def test_run_ends_the_program_when_its_reader_fails(fake_java: FakeJava) -> None:
-    def fail(line: str) -> None:
-        raise RuntimeError(line)
-
-    with pytest.raises(RuntimeError, match="main Server"):  # the program does not end by itself
-        run_java(["-cp", "x", "Server"], on_line=fail)
-
-
 def test_server_runs_until_terminated(fake_java: FakeJava, tmp_path: Path) -> None:
     process = fake_java.start(tmp_path / "run")
     assert process.is_alive
@@ -189,18 +174,6 @@ def test_server_outlives_the_thread_that_started_it(fake_java: FakeJava, tmp_pat
         assert not processes[0].wait(0.3)
     finally:
         processes[0].kill()
-
-
-def test_a_server_starts_beside_others_that_hold_the_highest_descriptors(fake_java: FakeJava, tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))  # the usual limit, which others need not have raised
-    try:
-        with (tmp_path / "held").open("w") as held:
-            highest = fcntl.fcntl(held, fcntl.F_DUPFD_CLOEXEC, 1023)
-            fake_java.start(tmp_path / "run").kill()
-            os.close(highest)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_old_temporary_files_are_cleared_at_start(fake_java: FakeJava, tmp_path: Path) -> None:

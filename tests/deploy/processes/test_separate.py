@@ -37,7 +37,7 @@ class World:
         monkeypatch.setattr(stack, "stop_on_signals", threading.Event)
         monkeypatch.setattr(stack, "publishing", self._publishing)
         monkeypatch.setattr(components, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(components, "fetch_jars", lambda *_, **__: [()])
+        monkeypatch.setattr(components, "ensure_jars", lambda *_: ())
         monkeypatch.setattr(components, "start_session", lambda *_: object())
         monkeypatch.setattr(components, "stop_session", self._stop_session)
         monkeypatch.setattr(components, "is_alive", lambda _session: True)

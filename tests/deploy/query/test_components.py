@@ -42,7 +42,7 @@ class Spark:
         self.dead: set[str] = set()
         self.began = threading.Event()
         monkeypatch.setattr(components, "find_java", lambda: Path("/java"))
-        monkeypatch.setattr(components, "fetch_jars", lambda *_, **__: [()])
+        monkeypatch.setattr(components, "ensure_jars", lambda *_: ())
         monkeypatch.setattr(components, "start_session", self._start)
         monkeypatch.setattr(components, "stop_session", lambda session: self.stopped.append(str(session)))
         monkeypatch.setattr(components, "is_alive", lambda session: str(session) not in self.dead)
