@@ -114,14 +114,15 @@ def name_failure(outcome: str) -> str:
 def sort_observations(
     observations: "list[Observation] | tuple[Observation, ...]", kinds: tuple[type[Reading], ...] = ()
 ) -> list[Observation]:
-    """Sort observations by (at, kind, id) and drop repeated ids, so that their order and repetition do not matter.
+    """Sort observations by (at, kind, id) and drop repeated events, so that their order and repetition do not matter.
 
     Of one instant, readings of `kinds` come in that order, after all others. So no order of ids changes the result.
+    An id is unique only within its source (CloudEvents): two collectors may both count from 1.
     """
     ranks = {kind: rank for rank, kind in enumerate(kinds, 1)}
-    first: dict[str, Observation] = {}
-    for observation in sorted(observations, key=lambda o: (o.at, ranks.get(type(o.reading), 0), o.id)):
-        first.setdefault(observation.id, observation)
+    first: dict[tuple[str, str], Observation] = {}
+    for observation in sorted(observations, key=lambda o: (o.at, ranks.get(type(o.reading), 0), o.id, o.source)):
+        first.setdefault((observation.source, observation.id), observation)
     return list(first.values())
 
 

@@ -1,5 +1,6 @@
 """What is known of a cluster, however the readings arrive."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,11 @@ def test_of_an_id_seen_twice_the_earliest_counts() -> None:
     twice = [log_dirs(5, 1, 50 * GB, id="x"), log_dirs(0, 1, 3 * GB, id="x")]
     assert [o.at for o in sort_observations(twice)] == [at(0)]
     assert counting(folded(twice), 10)[1, A].state.usable_bytes == 3 * GB
+
+
+def test_an_id_of_another_source_is_another_event() -> None:
+    numbered = [replace(log_dirs(0, broker, 3 * GB, id="1"), source=f"collector-{broker}") for broker in (1, 2)]
+    assert counting(folded(numbered), 0).keys() == {(1, A), (2, A)}
 
 
 @pytest.mark.parametrize(
