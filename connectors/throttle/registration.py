@@ -42,10 +42,6 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
         quotas = cluster.setting(QuotaSettings)
         if quotas is not None and not any(spec.entity in CATCH_ALL for spec in quotas.entities):
             yield SettingsWarning((*place, "quotas", "entities"), _ESCAPES)
-        for limit, consequence in ((own.hard, f"once {name} is stopped"), (own.soft, f"once {name} has its alert")):
-            if limit is not None and (limit.available_ratio_below or 0.0) * (1 + own.recovery_margin) >= 1.0:
-                sentence = f"{consequence} it stays so: {_NEVER_FREE}"
-                yield SettingsWarning(("policies", "throttle", "recovery_margin"), sentence, is_mistake=True)
         if quotas is not None and any("*" in (spec.user, spec.client_id) for spec in quotas.entities):
             yield SettingsWarning((*place, "quotas", "entities"), _LITERAL_STAR)
         if own.limited and cluster.kafka.poll_interval >= own.validity:
@@ -54,7 +50,6 @@ def _warnings(settings: ThrottleSettings, clusters: Mapping[str, ClusterSources]
             )
 
 
-_NEVER_FREE = "no volume has more free than the limit and this share of it; lower the limit or the margin"
 _LITERAL_STAR = "`*` is a name like any other for Kafka: write default for all without a quota of their own"
 _ESCAPES = (
     "clients that none of them names escape: a stop does not reach them; add {client_id: default, base: 10MB}, or the "

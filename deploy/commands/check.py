@@ -140,7 +140,7 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
                 name, list(getattr(settings.policies, name).clusters), list(settings.clusters)
             )
         yield from connectors_of(kind).warnings(blocks[name], settings.clusters)
-        yield from _tiny_limit_warnings(name, blocks[name])
+        yield from _limit_warnings(name, blocks[name])
     host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
     if settings.http.access is None and not is_loopback(f"{host}:1"):
         yield SettingsWarning(
@@ -151,19 +151,25 @@ def settings_warnings(settings: Settings, *, is_empty: bool) -> Iterator[Setting
     yield from _clear_password_warnings(settings)
 
 
-def _tiny_limit_warnings(policy: str, block: Any) -> Iterator[SettingsWarning]:
-    """Yield warnings about limits in bytes that no disk notices: somebody meant GB."""
-    for name in ("hard", "soft"):
+def _limit_warnings(policy: str, block: Any) -> Iterator[SettingsWarning]:
+    """Yield warnings about limits in bytes that no disk notices (somebody meant GB), and margins that none clears."""
+    for name, state in (("hard", "a stop"), ("soft", "its alert")):
         overrides = ((("clusters", pattern), each) for pattern, each in block.overrides().items())
         for place, each in (((), block), *overrides):
-            limit = getattr(each, name, None)
-            size = None if limit is None else limit.available_bytes_below
-            is_inherited = bool(place) and limit == getattr(block, name, None)
+            limit, where = getattr(each, name, None), ("policies", policy, *place)
+            if limit is None:
+                continue
+            size, is_inherited = limit.available_bytes_below, bool(place) and limit == getattr(block, name, None)
             if size is not None and size < _LEAST_LIMIT_BYTES and not is_inherited:
                 yield SettingsWarning(
-                    ("policies", policy, *place, name, "available_bytes_below"),
+                    (*where, name, "available_bytes_below"),
                     f"is {human_bytes(size)}, which a disk passes in a moment: write a unit, such as {size or 5:g}GB",
                 )
+            is_inherited = is_inherited and each.recovery_margin == block.recovery_margin
+            if (limit.available_ratio_below or 0.0) * (1 + each.recovery_margin) >= 1.0 and not is_inherited:
+                sentence = f"{state} never ends, as no volume has more free than the {name} limit and this share of it"
+                place = (*where, "recovery_margin")
+                yield SettingsWarning(place, f"{sentence}; lower the limit or the margin", is_mistake=True)
 
 
 def _override_warnings(policy: str, patterns: list[str], clusters: list[str]) -> Iterator[SettingsWarning]:

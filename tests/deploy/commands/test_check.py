@@ -139,13 +139,24 @@ DOUBTS = [
 ]
 
 
-@for_each("limit", ["hard", "soft"])
-def test_a_margin_that_no_volume_can_clear_is_refused(file: Path, limit: str) -> None:
+@for_each(
+    ("policy", "limit", "watched"),
+    [
+        ("throttle", "hard", WATCHED),
+        ("throttle", "soft", ""),  # for a replay
+        ("bookie_disks", "soft", ""),
+    ],
+)
+def test_a_margin_that_no_volume_can_clear_is_refused(file: Path, policy: str, limit: str, watched: str) -> None:
     ratio = f"{limit}: {{available_ratio_below: 0.95}}"
-    file.write_text(f"{WATCHED}policies: {{throttle: {{{ratio}}}}}")
-    with pytest.raises(UserError, match=r"2: policies\.throttle\.recovery_margin: once payments .* it stays so: no"):
-        check(file)
-    file.write_text(f"{WATCHED}policies: {{throttle: {{recovery_margin: 0.05, {ratio}}}}}")
+    refused = (f"{{{ratio}}}", f"{{recovery_margin: 0.05, {ratio}, clusters: {{'pay*': {{recovery_margin: 0.1}}}}}}")
+    for block, place in zip(refused, ("", r"clusters\.pay\*\."), strict=True):
+        file.write_text(f"{watched}policies: {{{policy}: {block}}}")
+        with pytest.raises(
+            UserError, match=rf"policies\.{policy}\.{place}recovery_margin: .* never ends, as no volume"
+        ):
+            check(file)
+    file.write_text(f"{watched}policies: {{{policy}: {{recovery_margin: 0.05, {ratio}}}}}")
     check(file)
 
 
