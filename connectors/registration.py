@@ -128,10 +128,7 @@ class PolicyConnectors:
     """Given `ClusterSources` and a reading that is not `ok`, yields remedies for the doctor."""
     view: Hook = None
     """Given the policy's settings, makes its `PolicyView`: its own metrics and section of the status page. None: it has
-    only the metrics of all policies."""
-    detail: str | None = None
-    """Its section of the status page: a `DetailKind` as ``module:attribute``. None: the page shows explanations and
-    numbers of its decisions."""
+    only the metrics of all policies, and the page shows explanations and numbers of its decisions."""
 
     @property
     def needed(self) -> str:

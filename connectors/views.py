@@ -1,4 +1,4 @@
-"""What a policy contributes to the exporter: metrics and a section of the status page, and the snapshot they show."""
+"""What a policy contributes to the exporter: metrics and a section of the status page, both of its folded state."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -6,25 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.registration import connectors_of, load_named
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.free_space.limits import FreeSpaceSettings
 from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation, sort_observations
-from policies.policy import PolicyKind
-from policies.settings import PolicySettings
 from policies.units import millis_of
 
-# A disk on the status page, with its limits, for each policy that watches free space.
+# Sections of the status page, and a disk in them for each policy that watches free space.
 
 
 class Fill(NamedTuple):
@@ -35,6 +31,20 @@ class Fill(NamedTuple):
     soft_bytes: float | None
     hard_bytes: float | None
     factor: float | None
+
+
+class PolicyDetail(BaseModel):
+    """A policy's section of a cluster on the status page and in its API."""
+
+    model_config = ConfigDict(frozen=True)
+
+    template: ClassVar[str] = "policy.html"
+    """The path of a Jinja template with the variables of `page/templates/policy.html`, which shows only what all
+    policies have."""
+
+    def fill(self) -> Fill | None:
+        """Return the present point of the page's plot; None: it has none."""
+        return None
 
 
 class DiskDetail(BaseModel):
@@ -50,6 +60,17 @@ class DiskDetail(BaseModel):
     soft_bytes: float | None = Field(description="The soft limit in free bytes; null: no limit.")
     hard_bytes: float | None = Field(description="The hard limit in free bytes; null: no limit.")
     seconds_to_full: float | None = Field(description="At its present rate; null: unknown, or it is not filling.")
+
+    @classmethod
+    def of(cls, disk: VolumeState, settings: FreeSpaceSettings, now_ms: int, **own: Any) -> Self:
+        """Make the section of a disk with a subclass's `own` fields."""
+        size = disk.total_bytes
+        found: dict[str, Any] = {"usable_bytes": disk.usable_bytes, "total_bytes": size}
+        for name, limit in (("soft", settings.soft), ("hard", settings.hard)):
+            at = None if limit is None else limit.in_bytes(size)
+            found |= {f"{name}_bytes": at, f"{name}_ratio": None if at is None else _used_ratio(at, size)}
+        seconds = seconds_to_full(disk, now_ms, settings.validity)
+        return cls(used_ratio=_used_ratio(disk.usable_bytes, size), seconds_to_full=seconds, **found, **own)
 
     def fill(self, place: str, factor: float | None) -> Fill:
         """Return the point of the page's plot, if this disk limits."""
@@ -102,8 +123,6 @@ def metrics(samples: Iterable[Sample]) -> Iterable[Metric]:
 #
 # The status page and its API take all their data from it.
 
-Kind = TypeVar("Kind", bound=Decision)
-
 MOST_SERVERS = 10_000
 """Brokers or bookies of a cluster whose disks are kept."""
 MAX_RECENT_DECISIONS = 100
@@ -116,25 +135,12 @@ class PolicySnapshot:
 
     policy: str
     cluster: str
-    settings: PolicySettings
-    """The settings in force for the cluster."""
-    samples: Sequence[Sample] = ()
-    """The policy's metrics with this cluster as a label."""
+    detail: PolicyDetail | None = None
+    """Its section of the status page; None if it has none, or no data."""
     decisions: Sequence[Decision] = ()
     """The decisions in force, by kind and subject."""
     in_force: InForce | None = None
     """The wanted and the set values; None if the policy has no actuator for the cluster."""
-    prefix: str = "headgate"
-    """The prefix of Headgate's own topics."""
-
-    def values(self, family: Family) -> dict[tuple[str, ...], float]:
-        """Return the samples of a family by their labels without ``cluster``."""
-        at = family.labels.index("cluster")
-        return {(*s.labels[:at], *s.labels[at + 1 :]): s.value for s in self.samples if s.family is family}
-
-    def of_kind(self, kind: type[Kind]) -> list[Kind]:
-        """Return the decisions of a kind."""
-        return [decision for decision in self.decisions if isinstance(decision, kind)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ DECISION_STALE = Family(
 
 
 class PolicyView(ABC):
-    """Folds the readings and decisions of one policy, and returns their present state as samples.
+    """Folds the readings and decisions of one policy, and returns their present state as samples and for the page.
 
     The exporter calls it under a lock, with each decision once and in the order of sequences.
     """
@@ -207,6 +213,10 @@ class PolicyView(ABC):
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of this moment."""
 
+    def details(self, now_ms: int, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:  # noqa: ARG002 - some have none
+        """Yield each cluster with its section of the status page; `prefix` is that of Headgate's own topics."""
+        return iter(())
+
 
 class Foldable(Protocol):
     """The state of one cluster."""
@@ -216,11 +226,20 @@ class Foldable(Protocol):
 
 
 class FoldingView(PolicyView, Generic[StateT]):
-    """Folds the readings of each cluster, whose state `make` makes from its name, in the order of their times."""
+    """Folds the readings of each cluster, in the order of their times.
 
-    def __init__(self, history: timedelta, make: Callable[[str], StateT]) -> None:
+    `make` makes a cluster's state from its name; `show` makes its section of the status page, None without data.
+    """
+
+    def __init__(
+        self,
+        history: timedelta,
+        make: Callable[[str], StateT],
+        show: Callable[[StateT, int, str], PolicyDetail | None] = lambda *_: None,
+    ) -> None:
         self.history = history
         self._make = make
+        self._show = show
         self._clusters: dict[str, StateT] = {}
 
     def observe(self, observations: Sequence[Observation]) -> None:
@@ -240,6 +259,12 @@ class FoldingView(PolicyView, Generic[StateT]):
         if name not in self._clusters:
             self._clusters[name] = self._make(name)
         return self._clusters[name]
+
+    def details(self, now_ms: int, prefix: str) -> Iterator[tuple[str, PolicyDetail]]:
+        """Yield the sections of clusters with data."""
+        for name, state in self._clusters.items():
+            if (detail := self._show(state, now_ms, prefix)) is not None:
+                yield name, detail
 
     def forget_cluster(self, cluster: str) -> None:
         """Drop the cluster."""
@@ -275,51 +300,3 @@ class DiskLevels:
 def seconds_to_full(disk: VolumeState, now_ms: int, validity: timedelta) -> float | None:
     """Return how soon a disk is full at its present rate; None if that is not known, or its reading is stale."""
     return seconds_left(disk, now_ms) if now_ms - disk.read_ms < millis_of(validity) else None
-
-
-class PolicyDetail(BaseModel):
-    """A policy's section of a cluster on the status page and in its API."""
-
-    model_config = ConfigDict(frozen=True)
-
-    def fill(self) -> Fill | None:
-        """Return the present point of the page's plot; None: it has none."""
-        return None
-
-
-DiskT = TypeVar("DiskT", bound=DiskDetail)
-
-
-def list_disks(
-    snapshot: PolicySnapshot, kind: type[DiskT], usable: Family, total: Family, seconds: Family, *names: str
-) -> Iterator[DiskT]:
-    """Yield the section of each disk; `names` are the fields with the labels after ``cluster``."""
-    settings, totals, left = snapshot.settings, snapshot.values(total), snapshot.values(seconds)
-    limits = {"soft": settings.soft, "hard": settings.hard} if isinstance(settings, FreeSpaceSettings) else {}
-    for key, free in snapshot.values(usable).items():
-        size = totals[key]
-        found: dict[str, Any] = {"usable_bytes": free, "total_bytes": size, "used_ratio": _used_ratio(free, size)}
-        for name in ("soft", "hard"):
-            limit = limits.get(name)
-            at = None if limit is None else limit.in_bytes(round(size))
-            found |= {f"{name}_bytes": at, f"{name}_ratio": None if at is None else _used_ratio(at, size)}
-        of_disk = dict(zip(names, key, strict=True))
-        yield kind.model_validate({**found, "seconds_to_full": left.get(key), **of_disk})
-
-
-@dataclass(frozen=True, slots=True)
-class DetailKind:
-    """The model of a policy's section, the function that builds it, and its template."""
-
-    model: type[PolicyDetail]
-    build: Callable[[PolicySnapshot], PolicyDetail | None]
-    """Returns None if the section has no content for the cluster."""
-    template: Path | None = None
-    """A Jinja template with the variables of `page/templates/policy.html`; None: that one, for the API has the rest."""
-
-
-def load_detail(kind: PolicyKind) -> DetailKind | None:
-    """Return a policy's section of the status page; None: it has none of its own."""
-    place = connectors_of(kind).detail
-    found: DetailKind | None = None if place is None else load_named(place, "the section of the status page")
-    return found

@@ -106,5 +106,4 @@ CONNECTORS = PolicyConnectors(
     probes="connectors.bookie_disks.io:list_probes",
     remedies="connectors.bookie_disks.io:list_remedies",
     view="connectors.bookie_disks.view:BookieDisksView",
-    detail="connectors.bookie_disks.view:DETAIL",
 )

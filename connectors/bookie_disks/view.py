@@ -7,22 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import (
     DECISION_STALE,
     MOST_SERVERS,
-    DetailKind,
     DiskDetail,
     DiskLevels,
     Family,
     Fill,
     FoldingView,
     PolicyDetail,
-    PolicySnapshot,
     Sample,
-    list_disks,
     seconds_to_full,
 )
 from policies.bookie_disks import NAME
@@ -97,7 +95,7 @@ class BookieDisksView(FoldingView[_Watched]):
     of_decisions: tuple[Family, ...] = (LIMITING, NAMESPACES)
 
     def __init__(self, settings: BookieDisksSettings) -> None:
-        super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)))
+        super().__init__(settings.history, lambda name: _Watched(settings.for_cluster(name)), _show)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing is counted
         """Fold a group's next decision."""
@@ -138,12 +136,15 @@ def _is_stale(decision: BookieThrottle, now_ms: int) -> bool:
     return decision.valid_until is not None and now_ms >= to_millis(decision.valid_until)
 
 
+def _factor(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> float:
+    return settings.choose_expired(decision.factor) if _is_stale(decision, now_ms) else decision.factor
+
+
 def _decision_samples(decision: BookieThrottle, settings: BookieDisksSettings, now_ms: int) -> Iterator[Sample]:
     labels = (decision.cluster, decision.group)
+    yield Sample(FACTOR, labels, _factor(decision, settings, now_ms))
     if _is_stale(decision, now_ms):
-        yield Sample(FACTOR, labels, settings.choose_expired(decision.factor))
         return
-    yield Sample(FACTOR, labels, decision.factor)
     yield Sample(NAMESPACES, labels, decision.namespaces.count)
     if decision.limiting is not None:
         where = (decision.limiting.bookie, decision.limiting.dir, decision.reason.value)
@@ -177,6 +178,8 @@ class LedgerDir(DiskDetail):
 class BookieDisksDetail(PolicyDetail):
     """The factors of placement groups, and the fullest ledger dirs."""
 
+    template: ClassVar[str] = str(Path(__file__).with_name("detail.html"))
+
     group_count: int
     groups: tuple[GroupFactor, ...] = Field(description=f"The slowest {SHOWN_GROUPS}, the slowest first.")
     sentence: str | None = Field(description="Why the slowest group has its factor; null while no group has one.")
@@ -194,26 +197,26 @@ class BookieDisksDetail(PolicyDetail):
         return self.limiting.fill(f"bookie {self.limiting.bookie} {self.limiting.ledger_dir}", factor)
 
 
-def _build_detail(snapshot: PolicySnapshot) -> BookieDisksDetail | None:
-    factors = snapshot.values(FACTOR)
-    dirs = list(list_disks(snapshot, LedgerDir, USABLE, TOTAL, SECONDS_TO_FULL, "bookie", "ledger_dir"))
-    if not factors and not dirs:
+def _show(cluster: _Watched, now_ms: int, prefix: str) -> BookieDisksDetail | None:  # noqa: ARG001
+    settings, decisions = cluster.settings, list(cluster.decisions.values())
+    dirs = [
+        LedgerDir.of(disk, settings, now_ms, bookie=bookie, ledger_dir=disk.log_dir)
+        for bookie, disk in cluster.disks.disks()
+    ]
+    if not decisions and not dirs:
         return None
-    decisions = snapshot.of_kind(BookieThrottle)
     explained = min(decisions, key=lambda each: (each.factor, each.group), default=None)
-    limiting = {group: (bookie, dir_) for group, bookie, dir_, _ in snapshot.values(LIMITING)}
-    slowest = sorted((factor, group) for (group,), factor in factors.items())[:SHOWN_GROUPS]
+    current = [decision for decision in decisions if not _is_stale(decision, now_ms)]
+    limiting = {d.group: (d.limiting.bookie, d.limiting.dir) for d in current if d.limiting is not None}
+    slowest = sorted((_factor(each, settings, now_ms), each.group) for each in decisions)[:SHOWN_GROUPS]
     fullest = nlargest(SHOWN_DIRS, dirs, key=lambda d: (d.used_ratio, d.bookie, d.ledger_dir))
     limits = limiting.get(slowest[0][1]) if slowest else None
     return BookieDisksDetail(
-        group_count=len(factors),
+        group_count=len(decisions),
         groups=tuple(GroupFactor(group=g, factor=f, limiting=limiting.get(g, (None,))[0]) for f, g in slowest),
         sentence=None if explained is None else explained.explanation[:_LONGEST_SENTENCE],
-        read_only=tuple(sorted(bookie for (bookie,), is_set in snapshot.values(READ_ONLY).items() if is_set)),
+        read_only=tuple(sorted(bookie for bookie, is_set in cluster.read_only.items() if is_set)),
         dir_count=len(dirs),
         dirs=tuple(fullest),
         limiting=next((each for each in dirs if (each.bookie, each.ledger_dir) == limits), next(iter(fullest), None)),
     )
-
-
-DETAIL = DetailKind(BookieDisksDetail, _build_detail, Path(__file__).with_name("detail.html"))

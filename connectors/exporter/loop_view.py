@@ -202,28 +202,26 @@ class LoopView:
     def snapshot(self, now_ms: int) -> LoopSnapshot:
         """Return the state of a moment, with the decisions in force, for the status page."""
         now = from_millis(now_ms)
-        samples: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
-        for name, view in self._views.items():
-            for sample in view.samples(now_ms):
-                if "cluster" in sample.family.labels:
-                    samples[_cluster_label(sample), name].append(sample)
         decisions: defaultdict[tuple[str, str], list[Decision]] = defaultdict(list)
         for decision in self._in_force.decisions():
             decisions[decision.cluster, decision.policy].append(decision)
         in_force = {(each.cluster, each.policy): each for each in self._in_force.in_force(now)}
         watched = {(cluster, policy) for policy, cluster in self._in_force.watched()}
+        details = {
+            (cluster, policy): detail
+            for policy, view in self._views.items()
+            for cluster, detail in view.details(now_ms, self._prefix)
+        }
         policies = [
             PolicySnapshot(
                 policy,
                 cluster,
-                self._settings[policy].for_cluster(cluster),
-                samples.get((cluster, policy), ()),
+                details.get((cluster, policy)),
                 decisions.get((cluster, policy), ()),
                 in_force.get((cluster, policy)),
-                self._prefix,
             )
-            for cluster, policy in sorted({*samples, *decisions, *watched, *in_force})
-            if policy in self._settings
+            for cluster, policy in sorted({*details, *decisions, *watched, *in_force})
+            if policy in POLICIES
         ]
         alerts, recent, unwatched = self._in_force.alerts(), self._recent.newest_first(), self._in_force.unwatched(now)
         return LoopSnapshot(now, None, None, policies, alerts, recent, unwatched=unwatched)

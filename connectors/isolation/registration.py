@@ -123,5 +123,4 @@ CONNECTORS = PolicyConnectors(
     probes="connectors.isolation.io:list_probes",
     remedies="connectors.isolation.io:list_remedies",
     view="connectors.isolation.view:IsolationView",
-    detail="connectors.isolation.view:DETAIL",
 )

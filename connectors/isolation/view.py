@@ -6,12 +6,13 @@ metrics never disagree with decisions.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
-from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
+from connectors.views import Family, FoldingView, PolicyDetail, Sample
 from policies.bookie_readings import BookieRacks, Bookies
 from policies.decisions import Decision
 from policies.isolation.decisions import QUARANTINE_GROUP, Placement
@@ -49,11 +50,13 @@ LEAK = Family(
 
 @dataclass(slots=True)
 class _IsolatedCluster:
-    """The last good readings of one cluster."""
+    """The last good readings of one cluster, and the placements of its namespaces."""
 
     bookies: Bookies | None = None
     grouped: frozenset[str] | None = None
     """The bookies in a group other than the quarantine group; None while no groups have been read."""
+    placements: dict[str, Placement] = field(default_factory=dict)
+    """By the key of their record."""
 
     def take(self, seen: Observation) -> None:
         """Take a reading; one that failed leaves the last good one."""
@@ -65,12 +68,17 @@ class _IsolatedCluster:
             self.grouped = frozenset().union(*members)
 
     def states(self) -> dict[str, Presence]:
-        """Return the state of each bookie that is registered, has a cookie, or is in a group."""
-        if self.bookies is None:
+        """Return the state of each bookie that is registered, has a cookie, or is in a group; none while unknown."""
+        if self.bookies is None or self.grouped is None:
             return {}
-        offline = dict.fromkeys((*self.bookies.known, *(self.grouped or ())), Presence.OFFLINE)
+        offline = dict.fromkeys((*self.bookies.known, *self.grouped), Presence.OFFLINE)
         read_only = dict.fromkeys((each.bookie for each in self.bookies.read_only), Presence.READ_ONLY)
         return offline | read_only | dict.fromkeys((each.bookie for each in self.bookies.writable), Presence.WRITABLE)
+
+    def unassigned(self) -> list[str]:
+        """Return the writable bookies without a group."""
+        states, grouped = self.states(), self.grouped or ()
+        return sorted(name for name, state in states.items() if state is Presence.WRITABLE and name not in grouped)
 
 
 class IsolationView(FoldingView[_IsolatedCluster]):
@@ -81,40 +89,39 @@ class IsolationView(FoldingView[_IsolatedCluster]):
 
     def __init__(self, settings: IsolationSettings) -> None:
         longest = max(each.validity for each in settings.everywhere())
-        super().__init__(longest, lambda _: _IsolatedCluster())
-        self._placements: dict[str, Placement] = {}
+        super().__init__(longest, lambda _: _IsolatedCluster(), _show)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:  # noqa: ARG002 - nothing here is counted
         """Fold the next placement of a namespace."""
         if not isinstance(decision, Placement):
             return False
-        self._placements[decision.record_key()] = decision
+        self._cluster(decision.cluster).placements[decision.record_key()] = decision
         return bool(decision.evidence)
 
     def forget(self, key: str) -> None:
         """Drop the namespace whose decision was deleted."""
-        self._placements.pop(key, None)
+        for cluster in self._clusters.values():
+            cluster.placements.pop(key, None)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:  # noqa: ARG002 - a placement holds until the next one
         """Yield the samples of all clusters and namespaces."""
         for name, cluster in sorted(self._clusters.items()):
-            yield from _bookie_samples(name, cluster)
-        for _, placement in sorted(self._placements.items()):
-            labels = (placement.cluster, placement.namespace)
-            yield Sample(CANDIDATES, (*labels, placement.tier.value), placement.candidate_count or 0)
-            yield Sample(HEADROOM, labels, placement.headroom)
-            yield Sample(LEAK, labels, placement.leak_count or 0)
+            if cluster.bookies is not None:
+                yield from _bookie_samples(name, cluster)
+            for _, placement in sorted(cluster.placements.items()):
+                labels = (name, placement.namespace)
+                yield Sample(CANDIDATES, (*labels, placement.tier.value), placement.candidate_count or 0)
+                yield Sample(HEADROOM, labels, placement.headroom)
+                yield Sample(LEAK, labels, placement.leak_count or 0)
 
 
 def _bookie_samples(cluster: str, read: _IsolatedCluster) -> Iterator[Sample]:
-    grouped, states = read.grouped, read.states() if read.grouped is not None else {}
-    counts = Counter((state, bookie in (grouped or ())) for bookie, state in states.items())
+    grouped = read.grouped or ()
+    counts = Counter((state, bookie in grouped) for bookie, state in read.states().items())
     for state in Presence:
         for assigned in (True, False):
             yield Sample(BOOKIES, (cluster, state.value, str(assigned).lower()), counts[state, assigned])
-    for bookie, state in sorted(states.items()):
-        if state is Presence.WRITABLE and bookie not in (grouped or ()):
-            yield Sample(UNASSIGNED, (cluster, bookie), 1.0)
+    yield from (Sample(UNASSIGNED, (cluster, bookie), 1.0) for bookie in read.unassigned())
 
 
 # The isolation policy on the status page: unassigned bookies, and the placement of namespaces.
@@ -125,6 +132,8 @@ SHOWN_NAMES = 8
 class IsolationDetail(PolicyDetail):
     """Registered bookies, and the placement of namespaces."""
 
+    template: ClassVar[str] = str(Path(__file__).with_name("detail.html"))
+
     bookies: dict[str, int] = Field(description="Number of bookies by state: writable, read_only, offline.")
     unassigned_count: int = Field(description="Number of writable bookies without a group.")
     unassigned: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
@@ -133,23 +142,17 @@ class IsolationDetail(PolicyDetail):
     leaking: tuple[str, ...] = Field(description=f"The first {SHOWN_NAMES} of them.")
 
 
-def _build_detail(snapshot: PolicySnapshot) -> IsolationDetail | None:
-    bookies: Counter[str] = Counter()
-    for (state, _), count in snapshot.values(BOOKIES).items():
-        bookies[state] += round(count)
-    placements = snapshot.of_kind(Placement)
-    if not bookies and not placements:
+def _show(cluster: _IsolatedCluster, now_ms: int, prefix: str) -> IsolationDetail | None:  # noqa: ARG001
+    placements = cluster.placements.values()
+    if cluster.bookies is None and not placements:
         return None
-    unassigned = sorted(bookie for (bookie,) in snapshot.values(UNASSIGNED))
-    leaking = sorted(namespace for (namespace,), count in snapshot.values(LEAK).items() if count)
+    counts, unassigned = Counter(cluster.states().values()), cluster.unassigned()
+    leaking = sorted(each.namespace for each in placements if each.leak_count)
     return IsolationDetail(
-        bookies=dict(bookies),
+        bookies={} if cluster.bookies is None else {state.value: counts[state] for state in Presence},
         unassigned_count=len(unassigned),
         unassigned=tuple(unassigned[:SHOWN_NAMES]),
         namespaces=dict(Counter(placement.verdict.value for placement in placements).most_common()),
         leaking_count=len(leaking),
         leaking=tuple(leaking[:SHOWN_NAMES]),
     )
-
-
-DETAIL = DetailKind(IsolationDetail, _build_detail, Path(__file__).with_name("detail.html"))

@@ -204,5 +204,4 @@ CONNECTORS = PolicyConnectors(
     probes="connectors.sessions.io:list_probes",
     remedies="connectors.sessions.io:list_remedies",
     view="connectors.sessions.view:SessionsView",
-    detail="connectors.sessions.view:DETAIL",
 )

@@ -1,14 +1,15 @@
 """Metrics of the sessions policy: sessions and bundles as last read, without a rule, and counts of decisions."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from prometheus_client import Histogram
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import DetailKind, Family, FoldingView, PolicyDetail, PolicySnapshot, Sample
+from connectors.views import Family, FoldingView, PolicyDetail, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionStatus
@@ -134,6 +135,28 @@ class _SessionsCluster:
         if state == "unowned" and at_ms - since_ms >= _UNOWNED_MS:
             del self.bundles[path]
 
+    def roles(self, now_ms: int) -> dict[str, dict[str, int]]:
+        """Count the members by role and status."""
+        counts = Counter((last.role, last.status(now_ms, self.validity_ms)) for last in self.members.values())
+        statuses = [*map(str, SessionStatus), UNKNOWN]
+        return {role: {each: counts[role, each] for each in statuses} for role in sorted({role for role, _ in counts})}
+
+    def lapsing(self, now_ms: int) -> dict[str, float]:
+        """Return the seconds until the session of each disconnected member counts as lost, 0 once it does."""
+        found: dict[str, float] = {}
+        for member, last in sorted(self.members.items()):
+            match last.status(now_ms, self.validity_ms):
+                case SessionStatus.CONNECTION_LOST:
+                    found[member] = (last.lapse_ms - now_ms) / 1000
+                case SessionStatus.SESSION_LOST:
+                    found[member] = 0.0
+        return found
+
+    def bundle_counts(self) -> dict[str, int]:
+        """Count the bundles by state; empty if ZooKeeper does not show which members own bundles."""
+        counts = Counter(state for state, _ in self.bundles.values())
+        return {} if self.is_hidden else {state: counts[state] for state in _STATES}
+
 
 class SessionsView(FoldingView[_SessionsCluster]):
     """The present state of all clusters."""
@@ -144,6 +167,7 @@ class SessionsView(FoldingView[_SessionsCluster]):
         super().__init__(
             max(each.validity for each in settings.everywhere()),
             lambda name: _SessionsCluster(millis_of(settings.for_cluster(name).validity)),
+            _show,
         )
         self._losses: Counter[str] = Counter()
         self._decisions: Counter[tuple[str, str, str]] = Counter()
@@ -196,25 +220,14 @@ class SessionsView(FoldingView[_SessionsCluster]):
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of all clusters."""
         for name, cluster in sorted(self._clusters.items()):
-            yield from _member_samples(name, cluster, now_ms)
-            if not cluster.is_hidden:
-                counts = Counter(state for state, _ in cluster.bundles.values())
-                yield from (Sample(BUNDLES, (name, state), counts[state]) for state in _STATES)
+            for role, counts in cluster.roles(now_ms).items():
+                yield from (Sample(SESSIONS, (name, role, status), count) for status, count in counts.items())
+            for member, seconds in cluster.lapsing(now_ms).items():
+                yield Sample(SECONDS_TO_EXPIRY, (name, member), seconds)
+            yield from (Sample(BUNDLES, (name, state), count) for state, count in cluster.bundle_counts().items())
         for name in sorted({*self._clusters, *self._losses}):
             yield Sample(LOSSES, (name,), self._losses[name])  # from 0 on, so that the first one is an increase
         yield from (Sample(DECISIONS, labels, count) for labels, count in sorted(self._decisions.items()))
-
-
-def _member_samples(name: str, cluster: _SessionsCluster, now_ms: int) -> Iterator[Sample]:
-    statuses = {member: last.status(now_ms, cluster.validity_ms) for member, last in cluster.members.items()}
-    counts = Counter((last.role, statuses[member]) for member, last in cluster.members.items())
-    for role in sorted({role for role, _ in counts}):
-        for status in (*SessionStatus, UNKNOWN):
-            yield Sample(SESSIONS, (name, role, str(status)), counts[role, str(status)])
-    for member, status in sorted(statuses.items()):
-        if status in (SessionStatus.CONNECTION_LOST, SessionStatus.SESSION_LOST):
-            left_ms = cluster.members[member].lapse_ms - now_ms if status == SessionStatus.CONNECTION_LOST else 0
-            yield Sample(SECONDS_TO_EXPIRY, (name, member), left_ms / 1000)
 
 
 # The sessions policy on the status page: the states of members' sessions and of bundles.
@@ -234,27 +247,27 @@ class LapsingMember(BaseModel):
 class SessionsDetail(PolicyDetail):
     """Members and bundles, as last read."""
 
+    template: ClassVar[str] = str(Path(__file__).with_name("detail.html"))
+
     roles: dict[str, dict[str, int]] = Field(description="Number of members by role and session status.")
     lapsing_count: int = Field(description="Number of members that are disconnected, or whose session is lost.")
     lapsing: tuple[LapsingMember, ...] = Field(description=f"The {SHOWN_MEMBERS} with the least time left.")
     bundles: dict[str, int] = Field(description="Number of bundles by the state of their node.")
 
 
-def _build_detail(snapshot: PolicySnapshot) -> SessionsDetail | None:
-    roles: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for (role, status), count in snapshot.values(SESSIONS).items():
-        if count:
-            roles[role][status] = round(count)
-    bundles = {state: round(count) for (state,), count in snapshot.values(BUNDLES).items() if count}
+def _show(cluster: _SessionsCluster, now_ms: int, prefix: str) -> SessionsDetail | None:  # noqa: ARG001
+    roles = {role: _without_zeros(counts) for role, counts in cluster.roles(now_ms).items()}
+    bundles = _without_zeros(cluster.bundle_counts())
     if not roles and not bundles:
         return None
-    left = sorted((seconds, member) for (member,), seconds in snapshot.values(SECONDS_TO_EXPIRY).items())
+    left = sorted((seconds, member) for member, seconds in cluster.lapsing(now_ms).items())
     return SessionsDetail(
-        roles=dict(roles),
+        roles=roles,
         lapsing_count=len(left),
-        lapsing=tuple(LapsingMember(member=m, seconds_to_expiry=max(0.0, s)) for s, m in left[:SHOWN_MEMBERS]),
+        lapsing=tuple(LapsingMember(member=m, seconds_to_expiry=s) for s, m in left[:SHOWN_MEMBERS]),
         bundles=bundles,
     )
 
 
-DETAIL = DetailKind(SessionsDetail, _build_detail, Path(__file__).with_name("detail.html"))
+def _without_zeros(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}

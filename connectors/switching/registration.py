@@ -66,5 +66,4 @@ CONNECTORS = PolicyConnectors(
     actuators="connectors.switching.io:make_actuators",
     probes="connectors.switching.io:list_probes",
     view="connectors.switching.view:SwitchingView",
-    detail="connectors.switching.view:DETAIL",
 )

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import DetailKind, Family, PolicyDetail, PolicySnapshot, PolicyView, Sample
+from connectors.views import Family, PolicyDetail, PolicyView, Sample
 from policies.decisions import Decision
 from policies.switching.decisions import SwitchDecision, SwitchRecord
 from policies.switching.settings import SwitchingSettings
@@ -99,6 +100,10 @@ class SwitchingView(PolicyView):
             for name in sorted({*record.registry, *filter(None, [record.active])}):
                 yield Sample(ACTIVE, (cluster, name), name == record.active)
 
+    def details(self, now_ms: int, prefix: str) -> "Iterator[tuple[str, SwitchingDetail]]":  # noqa: ARG002 - no time
+        """Yield the section of each cluster."""
+        return ((record.cluster, _build_detail(record)) for record in self._records.values())
+
 
 # The switching policy on the status page: the progress of a switch through its stages.
 
@@ -125,6 +130,8 @@ class Stage(BaseModel):
 class SwitchingDetail(PolicyDetail):
     """The cluster that brokers write to, and the state of the last switch."""
 
+    template: ClassVar[str] = str(Path(__file__).with_name("detail.html"))
+
     active: str | None = Field(description="The cluster that brokers write to.")
     source: str | None = Field(description="The cluster that brokers leave; null if no switch has begun.")
     target: str | None = Field(description="The cluster that they move to; null if no switch has begun.")
@@ -140,11 +147,7 @@ class SwitchingDetail(PolicyDetail):
     rollback_until: Instant | None = Field(description="End of the time for a rollback; null before it is live.")
 
 
-def _build_detail(snapshot: PolicySnapshot) -> SwitchingDetail | None:
-    records = snapshot.of_kind(SwitchRecord)
-    if not records:
-        return None
-    record = max(records, key=lambda each: each.decided_at)
+def _build_detail(record: SwitchRecord) -> SwitchingDetail:
     return SwitchingDetail(
         **{name: getattr(record, name) for name in SwitchingDetail.model_fields.keys() & SwitchRecord.model_fields},
         stage=record.verdict,
@@ -161,6 +164,3 @@ def _list_stages(stage: SwitchStage) -> Iterator[Stage]:
     for number, each in enumerate(WAY):
         place = StagePlace.PAST if number < reached else StagePlace.NOW if number == reached else StagePlace.AHEAD
         yield Stage(stage=each, place=place)
-
-
-DETAIL = DetailKind(SwitchingDetail, _build_detail, Path(__file__).with_name("detail.html"))

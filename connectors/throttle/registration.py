@@ -79,5 +79,4 @@ CONNECTORS = PolicyConnectors(
     probes="connectors.throttle.io:list_probes",
     remedies="connectors.throttle.io:list_remedies",
     view="connectors.throttle.view:ThrottleView",
-    detail="connectors.throttle.view:DETAIL",
 )

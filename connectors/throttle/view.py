@@ -9,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
 from connectors.views import (
     DECISION_STALE,
-    DetailKind,
     DiskDetail,
     DiskLevels,
     Family,
     Fill,
     FoldingView,
     PolicyDetail,
-    PolicySnapshot,
     Sample,
-    list_disks,
     seconds_to_full,
 )
 from policies.decisions import Decision
@@ -150,7 +148,7 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
     of_decisions: tuple[Family, ...] = (RAW_FACTOR, THROTTLING, BROKERS, LOG_DIRS)
 
     def __init__(self, settings: ThrottleSettings) -> None:
-        super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)))
+        super().__init__(settings.history, lambda name: _ThrottledCluster(name, settings.for_cluster(name)), _show)
 
     def decide(self, decision: Decision, *, live: bool) -> bool:
         """Fold a cluster's next decision, and count the fallback and violations that begin with it."""
@@ -187,9 +185,13 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                 yield from (Sample(CORDONED, (name, broker, log_dir), 1.0) for log_dir in sorted(dirs))
 
 
+def _is_stale(decision: ThrottleFactor, now_ms: int) -> bool:
+    return now_ms >= to_millis(decision.valid_until)
+
+
 def _decision_samples(decision: ThrottleFactor, settings: ThrottleSettings, now_ms: int) -> Iterator[Sample]:
     cluster = decision.cluster
-    stale = now_ms >= to_millis(decision.valid_until)
+    stale = _is_stale(decision, now_ms)
     yield Sample(DECISION_STALE, (NAME, cluster), float(stale))
     yield Sample(FACTOR, (cluster,), settings.choose_expired(decision.factor) if stale else decision.factor)
     if stale:
@@ -303,6 +305,8 @@ def _sum_up(name: str, topics: Sequence[TopicUsage], used: int) -> Filler:
 class ThrottleDetail(PolicyDetail):
     """The cluster's throttle factor, and the fullest volumes."""
 
+    template: ClassVar[str] = str(Path(__file__).with_name("detail.html"))
+
     factor: float | None = Field(
         description="In force; by `expired_action` while the decision is stale; null before the first."
     )
@@ -326,25 +330,28 @@ class ThrottleDetail(PolicyDetail):
         return self.limiting.fill(f"broker {self.limiting.broker} {self.limiting.log_dir}", self.factor)
 
 
-def _build_detail(snapshot: PolicySnapshot) -> ThrottleDetail | None:
-    found = list_disks(snapshot, Volume, USABLE, TOTAL, SECONDS_TO_FULL, "broker", "log_dir")
-    cordoned, factor = snapshot.values(CORDONED), snapshot.values(FACTOR).get(())
-    volumes = [each.model_copy(update={"cordoned": (each.broker, each.log_dir) in cordoned}) for each in found]
-    if factor is None and not volumes:
+def _show(cluster: _ThrottledCluster, now_ms: int, prefix: str) -> ThrottleDetail | None:
+    decision, settings = cluster.decision, cluster.settings
+    volumes = [
+        Volume.of(
+            disk, settings, now_ms, broker=broker, log_dir=disk.log_dir,
+            cordoned=disk.log_dir in cluster.cordoned.get(broker, ()),
+        )
+        for broker, disk in cluster.disks.disks()
+    ]  # fmt: skip
+    if decision is None and not volumes:
         return None
+    current = None if decision is None or _is_stale(decision, now_ms) else decision
+    expired = None if decision is None else settings.choose_expired(decision.factor)
+    limits = None if current is None else _key(current.limiting)
     fullest = nlargest(SHOWN_VOLUMES, volumes, key=lambda v: (v.used_ratio, v.broker, v.log_dir))
-    brokers = {state: round(count) for (state,), count in snapshot.values(BROKERS).items()}
-    filled_by = next((decision.filled_by for decision in snapshot.of_kind(ThrottleFactor)), None)
-    limits = {key[:2] for key in snapshot.values(THROTTLING)}
+    filled_by = None if decision is None else decision.filled_by
     return ThrottleDetail(
-        factor=factor,
-        brokers=brokers,
+        factor=expired if current is None else current.factor,
+        brokers={} if current is None else dict(current.brokers),
         volume_count=len(volumes),
         volumes=tuple(fullest),
-        limiting=next((each for each in volumes if (each.broker, each.log_dir) in limits), next(iter(fullest), None)),
+        limiting=next((each for each in volumes if (each.broker, each.log_dir) == limits), next(iter(fullest), None)),
         filled_by=filled_by,
-        fillers=() if filled_by is None else tuple(list_fillers(filled_by, snapshot.prefix)),
+        fillers=() if filled_by is None else tuple(list_fillers(filled_by, prefix)),
     )
-
-
-DETAIL = DetailKind(ThrottleDetail, _build_detail, Path(__file__).with_name("detail.html"))

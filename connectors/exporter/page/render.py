@@ -6,15 +6,14 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from connectors.exporter.page.documents import ClusterStatus, Concern
 from connectors.exporter.page.history import HOUR, WINDOWS, History, Window
 from connectors.exporter.page.plot import Plot, draw_fill
 from connectors.exporter.page.status import StatusDocuments
-from connectors.views import load_detail
-from policies.registry import POLICIES, alert_kind, alert_kinds
+from policies.registry import alert_kind, alert_kinds
 from policies.units import format_instant, human_bytes, human_rate, human_seconds, printable_line, show_number
 
 SHOWN_CLUSTERS = 60
@@ -89,7 +88,7 @@ def _draw(clusters: Iterable[ClusterStatus], history: History, window: Window) -
 @cache
 def _make_environment() -> Environment:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader("connectors.exporter.page"), FunctionLoader(_read_detail_template)]),
+        loader=ChoiceLoader([PackageLoader("connectors.exporter.page"), FileSystemLoader("/")]),
         autoescape=True,
         undefined=StrictUndefined,
         # Spells out control characters. The templates' own markup is not a plain `str`, and stays as it is.
@@ -115,13 +114,6 @@ def _make_environment() -> Environment:
         "command": _make_command,
     }
     return environment
-
-
-def _read_detail_template(name: str) -> str | None:
-    """Return the template ``details/<policy>`` from the policy's own package."""
-    kind = POLICIES.get(name.removeprefix("details/"))
-    detail = None if kind is None else load_detail(kind)
-    return None if detail is None or detail.template is None else detail.template.read_text()
 
 
 def _shorten(text: str) -> str:

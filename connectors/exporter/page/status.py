@@ -21,7 +21,7 @@ from connectors.exporter.page.documents import (
     PauseLine,
     PolicyStatus,
 )
-from connectors.views import Fill, LoopSnapshot, PolicySnapshot, load_detail
+from connectors.views import Fill, LoopSnapshot, PolicySnapshot
 from policies.decisions import Alert, Decision, Severity
 from policies.effects import InForce
 from policies.registry import POLICIES
@@ -97,7 +97,7 @@ def _build_cluster(
 
 
 def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> PolicyStatus:
-    decisions, detail = of_policy.decisions, load_detail(POLICIES[of_policy.policy])
+    decisions = of_policy.decisions
     latest = max(without_steps(decisions), key=lambda each: (each.decided_at, each.sequence), default=None)
     is_unwatched = (of_policy.policy, of_policy.cluster) in loop.unwatched
     return PolicyStatus(
@@ -107,7 +107,7 @@ def _build_policy(of_policy: PolicySnapshot, loop: LoopSnapshot) -> PolicyStatus
         verdicts=dict(Counter(decision.verdict for decision in decisions).most_common()),
         latest=None if latest is None else _build_line(latest, loop),
         numbers=dict(_list_numbers(latest)) if latest is not None else {},
-        detail=None if detail is None else detail.build(of_policy),
+        detail=of_policy.detail,
         in_force=None if of_policy.in_force is None else build_in_force(of_policy.in_force),
     )
 

@@ -3,8 +3,7 @@
 import pytest
 
 from connectors import views
-from connectors.bookie_disks.view import DETAIL, BookieDisksDetail, BookieDisksView
-from connectors.views import PolicySnapshot
+from connectors.bookie_disks.view import BookieDisksDetail, BookieDisksView
 from policies.bookie_disks.decisions import BookieThrottle
 from policies.units import to_millis
 from tests.policies.bookie_disks.scenario import Run, all_disks, disks, settings
@@ -54,8 +53,7 @@ def test_the_page_explains_the_slowest_group_and_not_the_one_that_was_decided_la
     view = BookieDisksView(settings())
     for decision in (decided["g1"], later):
         view.decide(decision, live=True)
-    samples = list(view.samples(to_millis(at(5))))
-    detail = DETAIL.build(PolicySnapshot("bookie_disks", "c1", settings(), samples, (decided["g1"], later)))
+    detail = dict(view.details(to_millis(at(5)), "headgate"))["c1"]
     assert isinstance(detail, BookieDisksDetail)
     assert (detail.groups[0].group, detail.groups[0].factor) == ("g1", 0.0)
     assert detail.sentence == decided["g1"].explanation

@@ -354,10 +354,10 @@ def test_what_there_is_not_is_a_404_in_json(whole: World, path: str) -> None:
 
 
 def test_a_policy_without_a_part_of_its_own_shows_its_sentence_and_numbers(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bare = replace(POLICIES["throttle"], connectors=None)
-    monkeypatch.setitem(POLICIES, "throttle", bare)
+    monkeypatch.setitem(POLICIES, "throttle", replace(POLICIES["throttle"], connectors=None))
+    world = World().everything()
     throttle = policy(world, "payments", "throttle")
     assert throttle["detail"] is None
     assert throttle["numbers"]["factor"] == pytest.approx(1 / 3)
