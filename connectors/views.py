@@ -123,8 +123,8 @@ def metrics(samples: Iterable[Sample]) -> Iterable[Metric]:
 #
 # The status page and its API take all their data from it.
 
-MOST_SERVERS = 10_000
-"""Brokers or bookies of a cluster whose disks are kept."""
+MOST_SERVERS, MOST_DISKS = 10_000, 20_000
+"""Brokers, bookies or members of a cluster that are kept, and their disks; the policies refuse readings beyond."""
 MAX_RECENT_DECISIONS = 100
 """Number of recent decisions on the status page."""
 
@@ -280,16 +280,22 @@ class DiskLevels:
 
     def __init__(self) -> None:
         self._servers: dict[str, tuple[VolumeState, ...]] = {}
+        self._count = 0
 
-    def read(self, server: str, disks: Iterable[ReportedVolume], at_ms: int) -> None:
-        """Take a good reading of all disks of a server; servers beyond the limit are not kept."""
-        if server in self._servers or len(self._servers) < MOST_SERVERS:
-            after = fold_volumes(self._servers.get(server, ()), disks, at_ms)
-            self._servers[server] = tuple(disk for disk in after if disk.missing_ms is None)
+    def read(self, server: str, disks: Iterable[ReportedVolume], at_ms: int) -> bool:
+        """Take a good reading of all disks of a server; False if the server or its disks are too many."""
+        before = self._servers.get(server, ())
+        after = tuple(disk for disk in fold_volumes(before, disks, at_ms) if disk.missing_ms is None)
+        count = self._count + len(after) - len(before)
+        if count > max(MOST_DISKS, self._count) or (server not in self._servers and len(self._servers) >= MOST_SERVERS):
+            return False
+        self._servers[server], self._count = after, count
+        return True
 
     def keep_only(self, servers: AbstractSet[str]) -> None:
         """Drop the servers that the cluster does not list any more."""
         self._servers = {name: disks for name, disks in self._servers.items() if name in servers}
+        self._count = sum(map(len, self._servers.values()))
 
     def disks(self) -> Iterator[tuple[str, VolumeState]]:
         """Yield each disk that was ever read, with its server."""

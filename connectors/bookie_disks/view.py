@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.views import (
     DECISION_STALE,
-    MOST_SERVERS,
     DiskDetail,
     DiskLevels,
     Family,
@@ -74,8 +73,7 @@ class _Watched:
         if reading.outcome is not Outcome.OK:
             return
         if isinstance(reading, BookieDisks):
-            self.disks.read(reading.bookie, reading.dirs, seen.at_ms)
-            if reading.bookie in self.read_only or len(self.read_only) < MOST_SERVERS:
+            if self.disks.read(reading.bookie, reading.dirs, seen.at_ms):
                 self.read_only[reading.bookie] = reading.read_only
         elif isinstance(reading, Bookies):
             writable, closed = ({each.bookie for each in listed} for listed in (reading.writable, reading.read_only))

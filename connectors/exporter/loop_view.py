@@ -1,12 +1,10 @@
 """The present state of the whole loop: folds records of its topics and returns samples. Pure; time is an argument."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cache
 from types import MappingProxyType
 
-import structlog
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -33,8 +31,6 @@ from policies.settings import PolicySettings
 from policies.units import from_millis, millis_of
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
-_log = structlog.get_logger(__name__)
-
 ALERTS = Family("headgate_alerts", "Firing alerts by name and severity.", ("alert", "severity", "cluster"))
 OBSERVATION_AGE = Family(
     "headgate_observation_age_seconds",
@@ -59,14 +55,6 @@ BAD_RECORDS = Family(
     ("topic", "reason"),
 )
 
-SERIES_LEFT_OUT = Family(
-    "headgate_exporter_series_left_out",
-    "Series of a policy about a cluster that are not shown, because it has more than 70,000.",
-    ("policy", "cluster"),
-)
-
-MOST_SERIES = 70_000
-"""Series of one policy about one cluster that are shown; the others are counted. 10,000 volumes have fewer."""
 MOST_CLUSTERS = 1000
 """Limit of the clusters shown if the settings name none, because every writer of readings can invent names."""
 OTHER = "other"
@@ -185,7 +173,7 @@ class LoopView:
         unwatched = self._in_force.unwatched(from_millis(now_ms))
         stale = {about: float(about in unwatched) for about in self._in_force.watched()}
         for name, view in self._views.items():
-            for sample in _within_bounds(name, view.samples(now_ms)):
+            for sample in view.samples(now_ms):
                 if sample.family is DECISION_STALE:
                     about = (sample.labels[0], sample.labels[1])
                     stale[about] = max(sample.value, stale.get(about, 0.0))
@@ -245,7 +233,6 @@ class LoopView:
             DEAD_LETTER_COUNT,
             BAD_RECORDS,
             DECISIONS,
-            SERIES_LEFT_OUT,
             *EFFECTS,
         )
         histograms = (  # the library describes a histogram without its labels
@@ -342,27 +329,3 @@ class LoopView:
 
 def _cluster_label(sample: Sample) -> str:
     return sample.labels[sample.family.labels.index("cluster")]
-
-
-def _within_bounds(policy: str, samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the first samples of each cluster, and the number of those left out."""
-    counts: Counter[str] = Counter()
-    for sample in samples:
-        cluster = _cluster_label(sample) if "cluster" in sample.family.labels else ""
-        counts[cluster] += 1
-        if counts[cluster] <= MOST_SERIES:
-            yield sample
-    for cluster, count in sorted(counts.items()):
-        if count > MOST_SERIES:
-            _log_left_out(policy, cluster)
-            yield Sample(SERIES_LEFT_OUT, (policy, cluster), count - MOST_SERIES)
-
-
-@cache
-def _log_left_out(policy: str, cluster: str) -> None:
-    """Log it once for each policy and cluster."""
-    _log.warning(
-        f"/metrics shows {MOST_SERIES:,} series of a cluster; {SERIES_LEFT_OUT.name} counts the others",
-        policy=policy,
-        cluster=cluster,
-    )

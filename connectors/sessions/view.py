@@ -9,7 +9,7 @@ from typing import ClassVar
 from prometheus_client import Histogram
 from pydantic import BaseModel, ConfigDict, Field
 
-from connectors.views import Family, FoldingView, PolicyDetail, Sample
+from connectors.views import MOST_SERVERS, Family, FoldingView, PolicyDetail, Sample
 from policies.decisions import Decision
 from policies.observations import Observation, Outcome, sort_observations
 from policies.sessions.decisions import OwnershipDecision, SessionDecision, SessionEvent, SessionStatus
@@ -105,7 +105,9 @@ class _SessionsCluster:
         """Take a reading; one that failed leaves the last good one."""
         at_ms = seen.at_ms
         match seen.reading:
-            case ZkSession(member=str(member), state=SessionState() as state, outcome=Outcome.OK) as reading:
+            case ZkSession(member=str(member), state=SessionState() as state, outcome=Outcome.OK) as reading if (
+                member in self.members or len(self.members) < MOST_SERVERS
+            ):
                 last = self.members.get(member)
                 since_ms = last.since_ms if last is not None and last.state is state else at_ms
                 lapse_ms = since_ms + monitor_ms(reading.timeout_ms or DEFAULT_TIMEOUT_MS)

@@ -130,8 +130,8 @@ class _ThrottledCluster:
             return
         if isinstance(reading, LogDirs):
             broker = str(reading.broker)
-            self.disks.read(broker, reading.volumes, seen.at_ms)
-            self.cordoned[broker] = {volume.log_dir for volume in reading.volumes if volume.cordoned}
+            if self.disks.read(broker, reading.volumes, seen.at_ms):
+                self.cordoned[broker] = {volume.log_dir for volume in reading.volumes if volume.cordoned}
         elif isinstance(reading, KafkaCluster):
             brokers = {str(member.broker) for member in reading.brokers}
             self.disks.keep_only(brokers)

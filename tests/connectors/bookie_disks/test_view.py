@@ -42,6 +42,8 @@ def test_the_disks_of_so_many_bookies_are_kept_and_of_each_those_that_it_has(mon
     for second, name in enumerate(("/a", "/b")):
         view.observe([disks(second, "b1", {name: 50})])
     view.observe(all_disks(10, b2=50, b3=50))
+    monkeypatch.setattr(views, "MOST_DISKS", 2)
+    view.observe([disks(10.5, "b1", {"/b": 50, "/c": 50})])
     shown = {s.labels for s in view.samples(to_millis(at(11))) if s.family.name == "headgate_bookie_dir_usable_bytes"}
     assert shown == {("c1", "b1", "/b"), ("c1", "b2", "/l")}
 

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
-from connectors.exporter import loop_view
 from connectors.exporter.loop_view import LoopView
 from connectors.kafka.tail import Record
-from connectors.views import Family, Sample
 from policies.decisions import Alert
 from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES, observed_topics
@@ -493,17 +490,3 @@ def test_a_cluster_that_is_retired_shows_nothing_that_is_set() -> None:
     record = reported(quota(ReportResult.APPLIED, 65_536), START)
     loop.view.fold([record, record._replace(value=None)], live=True)
     assert loop.series("headgate_in_force_value") == {}
-
-
-def test_series_of_one_cluster_are_bounded_and_those_left_out_are_counted_and_logged_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop_view, "MOST_SERIES", 3)
-    family = Family("headgate_x", "x", ("cluster", "broker"))
-    forged = [Sample(family, ("forged", str(broker)), 1.0) for broker in range(10)]
-    true = [Sample(family, ("true", str(broker)), 1.0) for broker in range(3)]
-    with capture_logs() as logged:
-        for _ in range(3):
-            shown = list(loop_view._within_bounds("throttle", [*forged, *true]))
-    assert [(each["log_level"], each["cluster"]) for each in logged] == [("warning", "forged")]
-    assert shown == [*forged[:3], *true, Sample(loop_view.SERIES_LEFT_OUT, ("throttle", "forged"), 7)]

@@ -94,6 +94,12 @@ def test_a_member_that_has_shut_down_in_order_is_closed(loop: Loop) -> None:
     assert loop.sessions() == {"established": 1, "closed": 1}
 
 
+def test_so_many_members_are_kept(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.sessions.view.MOST_SERVERS", 2)
+    loop.step(session(CONNECTED, "forged:1"), session(SessionState.CLOSED, B2), after=1)
+    assert loop.sessions() == {"established": 1, "closed": 1}
+
+
 def test_losses_are_counted_from_nothing_on_and_each_once(loop: Loop) -> None:
     assert loop.series("headgate_session_losses") == {(CLUSTER, "total"): 0}
     loop.step(session(EXPIRED), after=1)
