@@ -10,7 +10,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from connectors.decided import DecisionsInForce
 from connectors.exporter.samples import EFFECTS, DecisionLatency, RecentDecisions, effect_samples
-from connectors.kafka.history import RECENT, describe_foreign
 from connectors.kafka.tail import Record
 from connectors.registration import connectors_of, load_hook
 from connectors.views import DECISION_STALE, Family, LoopSnapshot, PolicySnapshot, Sample, metrics
@@ -28,7 +27,7 @@ from policies.registry import (
     topic_readers,
 )
 from policies.settings import PolicySettings
-from policies.units import from_millis, millis_of
+from policies.units import counted, from_millis, millis_of
 from policies.wire import BadRecordError, DeadLetterReason, Event, EventReader
 
 ALERTS = Family("headgate_alerts", "Firing alerts by name and severity.", ("alert", "severity", "cluster"))
@@ -60,6 +59,7 @@ MOST_CLUSTERS = 1000
 OTHER = "other"
 """Label of a dead letter's topic or reason that this version does not have."""
 
+_RECENT = timedelta(minutes=10)
 _MOST_FOREIGN = 10_000
 """Records of another writer that are counted for each topic."""
 _REASONS = frozenset(reason.value for reason in DeadLetterReason)
@@ -158,9 +158,14 @@ class LoopView:
 
     def find_foreign(self, now_ms: int) -> str | None:
         """Return a sentence about recent records of another writer on a decided topic; None without any."""
-        since_ms = now_ms - millis_of(RECENT)
-        counts = {topic: sum(at_ms > since_ms for at_ms in times) for topic, times in sorted(self._foreign.items())}
-        return next((describe_foreign(topic, count) for topic, count in counts.items() if count), None)
+        since_ms = now_ms - millis_of(_RECENT)
+        for topic, times in sorted(self._foreign.items()):
+            if count := sum(at_ms > since_ms for at_ms in times):
+                return (
+                    f"{topic}: {counted(count, 'record')} of the last {_RECENT // timedelta(minutes=1)} min are no "
+                    "decisions: another process writes there, which `headgate topics acls decide` excludes"
+                )
+        return None
 
     @property
     def has_observations(self) -> bool:

@@ -1,6 +1,5 @@
-"""Reads past records: all of a time range, the last reading of each subject, or those of foreign writers."""
+"""Reads past records: all of a time range, or the last reading of each subject."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -11,13 +10,9 @@ from connectors.collection import Kind
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail, read_past
 from connectors.kafka.topic_admin import reach
-from connectors.kafka.topics import TopicSettings
-from policies.registry import decided_topics, decision_types
-from policies.units import UserError, counted, to_millis
+from policies.units import UserError, to_millis
 from policies.wire import BadRecordError, EventReader
 
-RECENT = timedelta(minutes=10)
-"""The past in which foreign records are looked for."""
 _TIMES_DIFFER = timedelta(minutes=1)
 """A history begins so much earlier: its first instant is later by the time that connecting takes."""
 
@@ -60,26 +55,3 @@ def last_readings(
     except UserError as error:
         _log.warning("readings from before this start are incomplete", topic=topic, detail=str(error))
     return list(last.values())
-
-
-def find_foreign_records(connection: KafkaConnection, topics: TopicSettings) -> Iterator[str]:
-    """Yield one sentence for each decided topic with recent records that the query cannot have written.
-
-    Raises UserError if the cluster does not answer, or a topic does not exist.
-    """
-    reader, now, found = EventReader(decision_types()), datetime.now(UTC), Counter[str]()
-    for record in read_history(connection, [topics.topic(name) for name in decided_topics()], now - RECENT, now):
-        try:
-            if record.value is not None:
-                reader.read(record.value)
-        except BadRecordError:
-            found[record.topic] += 1
-    yield from (describe_foreign(topic, count) for topic, count in sorted(found.items()))
-
-
-def describe_foreign(topic: str, count: int) -> str:
-    """Return the sentence about the records of another writer, for people."""
-    return (
-        f"{topic}: {counted(count, 'record')} of the last {RECENT // timedelta(minutes=1)} min "
-        "are no decisions: another process writes there, which `headgate topics acls decide` excludes"
-    )

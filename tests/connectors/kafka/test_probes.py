@@ -1,6 +1,5 @@
 """What a cluster says that this client may do, and what the doctor reports about writers of the decided topics."""
 
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -10,11 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
 
-from connectors.kafka import history, probes
+from connectors.kafka import probes
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.tail import Record
 from connectors.kafka.topics import TopicSettings
-from policies.observations import Outcome
 
 LOOP = KafkaConnection(bootstrap_servers="loop-1:9092")
 TOPIC = "headgate.observed.log-dirs"
@@ -35,24 +32,11 @@ def test_the_doctor_warns_where_others_may_write_decisions(
     monkeypatch: pytest.MonkeyPatch, writers: set[str] | None, is_open: bool, detail: str
 ) -> None:
     monkeypatch.setattr(probes, "reach", lambda *_, **__: 1)
-    monkeypatch.setattr(probes, "find_foreign_records", lambda *_: iter(()))
     found: Any = None if writers is None else frozenset(writers)
     monkeypatch.setattr(probes, "find_writers", lambda *_: found)
     each = probes.loop_probes(LOOP, TopicSettings(), ("decide",))
     (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
     assert (result.is_open, detail in result.detail) == (is_open, True), result.detail
-
-
-def test_the_doctor_names_the_topic_on_which_another_process_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_ms = time.time_ns() // 1_000_000
-    alert = Record("headgate.decided.alerts", None, None, at_ms)
-    junk = [Record("headgate.decided.throttle", None, b"junk", at_ms, 0, n) for n in range(3)]
-    monkeypatch.setattr(probes, "reach", lambda *_, **__: 1)
-    monkeypatch.setattr(history, "read_history", lambda *_: iter([alert, *junk]))
-    each = probes.loop_probes(LOOP, TopicSettings(), ("decide",))
-    (result,) = [probe.ask() for probe in each if probe.asks == "writers"]
-    assert result.outcome is Outcome.ERROR
-    assert result.detail.startswith("headgate.decided.throttle: 3 records of the last 10 min are no decisions")
 
 
 def saying(operations: Iterable[AclOperation] | None) -> Callable[[], Any]:
