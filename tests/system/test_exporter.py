@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
@@ -85,14 +85,6 @@ class Topics:
         ]
         for future in self.admin.create_topics(new).values():
             future.result(timeout=DEADLINE_SECONDS)
-
-    def extend(self, topic: str, *, partitions: int) -> None:
-        (future,) = self.admin.create_partitions([NewPartitions(self.name(topic), partitions)]).values()
-        future.result(timeout=DEADLINE_SECONDS)
-        eventually(
-            f"{topic} has {partitions} partitions",
-            lambda: len(self.admin.list_topics().topics[self.name(topic)].partitions) == partitions,
-        )
 
     def delete(self, topic: str) -> None:
         (future,) = self.admin.delete_topics([self.name(topic)]).values()
@@ -345,44 +337,6 @@ def test_promtool_finds_no_fault(topics: Topics) -> None:
 
 
 # --- Filling itself
-
-
-def test_a_restarted_exporter_is_silent_until_it_knows_and_never_wrong(topics: Topics) -> None:
-    topics.create()
-    loop = loop_from_now(min_hold="0s")
-    # An hour of history, long past its validity: compaction has not come to it yet.
-    loop.now -= timedelta(hours=1)
-    topics.play(loop, members(1), log_dirs(900))
-    for _ in range(30):
-        topics.play(loop, log_dirs(50), after=60)
-        topics.play(loop, log_dirs(900), after=59)
-    loop.now = datetime.now(UTC)
-    topics.play(loop, log_dirs(300))
-    for _ in range(2):
-        seen = looks_at_a_start(topics)
-        assert seen[0] == (False, (), ())
-        assert {factors for _, factors, _ in seen} == {(), ((("payments",), 0.5),)}
-        assert {alerts for _, _, alerts in seen} == {(), (1.0,)}
-
-
-Look = tuple[bool, tuple[tuple[tuple[str, ...], float], ...], tuple[float, ...]]
-
-
-def looks_at_a_start(topics: Topics) -> list[Look]:
-    """What an exporter says of itself, of the factor and of alerts, from when its port opens until it is ready."""
-    running = Running(topics)
-    seen: list[Look] = []
-
-    def look() -> bool:
-        ready = running.is_ready()
-        factors, alerts = running.samples("headgate_throttle_factor"), running.samples("headgate_alerts")
-        seen.append((ready, tuple(factors.items()), tuple(alerts.values())))
-        return ready and bool(factors)
-
-    look()
-    with running:
-        eventually("it has caught up", look)
-    return seen
 
 
 @pytest.mark.parametrize(

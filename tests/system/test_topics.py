@@ -14,7 +14,6 @@ from connectors.kafka.topic_admin import check_topics, create_topics
 from connectors.kafka.topics import TopicSettings, plan
 from policies.observations import Outcome
 from policies.throttle.readings import KafkaCluster
-from policies.units import UserError
 from tests.system.brokers import alter_topic
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
@@ -65,16 +64,6 @@ def test_a_changed_config_is_told_and_not_changed_back(connection: KafkaConnecti
         eventually("it is as planned again", lambda: check_topics(connection, SETTINGS).as_planned or None)
     other = check_topics(connection, TopicSettings(prefix=SETTINGS.prefix, partitions=2, replication_factor=3))
     assert {difference.key for difference in other.differences} == {"partitions", "replication factor"}
-
-
-def test_more_copies_than_brokers_is_told(connection: KafkaConnection) -> None:
-    with pytest.raises(UserError, match=r"topics.replication_factor does not fit the cluster: .*3"):
-        create_topics(connection, TopicSettings(prefix="other", replication_factor=3))
-
-
-def test_a_cluster_that_does_not_answer_is_told() -> None:
-    with pytest.raises(UserError, match=r"kafka.bootstrap_servers: Kafka at 127.0.0.1:1 did not answer .*refused"):
-        create_topics(KafkaConnection(bootstrap_servers="127.0.0.1:1"), SETTINGS, timeout_seconds=1.0)
 
 
 def test_a_reading_is_published_as_an_event_with_the_brokers_time(connection: KafkaConnection) -> None:

@@ -15,7 +15,7 @@ from policies.observations import Outcome, ReportResult
 from policies.registry import POLICIES, observed_topics
 from policies.throttle import LogDirs, ThrottleSettings
 from policies.throttle.decisions import ThrottleFactor
-from policies.units import human_seconds, to_millis
+from policies.units import to_millis
 from policies.wire import DEAD_LETTER_TYPE, LETTERS_COUNTED_TYPE, DeadLetterReason
 from streaming.dead_letters import DeadLettersCounted, make_letter
 from tests.cases import for_each
@@ -37,7 +37,6 @@ from tests.connectors.exporter.loop import (
     series,
     standing,
 )
-from tests.examples import combined
 from tests.policies.virtual_run import NEVER_STEPPED
 
 VALIDITY_SECONDS = 300
@@ -109,38 +108,6 @@ def test_the_way_to_full_is_the_policys_and_grows_shorter_between_readings() -> 
     assert loop.series("headgate_volume_seconds_to_full", after=VALIDITY_SECONDS) == {}
 
 
-COURSES = {
-    "a fill": [900 - 10 * i for i in range(60)],
-    "a jump, then rest": [*(900 - i for i in range(30)), *[300] * 30],
-    "a recovery": [*(900 - 20 * i for i in range(30)), *[900] * 30],
-    "a recovery, and filled again": [*(900 - 20 * i for i in range(30)), *(900 - 10 * i for i in range(30))],
-    "a faster fill": [*(900 - i for i in range(30)), *(870 - 20 * i for i in range(30))],
-}
-
-
-@pytest.mark.parametrize(("course", "every"), combined(COURSES, [1, 10]))
-def test_sentence_metric_and_alert_tell_one_time_to_full(course: str, every: int) -> None:
-    """At every moment: within a factor of two, or five seconds, where it is soon; and none tells of it alone."""
-    loop = Loop(time_to_full_alert="5m")
-    for free in COURSES[course]:
-        loop.step(log_dirs(free), after=every)
-        metric = loop.series("headgate_volume_seconds_to_full").get(("payments", "1", "/a"))
-        decided = [d for d in loop.decisions if isinstance(d, ThrottleFactor)][-1]
-        alerts = [d for d in loop.decisions if isinstance(d, Alert) and d.alert == "volume-fills-soon"]
-        said = decided.seconds_to_full
-        left = None if said is None else max(0.0, said - (loop.now - decided.decided_at).total_seconds())
-        sentence = "" if said is None else f"full in {human_seconds(said)} at the present rate"
-        assert sentence in decided.explanation
-        assert decided.explanation.count("full in") == (said is not None)
-        if metric is not None and metric < 300:
-            assert left is not None
-            assert max(left, metric) <= 2 * min(left, metric) + 5
-            assert alerts[-1].status.value == "firing"
-        elif metric is None:
-            assert left is None or left >= 300
-            assert not alerts or alerts[-1].status.value == "resolved"
-
-
 def test_a_failed_attempt_keeps_the_volumes_and_counts_as_an_observation() -> None:
     loop = Loop()
     loop.step(members(1), log_dirs(900))
@@ -149,24 +116,13 @@ def test_a_failed_attempt_keeps_the_volumes_and_counts_as_an_observation() -> No
     assert loop.series("headgate_observation_age_seconds", after=2) == {("payments",): 2}
 
 
-def test_a_clock_behind_kafkas_shows_no_negative_age() -> None:
-    loop = Loop()
-    loop.step(log_dirs(900))
-    assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}
-
-
-def test_a_volume_that_cannot_be_read_keeps_its_last_bytes() -> None:
-    view = LoopView(PREFIX, {})
-    broken = log_dirs({"/a": -1, "/b": 800})
-    for second, reading in enumerate((log_dirs({"/a": 900, "/b": 800}), broken)):
-        view.fold([observed(reading, START + timedelta(seconds=second), id=str(second))], live=True)
-    found = series(view, "headgate_volume_usable_bytes", START)
-    assert found == {("payments", "1", "/a"): 900, ("payments", "1", "/b"): 800}
-
-
-def test_series_of_a_removed_log_dir_vanish() -> None:
+def test_a_volume_that_cannot_be_read_keeps_its_last_bytes_and_a_removed_one_vanishes() -> None:
     loop = Loop()
     loop.step(log_dirs({"/a": 900, "/b": 800}))
+    assert loop.series("headgate_observation_age_seconds", after=-3) == {("payments",): 0}, "a clock behind Kafka's"
+    loop.step(log_dirs({"/a": -1, "/b": 800}), after=10)
+    found = loop.series("headgate_volume_usable_bytes")
+    assert found == {("payments", "1", "/a"): 900, ("payments", "1", "/b"): 800}
     loop.step(log_dirs({"/a": 900}), after=10)
     assert loop.series("headgate_volume_usable_bytes") == {("payments", "1", "/a"): 900}
 
@@ -181,24 +137,24 @@ def test_a_volume_that_no_longer_limits_is_no_longer_shown_as_limiting() -> None
     assert loop.series("headgate_throttling_volume") == {}
 
 
-@pytest.mark.parametrize(("action", "factor"), [("hold", 0.0), ("fallback", 0.25)])
-def test_a_dead_loop_opens_no_gate_and_shows_nothing_it_no_longer_knows(action: str, factor: float) -> None:
-    loop = Loop(clusters={"pay*": {"fallback_factor": 0.25, "expired_action": action}})
+@for_each(
+    ("settings", "factor"),
+    [
+        ({"fallback_factor": 0.25, "expired_action": "hold"}, 0.0),
+        ({"fallback_factor": 0.25, "expired_action": "fallback"}, 0.25),
+        ({"fallback_factor": 0.1, "hard": None, "soft": None}, 1.0),
+    ],
+)
+def test_a_dead_loop_opens_no_gate_and_shows_nothing_it_no_longer_knows(settings: Any, factor: float) -> None:
+    loop = Loop(clusters={"pay*": settings})
     loop.step(members(1), log_dirs(50))
     alive, dead = 3 * HEARTBEAT_SECONDS - 1, 3 * HEARTBEAT_SECONDS
-    assert loop.series("headgate_throttle_factor", after=alive) == {("payments",): 0.0}
     assert loop.series("headgate_decision_stale", after=alive) == {("throttle", "payments"): 0}
     assert loop.series("headgate_decision_stale", after=dead) == {("throttle", "payments"): 1}
     assert loop.series("headgate_throttle_factor", after=dead) == {("payments",): factor}
     for name in ("throttle_raw_factor", "throttling_volume", "kafka_brokers", "log_dirs"):
         assert loop.series(f"headgate_{name}", after=dead) == {}
     assert loop.series("headgate_volume_usable_bytes", after=dead) == {("payments", "1", "/a"): 50}
-
-
-def test_a_dead_loop_without_limits_leaves_producers_alone() -> None:
-    loop = Loop(hard=None, soft=None, fallback_factor=0.1)
-    loop.step(log_dirs(50))
-    assert loop.series("headgate_throttle_factor", after=3600) == {("payments",): 1.0}
 
 
 def test_the_fallback_is_counted_once_each_time_it_begins() -> None:
@@ -244,22 +200,18 @@ def test_a_limit_is_counted_each_time_the_cluster_comes_to_it(free: list[int], h
     assert counts == {("payments", "hard"): hard, ("payments", "soft"): soft}
 
 
-def test_silence_between_does_not_count_a_limit_twice() -> None:
-    loop = Loop()
-    loop.step(members(1), log_dirs(50))
-    loop.step(after=VALIDITY_SECONDS)
-    loop.step(log_dirs(50), after=1)
-    reasons = [decision.reason for decision in loop.decisions if isinstance(decision, ThrottleFactor)]
-    assert reasons == ["hard_limit", "stale_volume", "hard_limit"]
-    assert loop.series("headgate_throttle_limit_violations_total")[("payments", "hard")] == 1
-
-
-def test_a_fallback_below_an_open_volume_is_no_violation() -> None:
+def test_silence_between_counts_no_limit_twice_and_a_fallback_is_no_violation() -> None:
     loop = Loop(fallback_factor=0.0)
     loop.step(members(1), log_dirs(900))
     loop.step(after=VALIDITY_SECONDS)
     assert loop.series("headgate_throttling_volume") == {("payments", "1", "/a", "stale_volume"): 1}
     assert set(loop.series("headgate_throttle_limit_violations_total").values()) == {0}
+    loop.step(log_dirs(50), after=1)
+    loop.step(after=VALIDITY_SECONDS)
+    loop.step(log_dirs(50), after=1)
+    reasons = [decision.reason for decision in loop.decisions if isinstance(decision, ThrottleFactor)][1:]
+    assert reasons == ["stale_volume", "hard_limit", "stale_volume", "hard_limit"]
+    assert loop.series("headgate_throttle_limit_violations_total")[("payments", "hard")] == 1
 
 
 def test_history_counts_nothing_but_tells_repeats_from_beginnings() -> None:
@@ -319,27 +271,24 @@ def test_where_no_cluster_is_named_only_so_many_invented_ones_are_shown(monkeypa
     assert len(loop.series("headgate_volume_usable_bytes")) == 3
 
 
-def test_series_of_dead_letters_do_not_grow_with_what_anybody_writes() -> None:
+def test_dead_letters_are_counted_from_zero_however_large_and_whatever_they_are_called() -> None:
     view = LoopView(PREFIX, {})
-    before = len(series(view, "headgate_dead_letters_total", START))
-    view.fold([dead_letter(f"invented-{n}", value_bytes=100) for n in range(100)], live=True)
-    assert len(series(view, "headgate_dead_letters_total", START)) == before + 1
-
-
-def test_records_that_have_no_letter_are_counted_all_the_same() -> None:
-    view = LoopView(PREFIX, {})
+    before = series(view, "headgate_dead_letters_total", START)
+    assert set(before.values()) == {0}
     counted = DeadLettersCounted(
         reason=DeadLetterReason.MALFORMED, topic=OBSERVED, cluster=None, count=99_995, since=START, until=START,
         last="x/0/9",
     )  # fmt: skip
-    view.fold(
-        [
-            dead_letter(),
-            Record(DEAD_LETTERS, None, make_letter(LETTERS_COUNTED_TYPE, (1,), counted.until, counted).value, 0),
-        ],
-        live=True,
-    )
-    assert series(view, "headgate_dead_letters_total", START)[OBSERVED, "malformed"] == 99_996
+    letters = [dead_letter(), dead_letter("invalid"), *(dead_letter(f"invented-{n}", 100) for n in range(100))]
+    stands_for_many = make_letter(LETTERS_COUNTED_TYPE, (1,), counted.until, counted).value
+    view.fold([*letters, Record(DEAD_LETTERS, None, stands_for_many, 0)], live=True)
+    counts = series(view, "headgate_dead_letters_total", START)
+    assert {key: n for key, n in counts.items() if n} == {
+        (OBSERVED, "malformed"): 99_996,
+        (OBSERVED, "invalid"): 1,
+        (OBSERVED, "other"): 100,
+    }
+    assert len(counts) == len(before) + 1
 
 
 @for_each(
@@ -363,18 +312,6 @@ def test_a_record_that_cannot_be_read_is_counted_and_changes_nothing(
     loop.view.fold([Record(topic, b"payments", value, 0)] * 2, live=True)
     assert [(sample.labels, sample.value) for sample in loop.view.process_samples()] == [((topic, reason), 2)]
     assert loop.view.metrics(to_millis(loop.now)) == before
-
-
-def test_dead_letters_are_counted_from_zero_however_large() -> None:
-    view = LoopView(PREFIX, {})
-    assert set(series(view, "headgate_dead_letters_total", START).values()) == {0}
-    view.fold([dead_letter(), dead_letter(), dead_letter("invalid"), dead_letter("of_a_newer_query")], live=True)
-    counts = series(view, "headgate_dead_letters_total", START)
-    assert {key: n for key, n in counts.items() if n} == {
-        (OBSERVED, "malformed"): 2,
-        (OBSERVED, "invalid"): 1,
-        (OBSERVED, "other"): 1,
-    }
 
 
 def test_history_reaches_as_far_as_a_reading_may_count_and_the_trend_looks() -> None:
@@ -437,7 +374,7 @@ def test_junk_on_a_decided_topic_is_named_for_ten_minutes() -> None:
     assert view.find_foreign(to_millis(START) + 600_001) is None
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@for_each("policy", POLICIES)
 def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: str) -> None:
     view = LoopView(PREFIX, {})
     view.fold([standing(policy, START)], live=True)
@@ -445,8 +382,7 @@ def test_of_each_policy_the_exporter_says_when_nobody_watches_any_more(policy: s
     def stale(minutes: float) -> Any:
         return series(view, "headgate_decision_stale", START + timedelta(minutes=minutes))
 
-    assert stale(2.9) == {(policy, "payments"): 0.0}
-    assert stale(3) == {(policy, "payments"): 1.0}
+    assert (stale(2.9), stale(3)) == ({(policy, "payments"): 0.0}, {(policy, "payments"): 1.0})
     view.fold([standing(policy, START + timedelta(minutes=4))], live=True)
     assert stale(5) == {(policy, "payments"): 0.0}
     view.fold([Record(f"{PREFIX}.decided.standing", f"{policy}/payments".encode(), None, 0)], live=True)
@@ -483,10 +419,3 @@ def test_what_actuators_have_set_is_shown_with_its_time_and_its_failures() -> No
     assert loop.series("headgate_paused_until_timestamp_seconds", after=3600) == {}, "over"
     loop.view.fold([reported(quota(ReportResult.UNCHANGED, 65_536), START + timedelta(seconds=60))], live=True)
     assert loop.series("headgate_in_force_failing_since_timestamp_seconds") == {}
-
-
-def test_a_cluster_that_is_retired_shows_nothing_that_is_set() -> None:
-    loop = Loop()
-    record = reported(quota(ReportResult.APPLIED, 65_536), START)
-    loop.view.fold([record, record._replace(value=None)], live=True)
-    assert loop.series("headgate_in_force_value") == {}

@@ -44,18 +44,15 @@ def played(*delays_ms: int) -> LoopView:
     return view
 
 
-def test_each_stage_is_measured_from_the_records_own_instants() -> None:
-    view = played(20, 180, 90)
-    values = series(view, NAME, START)
-    for stage, seconds in zip(STAGES, (0.02, 0.18, 0.09), strict=True):
-        assert values["throttle", stage, "count"] == 1
-        assert values["throttle", stage, "sum"] == pytest.approx(seconds)
-
-
-def test_a_batch_that_began_before_the_append_counts_as_no_time_at_all() -> None:
-    view = played(-5, -3, 90)
-    values = series(view, NAME, START)
-    assert [values["throttle", stage, "sum"] for stage in STAGES] == [0, 0, pytest.approx(0.09)]
+@for_each(
+    ("delays_ms", "seconds"),
+    [((20, 180, 90), (0.02, 0.18, 0.09)), ((-5, -3, 90), (0, 0, 0.09))],
+    ids=["measured by the records' own instants", "a batch that began before the append"],
+)
+def test_each_stage_is_measured(delays_ms: tuple[int, ...], seconds: tuple[float, ...]) -> None:
+    values = series(played(*delays_ms), NAME, START)
+    assert [values["throttle", stage, "count"] for stage in STAGES] == [1, 1, 1]
+    assert [values["throttle", stage, "sum"] for stage in STAGES] == pytest.approx(seconds)
 
 
 Moment = tuple[float, Sequence[Reading]]
@@ -128,13 +125,6 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         recent.decide(decision.model_copy(update={"evidence": (f"later{number}",)}), 0)
     assert list(recent._recent) == ["o3", "o4"]
     assert list(recent._waiting) == ["later3", "later4"]
-
-
-def test_the_policy_names_the_reading_that_decides_first() -> None:
-    """What the measurement rests on."""
-    loop = Loop()
-    loop.step(log_dirs(900), log_dirs(800, broker=2))
-    assert loop.step(log_dirs(300, broker=2), after=10)[0].evidence[0] == "o3"
 
 
 # The last decisions that changed anything: what somebody looks for is not pushed out by the steps of a switch.

@@ -2,7 +2,6 @@
 
 import gc
 import socket
-from collections.abc import Iterator
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -65,11 +64,8 @@ def test_a_detail_is_one_short_line(error: BaseException, detail: str) -> None:
     assert detail_of(error) == detail
 
 
-def test_no_error_code_is_no_error() -> None:
-    assert error_in(SimpleNamespace(error_code=0)) is None
-
-
 def test_an_error_code_is_an_error_with_kafkas_words_and_its_name() -> None:
+    assert error_in(SimpleNamespace(error_code=0)) is None
     error = error_in(SimpleNamespace(error_code=29, error_message="not for you"))
     assert isinstance(error, errors.TopicAuthorizationFailedError)
     assert "not for you" in str(error)
@@ -78,38 +74,26 @@ def test_an_error_code_is_an_error_with_kafkas_words_and_its_name() -> None:
 # Sockets for kafka-python: a refusal right before the end is heard, and a handshake without an answer ends.
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A broker's end, and ours as kafka-python gets it."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ours = DataBeforeEofSocket(socket.AF_INET, socket.SOCK_STREAM)
-    ours.connect(listener.getsockname())
-    theirs, _ = listener.accept()
-    listener.close()
-    with ours, theirs:
-        yield theirs, ours
-
-
-def test_the_end_is_told_one_call_after_the_last_data(pair: tuple[socket.socket, socket.socket]) -> None:
-    broker, ours = pair
-    broker.sendall(b"refused")
-    broker.close()
-    assert ours.recv(100) == b"refused"
-    with pytest.raises(BlockingIOError):
-        ours.recv(100)
-    assert ours.recv(100) == b""
-
-
-def test_an_end_without_data_is_told_at_once(pair: tuple[socket.socket, socket.socket]) -> None:
-    broker, ours = pair
-    broker.close()
-    assert ours.recv(100) == b""
-
-
-def test_data_after_data_is_not_held_back(pair: tuple[socket.socket, socket.socket]) -> None:
-    broker, ours = pair
-    broker.sendall(b"onetwo")
-    assert [ours.recv(3), ours.recv(3)] == [b"one", b"two"]
+@for_each(
+    ("sent", "received"),
+    [
+        (b"refused", [b"refused", BlockingIOError, b""]),
+        (b"", [b""]),
+        (b"refused, and", [b"refused", b", and", BlockingIOError, b""]),
+    ],
+)
+def test_the_end_is_told_one_call_after_the_last_data(sent: bytes, received: list[object]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, DataBeforeEofSocket() as ours:
+        ours.connect(listener.getsockname())
+        broker, _ = listener.accept()
+        broker.sendall(sent)
+        broker.close()
+        for each in received:
+            if each is BlockingIOError:
+                with pytest.raises(BlockingIOError):
+                    ours.recv(7)
+            else:
+                assert ours.recv(7) == each
 
 
 def test_kafka_python_finds_the_sockets_by_the_scheme_of_the_address() -> None:

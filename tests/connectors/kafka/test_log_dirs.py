@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry
 from connectors.collection import PollMetrics, ticks
 from connectors.kafka.cluster_client import KafkaBroker
 from connectors.kafka.connection import WatchedKafka
-from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, cluster_reading, log_dirs_reading
+from connectors.kafka.log_dirs import LogDirsCollector, ReplicaSizesReader, log_dirs_reading
 from policies.free_space.limits import Limit
 from policies.observations import Outcome, Reading
-from policies.throttle.readings import BrokerMember, KafkaReading, LogDirs, VolumeReading
+from policies.throttle.readings import KafkaReading, LogDirs, VolumeReading
+from tests.cases import for_each
 
 KAFKA_STORAGE_ERROR = 56
-CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 def response(version: int, *results: dict[str, Any], error_code: int = 0) -> Any:
@@ -29,66 +29,40 @@ def response(version: int, *results: dict[str, Any], error_code: int = 0) -> Any
     return DescribeLogDirsResponse(version=version, error_code=error_code, results=made)
 
 
-def test_volumes_are_read_with_their_sizes() -> None:
-    answer = response(
-        5,
-        {"log_dir": "/a", "total_bytes": 100, "usable_bytes": 7, "is_cordoned": True},
-        {"log_dir": "/b", "total_bytes": 200, "usable_bytes": 0},
-    )
+A = {"log_dir": "/a", "total_bytes": 9, "usable_bytes": 7}
+GOOD = VolumeReading(log_dir="/a", total_bytes=9, usable_bytes=7)
+
+
+ANSWERS: dict[str, tuple[Any, Outcome, str, list[VolumeReading]]] = {
+    "sizes": (response(5, A), Outcome.OK, "", [GOOD]),
+    "cordoned": (response(5, {**A, "is_cordoned": True}), Outcome.OK, "", [GOOD.model_copy(update={"cordoned": True})]),
+    "a version before cordoning": (response(4, A), Outcome.OK, "", [GOOD]),
+    "a failed disk beside a good one": (
+        response(5, {"log_dir": "/b", "error_code": KAFKA_STORAGE_ERROR, "total_bytes": 0, "usable_bytes": 0}, A),
+        Outcome.OK,
+        "",
+        [VolumeReading(log_dir="/b", error="KAFKA_STORAGE_ERROR"), GOOD],
+    ),
+    "odd sizes": (
+        response(5, {"log_dir": "/a", "total_bytes": -(2**62), "usable_bytes": -5}),
+        Outcome.OK,
+        "",
+        [VolumeReading(log_dir="/a")],
+    ),
+    "an odd name loses no other reading": (response(5, {**A, "log_dir": ""}), Outcome.ERROR, "log_dir", []),
+    "no sizes": (response(3, {"log_dir": "/a"}), Outcome.UNSUPPORTED, "older than Kafka 3.3", []),
+    "refused": (response(3, error_code=31), Outcome.UNAUTHORIZED, "ClusterAuthorizationFailed", []),
+}
+
+
+@for_each(("answer", "outcome", "detail", "volumes"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_becomes_a_reading(answer: Any, outcome: Outcome, detail: str, volumes: list[VolumeReading]) -> None:
     reading = log_dirs_reading("payments", 3, answer)
-    assert (reading.subject(), reading.outcome, reading.detail) == ("payments/3", Outcome.OK, None)
-    assert reading.volumes == (
-        VolumeReading(log_dir="/a", total_bytes=100, usable_bytes=7, cordoned=True),
-        VolumeReading(log_dir="/b", total_bytes=200, usable_bytes=0),
-    )
+    assert (reading.subject(), reading.outcome, [*reading.volumes]) == ("payments/3", outcome, volumes)
+    assert detail in (reading.detail or "")
 
 
-def test_a_version_before_cordoning_is_never_cordoned() -> None:
-    reading = log_dirs_reading("payments", 3, response(4, {"log_dir": "/a", "total_bytes": 9, "usable_bytes": 7}))
-    assert reading.volumes == (VolumeReading(log_dir="/a", total_bytes=9, usable_bytes=7),)
-
-
-def test_a_failed_disk_is_a_volume_with_its_error_and_without_sizes() -> None:
-    failed = {"log_dir": "/a", "error_code": KAFKA_STORAGE_ERROR, "total_bytes": 0, "usable_bytes": 0}
-    fine = {"log_dir": "/b", "total_bytes": 9, "usable_bytes": 8}
-    reading = log_dirs_reading("payments", 3, response(5, failed, fine))
-    assert reading.outcome is Outcome.OK
-    assert reading.volumes[0] == VolumeReading(log_dir="/a", error="KAFKA_STORAGE_ERROR")
-    assert reading.volumes[1].readable
-
-
-def test_an_odd_answer_of_one_broker_loses_no_other_reading() -> None:
-    negative = response(5, {"log_dir": "/a", "total_bytes": -(2**62), "usable_bytes": -5})
-    assert log_dirs_reading("payments", 3, negative).volumes == (VolumeReading(log_dir="/a"),)
-    nameless = log_dirs_reading("payments", 3, response(5, {"log_dir": "", "total_bytes": 9, "usable_bytes": 5}))
-    assert (nameless.outcome, nameless.volumes) == (Outcome.ERROR, ())
-    assert "log_dir" in (nameless.detail or "")
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_broker_that_tells_no_sizes_is_unsupported(version: int) -> None:
-    reading = log_dirs_reading("payments", 3, response(version, {"log_dir": "/a"}))
-    assert (reading.outcome, reading.volumes) == (Outcome.UNSUPPORTED, ())
-    assert "3.3" in (reading.detail or "")
-
-
-@pytest.mark.parametrize("version", [3, 5])
-def test_a_refusal_is_not_an_empty_success(version: int) -> None:
-    reading = log_dirs_reading("payments", 3, response(version, error_code=CLUSTER_AUTHORIZATION_FAILED))
-    assert (reading.outcome, reading.volumes) == (Outcome.UNAUTHORIZED, ())
-
-
-def test_members_are_read_with_rack_and_fencing() -> None:
-    reading = cluster_reading(
-        "payments", (KafkaBroker(1, "h", 1, "a", fenced=False), KafkaBroker(2, "h", 2, None, fenced=True))
-    )
-    assert reading.outcome is Outcome.OK
-    assert reading.brokers == (BrokerMember(broker=1, rack="a"), BrokerMember(broker=2, fenced=True))
-
-
-def test_settings_are_flat_and_have_pinned_defaults() -> None:
-    settings = WatchedKafka.model_validate({"bootstrap_servers": "a:1"})
-    assert (settings.poll_interval, settings.timeout) == (timedelta(seconds=10), timedelta(seconds=5))
+def test_an_answer_is_awaited_no_longer_than_until_the_next_poll() -> None:
     assert WatchedKafka(bootstrap_servers="a:1", poll_interval=timedelta(seconds=2)).timeout_seconds == 2.0
 
 
@@ -187,18 +161,18 @@ def reader() -> ReplicaSizesReader:
     return ReplicaSizesReader([Limit(available_bytes_below=300 * MB)], alert_seconds=1800.0)
 
 
-def test_a_broker_with_room_is_not_asked(reader: ReplicaSizesReader) -> None:
+def test_a_broker_is_asked_once_a_minute_while_a_volume_is_at_a_limit(reader: ReplicaSizesReader) -> None:
     assert not reader.is_due(1, 0.0)
     reader.follow(log_dirs(a=301 * MB), 0.0)
     assert not reader.is_due(1, 0.0)
-
-
-def test_a_broker_with_a_volume_at_a_limit_is_asked_once_a_minute(reader: ReplicaSizesReader) -> None:
     reader.follow(log_dirs(a=900 * MB, b=300 * MB), 0.0)
     assert reader.is_due(1, 0.0)
     reader.read("payments", 1, answer(300 * MB), 0.0)
-    assert not reader.is_due(1, 59.9)
-    assert reader.is_due(1, 60.0)
+    assert (reader.is_due(1, 59.9), reader.is_due(1, 60.0)) == (False, True)
+    reader.postpone(1, 60.0)
+    assert (reader.is_due(1, 659.0), reader.is_due(1, 660.0)) == (False, True), "left in peace"
+    reader.keep_only([2])
+    assert not reader.is_due(1, 660.0)
 
 
 def test_a_broker_that_is_full_soon_is_asked_before_it_is_at_a_limit(reader: ReplicaSizesReader) -> None:
@@ -208,13 +182,6 @@ def test_a_broker_that_is_full_soon_is_asked_before_it_is_at_a_limit(reader: Rep
         due.append(reader.is_due(1, float(second)))
     assert due[0] is False
     assert due[-1] is True
-
-
-def test_a_broker_that_does_not_answer_is_left_in_peace(reader: ReplicaSizesReader) -> None:
-    reader.follow(log_dirs(a=MB), 0.0)
-    reader.postpone(1, 0.0)
-    assert not reader.is_due(1, 599.0)
-    assert reader.is_due(1, 600.0)
 
 
 def test_two_answers_give_growth_by_topic_and_of_what_is_not_kafkas(reader: ReplicaSizesReader) -> None:
@@ -238,21 +205,3 @@ def test_an_old_answer_is_not_compared_with(reader: ReplicaSizesReader, later: f
     reader.read("payments", 1, answer(300 * MB, orders=[MB]), 0.0)
     (usage,) = reader.read("payments", 1, answer(200 * MB, orders=[2 * MB]), later).volumes
     assert (usage.topics[0].bytes_per_second is not None) is has_rates
-
-
-def test_a_broker_that_left_is_forgotten(reader: ReplicaSizesReader) -> None:
-    reader.follow(log_dirs(a=MB), 0.0)
-    reader.keep_only([2])
-    assert not reader.is_due(1, 0.0)
-
-
-def test_replicas_that_are_moved_here_from_another_log_dir_are_apart(reader: ReplicaSizesReader) -> None:
-    reader.follow(log_dirs(a=300 * MB), 0.0)
-    reader.read("payments", 1, answer(300 * MB, orders=[10 * MB], moved=[0]), 0.0)
-    (usage,) = reader.read("payments", 1, answer(240 * MB, orders=[16 * MB], moved=[54 * MB]), 60.0).volumes
-    assert [(each.topic, each.is_moved, each.size_bytes) for each in usage.topics] == [
-        ("moved", True, 54 * MB),
-        ("orders", False, 16 * MB),
-    ]
-    assert [each.share for each in usage.topics] == [pytest.approx(0.9), pytest.approx(0.1)]
-    assert usage.kafka_bytes == 70 * MB

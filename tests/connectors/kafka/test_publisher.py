@@ -1,11 +1,9 @@
 """Whatever becomes of a record, it is counted once, and nobody who hands one over waits for it."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,7 @@ from structlog.testing import capture_logs
 
 from connectors.kafka import publisher as module
 from connectors.kafka.connection import KafkaConnection
-from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
-from policies.bookie_readings import BookieRacks
-from policies.observations import Outcome
+from connectors.kafka.publisher import Publisher, PublisherMetrics
 
 TOO_LARGE = KafkaError.MSG_SIZE_TOO_LARGE
 
@@ -47,18 +43,10 @@ class Cluster:
     capacity: int = 1000
     taken: list[tuple[str, bytes, str]] = field(default_factory=list)
     producers: list["FakeProducer"] = field(default_factory=list)
-    changed: threading.Condition = field(default_factory=threading.Condition)
 
     def producer(self, options: dict[str, Any], logger: object) -> "FakeProducer":
-        made = FakeProducer(self, options)
-        with self.changed:
-            self.producers.append(made)
-            self.changed.notify_all()
-        return made
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        with self.changed:
-            assert self.changed.wait_for(condition, 30)
+        self.producers.append(FakeProducer(self, options))
+        return self.producers[-1]
 
 
 class FakeProducer:
@@ -70,9 +58,6 @@ class FakeProducer:
         self.waiting: list[tuple[str, bytes, str, Callable[[KafkaError | None, Record], None]]] = []
         self.idle = threading.Event()
         self.lock = threading.RLock()
-
-    def __len__(self) -> int:
-        return len(self.waiting)
 
     def produce(
         self, topic: str, value: bytes, key: str, headers: dict[str, str], on_delivery: Callable[..., None]
@@ -109,8 +94,6 @@ class FakeProducer:
                 if code is None:
                     self.cluster.taken.append((topic, value, key))
                 report(None if code is None else KafkaError(code), Record(topic))
-        with self.cluster.changed:
-            self.cluster.changed.notify_all()
         return len(waiting)
 
 
@@ -219,25 +202,6 @@ def test_after_the_end_records_are_counted_and_not_sent(cluster: Cluster, regist
     publisher.close()
     publisher.publish("t", "payments", b"late")
     assert (cluster.taken, unpublished(registry, "_STATE")) == ([], 1)
-
-
-def test_a_reading_becomes_an_event_of_its_source_keyed_by_its_cluster() -> None:
-    sent: list[tuple[str, str, bytes]] = []
-    before = datetime.now(UTC)
-
-    def publish(topic: str, key: str, value: bytes) -> None:
-        sent.append((topic, key, value))
-
-    sink = observations_to(publish, "headgate.observed.bookies", "headgate/collector/test")
-    for _ in range(2):
-        sink(BookieRacks(cluster="payments", outcome=Outcome.OK))
-    events = [json.loads(value) for _, _, value in sent]
-    assert {(topic, key) for topic, key, _ in sent} == {("headgate.observed.bookies", "payments")}
-    assert {(event["source"], event["type"]) for event in events} == {
-        ("headgate/collector/test", BookieRacks.event_type)
-    }
-    assert before - timedelta(milliseconds=1) <= datetime.fromisoformat(events[0]["time"]) <= datetime.now(UTC)
-    assert events[0]["id"] != events[1]["id"]
 
 
 def librdkafka_threads() -> set[str]:

@@ -60,27 +60,16 @@ def test_a_cluster_that_nobody_names_ends_with_resolutions_and_tombstones() -> N
     assert {key for topic, key, _ in written if topic == "headgate.audit"} == {"orders"}
 
 
-def test_an_alert_is_resolved_before_it_is_deleted() -> None:
-    of_key = [value is None for _, key, value in retired(*decided("orders")) if key == FIRING[0].record_key()]
-    assert of_key == [False, True]
-
-
-def test_what_was_resolved_before_a_crash_is_only_deleted_after_it() -> None:
+def test_an_alert_is_resolved_before_it_is_deleted_and_after_a_crash_only_deleted() -> None:
     before = retired(*decided("orders"))
-    so_far = [Record(topic, key.encode(), value, 0) for topic, key, value in before if value is not None]
-    again = retired(*decided("orders"), *(r for r in so_far if r.topic != "headgate.audit"))
+    assert [value is None for _, key, value in before if key == FIRING[0].record_key()] == [False, True]
+    records = [Record(topic, key.encode(), value, 0) for topic, key, value in before]
+    again = retired(*decided("orders"), *(r for r in records if r.value is not None and r.topic != "headgate.audit"))
     assert alerts(again) == []
     assert {value for _, _, value in again} == {None}
-
-
-def test_what_is_ended_stays_ended() -> None:
-    before = [Record(topic, key.encode(), value, 0) for topic, key, value in retired(*decided("orders"))]
-    assert retired(*decided("orders"), *before) == []
-
-
-def test_a_resolution_is_the_same_whoever_makes_it() -> None:
-    ones, others = alerts(retired(*decided("orders"))), alerts(retired(*decided("orders")))
-    assert list(map(decision_event, ones)) == list(map(decision_event, others))
+    assert retired(*decided("orders"), *records) == [], "what is ended stays ended"
+    others = alerts(retired(*decided("orders")))
+    assert list(map(decision_event, alerts(before))) == list(map(decision_event, others)), "whoever makes it"
 
 
 @pytest.mark.parametrize("value", [b"garbage", b"{}", None])

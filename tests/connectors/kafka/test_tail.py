@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,6 @@ from confluent_kafka import KafkaError
 from connectors.kafka import tail
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Progress, Tail
-from policies.units import UserError
 
 HISTORIES = {"headgate.decided.throttle": None, "headgate.dead-letters": timedelta(0)}
 NOBODY = KafkaConnection(bootstrap_servers="127.0.0.1:9")
@@ -94,13 +92,3 @@ def test_a_partition_that_does_not_end_where_we_are_is_stuck_when_we_have_not_mo
     assert progress.find_stuck({ends: 3}) == [ends], "fewer records than we have read: another topic of that name"
     assert progress.find_stuck({}) == [], "it does not say"
     assert progress.find_stuck({ends: 3}) == []
-
-
-def test_files_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
-    authorities = tmp_path / "ca.pem"
-    authorities.write_text("none")
-    connection = KafkaConnection.model_validate(
-        {"bootstrap_servers": "127.0.0.1:9", "tls": {"ca_file": str(authorities)}}
-    )
-    with pytest.raises(UserError, match=r"^kafka: .*ssl\.ca\.location"):
-        Tail(connection, HISTORIES, "test")

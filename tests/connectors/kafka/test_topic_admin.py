@@ -107,37 +107,11 @@ def test_what_is_missing_is_created_and_what_exists_is_left_alone(cluster: Clust
     assert sorted(cluster.created) == sorted(others)
 
 
-def test_a_second_time_nothing_is_created(cluster: Cluster) -> None:
-    create_topics(CONNECTION, SETTINGS)
-    cluster.created.clear()
-    assert create_topics(CONNECTION, SETTINGS) == TopicReport(cluster_id=CLUSTER_ID, existing=tuple(PLANNED))
-    assert cluster.created == []
-
-
-def test_what_differs_is_told_and_not_changed(cluster: Cluster) -> None:
-    name = "headgate.audit"
-    cluster.topics = {topic: as_planned(each) for topic, each in PLANNED.items()}
-    cluster.topics[name] = 3, 1, {**PLANNED[name].config, "retention.ms": "1"}
-    report = create_topics(CONNECTION, SETTINGS)
-    assert {(each.topic, each.key) for each in report.differences} == {(name, "partitions"), (name, "retention.ms")}
-    assert not report.as_planned
-    assert cluster.topics[name][0] == 3
-
-
 def test_one_that_somebody_else_creates_meanwhile_was_there_before(cluster: Cluster) -> None:
     cluster.made_meanwhile = "headgate.audit"
     report = create_topics(CONNECTION, SETTINGS)
     assert report.existing == ("headgate.audit",)
     assert report.as_planned
-
-
-def test_checking_creates_nothing_and_tells_what_is_missing(cluster: Cluster) -> None:
-    first, *others = PLANNED
-    cluster.topics[first] = as_planned(PLANNED[first])
-    report = check_topics(CONNECTION, SETTINGS)
-    assert (report.existing, report.missing, report.as_planned) == ((first,), tuple(others), False)
-    assert report.cluster_id == CLUSTER_ID
-    assert cluster.created == []
 
 
 def test_a_topic_whose_metadata_cannot_be_read_is_not_taken_for_one_that_exists(cluster: Cluster) -> None:

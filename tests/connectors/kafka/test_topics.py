@@ -61,12 +61,6 @@ def test_defaults_are_pinned() -> None:
     assert {timers["max.message.bytes"], ticks["max.message.bytes"]} == {"65536"}
 
 
-def test_every_topic_takes_the_brokers_time_and_limits_bytes_that_are_not_compressed() -> None:
-    for topic in plan(TopicSettings()):
-        assert topic.config["message.timestamp.type"] == "LogAppendTime"
-        assert topic.config["compression.type"] == "uncompressed"
-
-
 def test_settings_reach_the_plan() -> None:
     settings = TopicSettings(partitions=4, replication_factor=3, observed_retention=timedelta(hours=2))
     planned = by_name(settings)["headgate.observed.log-dirs"]

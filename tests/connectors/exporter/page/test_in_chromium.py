@@ -185,49 +185,30 @@ def noted(dom: str, name: str) -> str | None:
     return found[1] if found else None
 
 
-def test_it_renews_what_has_changed_and_leaves_the_rest(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("free", "later", "expected"),
+    [
+        (0.6, 0.01, r'<article class="card critical" id="cluster-other"'),
+        (0.1, 0.08, r'80\.0 GB free(.|\n)*<article class="card warning" id="cluster-payments"[^>]* data-kept'),
+        (0.6, 0.5, r'<details class="row calm" id="cluster-other"[^>]* open=(.|\n)*500 GB free'),
+    ],
+    ids=["what changed is renewed", "what did not is not touched", "what is unfolded stays so"],
+)
+def test_it_renews_itself(served: Served, free: float, later: float, expected: str) -> None:
     world = served.world
-    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
+    world.read(members(1), log_dirs(free, cluster="other"), cluster="other")
 
     def fills() -> None:
         world.later(seconds=5)
-        world.read(members(1), log_dirs(0.01, cluster="calm"), cluster="calm")
+        world.read(members(1), log_dirs(later, cluster="other"), cluster="other")
 
     served.change = fills  # type: ignore[method-assign]
     dom = served.dom()
     assert served.asked >= 4
-    assert re.search(r'<article class="card critical" id="cluster-calm"', dom)
+    assert re.search(expected, dom)
     assert re.search(r'id="live"[^>]*>live<', dom)
     assert re.search(r"<time [^>]*>[0-9.]+ \w+ ago</time>", dom)
     assert noted(dom, "violation") is None
-
-
-def test_what_has_not_changed_is_not_touched(served: Served) -> None:
-    world = served.world
-    world.read(members(1), log_dirs(0.1, cluster="other"), cluster="other")
-
-    def another() -> None:
-        world.later(seconds=5)
-        world.read(members(1), log_dirs(0.08, cluster="other"), cluster="other")
-
-    served.change = another  # type: ignore[method-assign]
-    dom = served.dom()
-    assert "80.0 GB free" in dom
-    assert re.search(r'<article class="card warning" id="cluster-payments"[^>]* data-kept', dom)
-
-
-def test_what_is_unfolded_stays_so_when_it_changes(served: Served) -> None:
-    world = served.world
-    world.read(members(1), log_dirs(0.6, cluster="calm"), cluster="calm")
-
-    def less() -> None:
-        world.later(seconds=5)
-        world.read(members(1), log_dirs(0.5, cluster="calm"), cluster="calm")
-
-    served.change = less  # type: ignore[method-assign]
-    dom = served.dom()
-    assert "500 GB free" in dom
-    assert re.search(r'<details class="row calm" id="cluster-calm"[^>]* open=', dom)
 
 
 def test_a_server_that_does_not_answer_any_more_is_said(served: Served) -> None:
