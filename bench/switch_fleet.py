@@ -196,7 +196,7 @@ class Fleet(World):
 
     def members_event(self) -> MembersSeen:
         """Return a reading of the live brokers."""
-        return MembersSeen(tuple(self.fleet), self.now_ms)
+        return MembersSeen(tuple(self.fleet), self.now_ms, self.epoch_shown())
 
     # --- readings
 

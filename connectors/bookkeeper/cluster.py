@@ -195,13 +195,11 @@ def _ledger(ledger_id: int, metadata: Any, created_ms: int) -> Ledger:
         last_entry_id=metadata.lastEntryId if closed else -1,
         length_bytes=metadata.length if closed else 0,
         # The mark of our copies is not part of the copied ledger.
-        custom_metadata=tuple(
-            sorted(
-                (each.key, base64.b64encode(each.value).decode())
-                for each in metadata.customMetadata
-                if each.key != PROVENANCE
-            )
-        ),
+        custom_metadata={
+            each.key: base64.b64encode(each.value).decode()
+            for each in metadata.customMetadata
+            if each.key != PROVENANCE
+        },
         ensemble_size=metadata.ensembleSize,
         write_quorum=metadata.quorumSize,
         ack_quorum=metadata.ackQuorumSize if has_ack_quorum else metadata.quorumSize,

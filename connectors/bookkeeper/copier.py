@@ -352,7 +352,7 @@ def _without_mark(ledger: Ledger | None) -> Ledger | None:
     """Return a ledger without our provenance property, which is not part of the copied ledger."""
     if ledger is None:
         return None
-    custom = tuple((name, value) for name, value in ledger.custom_metadata if name != PROVENANCE)
+    custom = {name: value for name, value in ledger.custom_metadata.items() if name != PROVENANCE}
     return structs.replace(ledger, custom_metadata=custom)
 
 

@@ -150,10 +150,9 @@ class SwitchFacts:
 
     # --- brokers
 
-    def is_since_directive(self, epoch: int | None) -> bool:
+    def is_since_directive(self, epoch: int) -> bool:
         """Whether a reading of this epoch was made after ZooKeeper had the directive in force."""
-        directive = self.state.directive
-        return directive is None or (epoch is not None and epoch >= directive.epoch)
+        return self.state.directive is None or epoch >= self.state.directive.epoch
 
     def is_recent(self, at_ms: int) -> bool:
         """Whether a report of a broker, of the live brokers or of a generator still counts."""
@@ -206,10 +205,7 @@ class SwitchFacts:
     @property
     def awaits_unplanned(self) -> bool:
         """Whether a switch that was driven on has no inventory since, which may show unplanned references."""
-        inventory, attempt = self.state.inventory, self.switch.attempt
-        if inventory is not None and inventory.attempt is not None:
-            return inventory.attempt < attempt
-        return attempt > 1 and not self.has_inventory_after(self.switch.stage_ms)
+        return self.state.inventory is None or self.state.inventory.attempt < self.switch.attempt
 
     @property
     def needs_inventory(self) -> bool:
@@ -230,7 +226,7 @@ class SwitchFacts:
 
 def moved_ms(report: BrokerReport) -> int:
     """The last instant at which a broker may have written elsewhere than it reports: its ack, or a later lapse."""
-    return max(report.since_ms if report.since_ms >= 0 else report.at_ms, report.strayed_ms)
+    return max(report.since_ms, report.strayed_ms)
 
 
 # Live brokers that deviate from the directive in force.
@@ -263,10 +259,9 @@ def deviations(facts: SwitchFacts) -> Iterator[Deviation]:
     state, members, directive = facts.state, facts.state.members, facts.state.directive
     if members is None or directive is None:
         return
-    joined = dict(zip(members.brokers, members.since_ms, strict=False))
     reports = {report.name: report for report in state.brokers}
-    for name in members.brokers:
-        report, since_ms = reports.get(name), max(state.directed_ms, joined.get(name, -1))
+    for name, joined_ms in members.since_ms.items():
+        report, since_ms = reports.get(name), max(state.directed_ms, joined_ms)
         if report is None or report.acked_epoch != directive.epoch:
             yield _describe_late(name, report, since_ms, directive.epoch)
         elif facts.is_recent(members.at_ms) and not facts.is_recent(report.at_ms):

@@ -86,11 +86,8 @@ def _fold_registry(state: SwitchingState, seen: SwitchRegistry, at_ms: int) -> "
     if not contested and (by := _find_foreign_directive(state, seen)) is not None:
         contested = f"epoch {by.epoch} directs brokers to {by.target or 'another cluster'}, which nobody here ordered"
     state = mark_writes(state, {by.target} - {""} if by is not None else ())  # brokers were sent there
-    shown, ours = seen.directive.epoch if seen.directive else NEVER, state.directive
-    is_unwritten = ours is not None and max(shown, seen.committed_epoch) < ours.epoch
     after = replace(
         state,
-        unseen_ms=max(state.unseen_ms, at_ms) if is_unwritten else state.unseen_ms,
         contested=contested,
         contested_by=by,
         entries=tuple(replace(e, version=versions.get(e.name)) for e in state.entries),
@@ -177,13 +174,13 @@ def _find_foreign_directive(state: SwitchingState, seen: SwitchRegistry) -> Dire
 
 
 def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_Folded":
-    """Keep the cluster as last read. Of an impostor keep its name only, and report it once.
+    """Keep the cluster as last read. Of an impostor keep its name only.
 
     The state is None if the reading is no newer than the last one. The snapshot is dated by the reading's beginning.
     """
     cluster = ClusterSnapshot(
         name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout, generator=seen.generator,
-        read_ms=at_ms - seen.took_ms, epoch=seen.epoch, lower_counters=len(seen.lower),
+        read_ms=at_ms - seen.took_ms, epoch=_find_epoch(seen), lower_counters=len(seen.lower),
         lower_given=sum(each.given for each in seen.lower),
     )  # fmt: skip
     known, entry = state.cluster(cluster.name), state.entry(cluster.name)
@@ -194,8 +191,7 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
         entry is not None and cluster.instance_id is not None and cluster.root is not None
         and (entry.instance_id, entry.root) != (cluster.instance_id, cluster.root.rstrip("/"))
     ):  # fmt: skip
-        after = replace(state, impostors=tuple(sorted((*others, cluster.name))))
-        return after, None if cluster.name in state.impostors else seen
+        return replace(state, impostors=tuple(sorted((*others, cluster.name)))), None
     marks, unread = raise_marks(state.marks, cluster), state.written_unread
     if cluster.name in unread and cluster.instance_id is not None:
         marks, unread = mark_written(marks, cluster, from_now=False), tuple(n for n in unread if n != cluster.name)
@@ -208,11 +204,9 @@ def _fold_cluster(state: SwitchingState, seen: SwitchCluster, at_ms: int) -> "_F
     )
     before, hob = known.generator if known else None, (cluster.generator.hob or 0) if cluster.generator else 0
     is_raised = is_same and before is not None and hob > (before.hob or 0)
-    epoch = find_epoch(state, cluster.epoch, cluster.read_ms)
     cluster = replace(
         cluster,
-        epoch=epoch,
-        raised_epoch=epoch if is_raised else known.raised_epoch if known else NEVER,
+        raised_epoch=cluster.epoch if is_raised else known.raised_epoch if known else NEVER,
         lower_moved_ms=cluster.read_ms if is_moved else known.lower_moved_ms if known else NEVER,
     )
     clusters = put(state.clusters, cluster)
@@ -238,6 +232,11 @@ def mark_writes(state: SwitchingState, names: Iterable[str]) -> SwitchingState:
     return replace(state, marks=marks, written_unread=tuple(sorted(unread)[:_MOST_UNREAD]))
 
 
+def _find_epoch(seen: SwitchBrokers | SwitchCluster | SwitchInventory) -> int:
+    """Return the directive's epoch that ZooKeeper showed before a reading; -1: not read, so it proves nothing."""
+    return NEVER if seen.epoch is None else seen.epoch
+
+
 # Inventories: assembled from their parts, then kept as a summary.
 
 _CONTENT = msgspec.msgpack.Decoder(tuple[tuple[Reference, ...], tuple[Ledger, ...]])
@@ -257,10 +256,10 @@ class InventorySeen:
     valid_ms: int = 1_200_000
     moved_too: bool = False
     """Whether ledgers of references in the target were looked up, too."""
-    epoch: int | None = None
-    """The epoch of the directive that ZooKeeper had before the reading; None: not reported."""
-    attempt: int | None = None
-    """The switch's attempt when the reading began; None: not reported."""
+    epoch: int = NEVER
+    """The epoch of the directive that ZooKeeper had before the reading; -1: not known."""
+    attempt: int = 1
+    """The switch's attempt when the reading began."""
 
 
 def assemble(
@@ -301,26 +300,13 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
     return InventorySeen(
         references, known.began_ms, manifest.target, existing, manifest.staying, manifest.valid_ms, manifest.moved_too,
-        manifest.epoch, manifest.attempt,
+        _find_epoch(manifest), manifest.attempt or 1,
     )  # fmt: skip
-
-
-def find_epoch(state: SwitchingState, reported: int | None, read_ms: int) -> int:
-    """Return the directive's epoch that ZooKeeper had before a reading; -1 if none is known.
-
-    An executor of an earlier version reports none. Its reading counts if it began after the directive was decided, and
-    after the last look at a registry that did not have the directive yet.
-    """
-    if reported is not None:
-        return reported
-    is_since = state.directive is not None and read_ms > max(state.directed_ms, state.unseen_ms)
-    return state.directive.epoch if state.directive is not None and is_since else NEVER
 
 
 def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | None:
     """Keep a summary of the inventory; None if it is no newer than the last one, or than the directive in force."""
-    epoch = find_epoch(state, seen.epoch, seen.at_ms)
-    is_early = state.directive is not None and epoch < state.directive.epoch
+    is_early = state.directive is not None and seen.epoch < state.directive.epoch
     if is_early or (state.inventory is not None and seen.at_ms <= state.inventory.at_ms):
         return None
     switch, bootstrap = state.switch, state.bootstrap
@@ -335,7 +321,7 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
         old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
     counts, greatest = dict(sorted(owners.items())), max(outside, default=NEVER)
     summary = InventorySummary(
-        seen.at_ms, counts, tuple(sorted(old_ids)), greatest, seen.staying, seen.valid_ms, epoch, seen.attempt
+        seen.at_ms, counts, tuple(sorted(old_ids)), greatest, seen.staying, seen.valid_ms, seen.epoch, seen.attempt
     )
     return replace(state, inventory=summary)
 
@@ -354,8 +340,8 @@ def _may_be_in_target(state: SwitchingState, staying: StayingLedgers) -> bool:
 
 REMEMBERED_COMMANDS = 1000
 Judged = (
-    SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | SwitchCluster | PrecheckResult | InventorySeen
-    | SwitchLedger | SwitchStatus
+    SwitchCommand | OrchestratorLease | RegistryChecked | SwitchBroker | PrecheckResult | InventorySeen | SwitchLedger
+    | SwitchStatus
 )  # fmt: skip
 """The events that the judge takes after the fold."""
 _Folded = tuple[SwitchingState | None, Judged | None]
@@ -389,10 +375,9 @@ def _fold_members(state: SwitchingState, seen: SwitchBrokers, at_ms: int) -> _Fo
         if known is None or known.is_unread:
             return None, None
         return replace(state, members=replace(known, is_unread=True)), None
-    since = dict(zip(known.brokers, known.since_ms or [known.at_ms] * len(known.brokers), strict=True)) if known else {}
-    brokers = tuple(sorted(set(seen.brokers)))
-    since_ms = tuple(since.get(b, at_ms) for b in brokers)
-    return replace(state, members=LiveBrokers(brokers, at_ms, since_ms, find_epoch(state, seen.epoch, at_ms))), None
+    before_ms = known.since_ms if known else {}
+    since_ms = {broker: before_ms.get(broker, at_ms) for broker in sorted(seen.brokers)}
+    return replace(state, members=LiveBrokers(since_ms, at_ms, _find_epoch(seen))), None
 
 
 def _fold_report(state: SwitchingState, seen: SwitchBroker, at_ms: int) -> _Folded:

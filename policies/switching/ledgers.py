@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import asdict, fields, replace
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, core_schema
@@ -76,19 +76,6 @@ class LedgerState(ClosedEnum):
     CLOSED = "closed", "Its last entry is known and final."
 
 
-class _AsObject:
-    """An annotation of pairs that are an object in a record."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        inner = handler.generate_schema(Annotated[dict[Text, Metadata], Field(max_length=1000)])
-        known = core_schema.no_info_before_validator_function(lambda v: dict(v) if isinstance(v, tuple) else v, inner)
-        shown = core_schema.plain_serializer_function_ser_schema(dict)
-        return core_schema.no_info_after_validator_function(
-            lambda items: tuple(sorted(items.items())), known, serialization=shown
-        )
-
-
 class Ledger(Shared, frozen=True, kw_only=True):
     """A ledger by its metadata and its entries."""
 
@@ -97,8 +84,8 @@ class Ledger(Shared, frozen=True, kw_only=True):
     last_entry_id: Annotated[int, Field(ge=-1, le=MAX_INT64, description="Its last entry; -1: it is empty or open.")]
     length_bytes: Annotated[Count, Field(description="The length of all its entries.")]
     custom_metadata: Annotated[
-        tuple[tuple[str, str], ...], _AsObject, Field(description="Custom metadata; values in base64.")
-    ] = ()
+        dict[Text, Metadata], Field(max_length=1000, description="Custom metadata; values in base64.")
+    ] = field(default_factory=dict)
     ensemble_size: Annotated[Quorum | None, Field(description="The number of bookies that hold it.")] = None
     write_quorum: Annotated[Quorum | None, Field(description="The number of bookies that hold each entry.")] = None
     ack_quorum: Annotated[Quorum | None, Field(description="The number of acks that each entry needs.")] = None
@@ -413,7 +400,7 @@ class ClusterSnapshot(Struct, array_like=True, frozen=True, kw_only=True):
     layout: Layout | None
     generator: IdGenerator | None
     read_ms: InstantMs
-    epoch: int | None = None
+    epoch: int = -1
     lower_counters: int = 0
     """The number of counters below the present one: `idgen` and every lower ``HOB``."""
     lower_given: int = 0

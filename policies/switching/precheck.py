@@ -341,13 +341,10 @@ def precheck(cluster: str, seen: PrecheckSnapshot, rules: SwitchingSettings, now
     # Ids could collide then; a collision, or an unknown value, cannot be bypassed.
     bypassed = tuple(f for f in found if rules.skip_idgen_precheck and f.reason is FindingReason.IDGEN_BEHIND)
     source_next, target_next = (c.generator.next_id if c.generator else None for c in (seen.source, seen.target))
-    # Both options were added later. They enter the digest only if set, so that other digests stay as they were.
-    options: list[object] = [list(seen.left_out)] if seen.left_out else []
-    options += ["skip_idgen"] if rules.skip_idgen_precheck else []
     content = (
         (seen.source.name, seen.source.instance_id, seen.source.root, seen.source.layout, source_next),
         (seen.target.name, seen.target.instance_id, seen.target.root, seen.target.layout, target_next),
-        (rules.target_policy, sorted(rules.remapped), *options),
+        (rules.target_policy, sorted(rules.remapped), seen.left_out, rules.skip_idgen_precheck),
         sorted(wanted),
         {hit.value: sorted(ids) for hit, ids in hits.items()},
         greatest,

@@ -165,11 +165,8 @@ class LedgerTask(Struct, array_like=True, frozen=True):
     target_id: int | None = None
     cleared: bool = False
     """Whether the target is known to lack it, or to have our own copy (INV-1)."""
-    promoted_op: int = 0
-    """The number of the promotion that succeeded; 0: none did."""
-    reverted_op: int = 0
-    reason: str = ""
-    """Why it stays behind; empty if nothing went wrong."""
+    promoted: bool = False
+    """Whether its promotion is on record, and was not taken back (INV-7)."""
     copied: bool = False
     """Whether a copy was ordered or found, and not deleted since: the target may have it."""
 
@@ -211,14 +208,19 @@ class OrchestratorLease(Struct, array_like=True, frozen=True):
 
 
 class LiveBrokers(Struct, array_like=True, frozen=True):
-    """The live brokers as last read, sorted."""
+    """The live brokers as last read."""
 
-    brokers: tuple[str, ...]
+    since_ms: dict[str, InstantMs]
+    """When each was first read, by its name, sorted."""
     at_ms: InstantMs
-    since_ms: tuple[InstantMs, ...] = ()
     epoch: int = NEVER
     is_unread: bool = False
     """Whether a later attempt to read them failed: then it is unknown which brokers are alive."""
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Their names, sorted."""
+        return tuple(self.since_ms)
 
 
 class BrokerReport(Struct, array_like=True, frozen=True):
@@ -264,7 +266,7 @@ class InventorySummary(Struct, array_like=True, frozen=True):
     staying: tuple[StayingLedgers, ...] = ()
     valid_ms: int = 1_200_000
     epoch: int = NEVER
-    attempt: int | None = None
+    attempt: int = 1
 
 
 class DeletedIds(Struct, array_like=True, frozen=True):
@@ -392,8 +394,6 @@ class SwitchingState(Struct, array_like=True, frozen=True, kw_only=True):
     """Whether a switch ever began on a bypassed precheck: since then, ids of topics may collide."""
     impostors: tuple[str, ...] = ()
     """Names at whose address another cluster answers than was registered, sorted."""
-    unseen_ms: InstantMs = NEVER
-    """When the registry was last read without the directive in force, which is not written yet."""
     commanded_ms: InstantMs = NEVER
     judged_ms: InstantMs = NEVER
     """After a lost checkpoint: commands up to this time were judged before, and come again from their topic."""
@@ -461,5 +461,7 @@ def limit_instants(value: Any, now_ms: int, name: str = "") -> Any:
         return replace(value, **limited)
     if isinstance(value, tuple):
         return tuple(limit_instants(each, now_ms, name) for each in value)
+    if isinstance(value, dict):
+        return {key: limit_instants(each, now_ms, name) for key, each in value.items()}
     is_instant = isinstance(value, int) and name.endswith("_ms") and name not in _ENDS
     return min(value, now_ms) if is_instant else value

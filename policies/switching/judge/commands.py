@@ -14,7 +14,7 @@ from policies.switching.judge import guards
 from policies.switching.judge.events import open_new_clients, repeat_orders
 from policies.switching.judge.guards import Asked, Row
 from policies.switching.ledgers import FindingReason
-from policies.switching.readings import CommandArgs, SwitchCluster, SwitchCommand
+from policies.switching.readings import CommandArgs, SwitchCommand
 from policies.switching.state import (
     DELETING,
     ENDED,
@@ -34,16 +34,15 @@ from policies.switching.state import (
 from policies.switching.transition import Transition
 from policies.units import counted, counted_with, name_some
 
-NO_NAME = "the command does not say which cluster it is about"
+NO_CLUSTER = "a cluster without a name"
 _ENDED = (SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES)
 
 
 def register(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 1: the first cluster ever registered becomes active, and references without attribution belong to it."""
     state, args = facts.state, command.args
-    yield RejectCode.NOT_FOUND, not (args.name and args.uri) and NO_NAME
-    is_unread = args.instance_id is None or args.root is None
-    yield RejectCode.NOT_FOUND, is_unread and f"no BookKeeper cluster could be read at {args.uri}"
+    is_unread = args.uri is None or args.instance_id is None or args.root is None
+    yield RejectCode.NOT_FOUND, is_unread and f"no BookKeeper cluster could be read at {args.uri or 'an empty address'}"
     entry = _make_entry(state, args)
     yield RejectCode.NAME_CONFLICT, guards.refuse_taken_name(facts, entry.name, entry.instance_id, entry.root)
     identity = (entry.instance_id, entry.root)
@@ -120,9 +119,8 @@ def _lacks_status_only(facts: SwitchFacts, name: str, wanted: ClusterStatus | No
 
 def unregister(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 2: remove a cluster that is not in use."""
-    state, name = facts.state, command.args.name or ""
+    state, name = facts.state, command.args.name or NO_CLUSTER
     known = state.entry(name)
-    yield RejectCode.NOT_FOUND, not name and NO_NAME
     yield RejectCode.NOT_FOUND, known is None and f"{name} is not registered"
     yield RejectCode.CONTESTED, facts.state.contested
     why = guards.refuse_cluster_in_use(facts, name)
@@ -140,10 +138,9 @@ def unregister(facts: SwitchFacts, command: SwitchCommand) -> Row:
 
 def close_client(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 23: let brokers close their client of a cluster that a completed switch has left, and that nothing needs."""
-    name = command.args.name or ""
-    yield RejectCode.NOT_FOUND, not name and NO_NAME
-    yield RejectCode.INVALID_TRANSITION, _refuse_close(facts, name)
+    name = command.args.name or NO_CLUSTER
     yield RejectCode.NOT_FOUND, facts.state.entry(name) is None and f"{name} is not registered"
+    yield RejectCode.INVALID_TRANSITION, _refuse_close(facts, name)
     yield RejectCode.CONTESTED, facts.state.contested
     yield RejectCode.CLIENT_IN_USE, guards.refuse_read_cluster(facts, name)
     step = yield None
@@ -180,12 +177,6 @@ def judge_registry(facts: SwitchFacts, seen: RegistryChecked, step: Transition) 
         step.remove_registry(name, seen.versions[name], SwitchReason.NOT_SEEN)
 
 
-def judge_impostor(_facts: SwitchFacts, seen: SwitchCluster, step: Transition) -> None:
-    """Reject readings from an address at which another cluster answers than was registered."""
-    sentence = f"another cluster answers at the address of {seen.name}"
-    step.reject(RejectCode.NAME_CONFLICT, sentence, f"registry/{seen.name}")
-
-
 _COLLISIONS = frozenset({FindingReason.FOREIGN_ID, FindingReason.DELETED_ID})
 _STARTABLE = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED)
 _NOT_PAUSED = (ENDED - (UNDONE - {SwitchStage.ABORTED})) | {SwitchStage.DONE_WITH_FAILURES}
@@ -195,9 +186,8 @@ _INVALID = RejectCode.INVALID_TRANSITION
 
 def precheck(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Row 3, the command: a target may be checked again, also once its last switch is over."""
-    source, target = facts.state.committed(), command.args.target or ""
+    source, target = facts.state.committed(), command.args.target or NO_CLUSTER
     stage = facts.state.stage(target, facts.now_ms)
-    yield RejectCode.NOT_FOUND, not target and NO_NAME
     yield RejectCode.NOT_FOUND, stage is SwitchStage.NONE and f"{target} is not registered"
     yield RejectCode.NOT_FOUND, source is None and _explain_vacancy(facts)
     yield _INVALID, stage not in _STARTABLE and f"the switch to {target} is at {stage.value}"
@@ -233,9 +223,8 @@ def judge_precheck(facts: SwitchFacts, check: PrecheckResult, step: Transition) 
 
 def start(facts: SwitchFacts, command: SwitchCommand) -> Row:
     """Rows 4 and 24: begin a switch, or drive the live one on. Any other target must pass the guards of row 4."""
-    state, target, source = facts.state, command.args.target or "", facts.state.committed() or ""
+    state, target, source = facts.state, command.args.target or NO_CLUSTER, facts.state.committed() or ""
     live = state.live_switch()
-    yield RejectCode.NOT_FOUND, not target and NO_NAME
     if live is not None and live.target == target:
         yield RejectCode.CONTESTED, facts.state.contested
         _drive_on(facts, live, (yield None))
@@ -295,7 +284,7 @@ def _drive_on(facts: SwitchFacts, live: Switch, step: Transition) -> None:
         if task.stage in DELETING or task.stage is LedgerStage.PROMOTED:
             step.put(replace(task, awaiting=SwitchAction.NONE, tries=0))
         else:
-            again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0, reason="")
+            again = replace(task, stage=LedgerStage.PENDING, awaiting=SwitchAction.INVENTORY, tries=0)
             step.put(again, numbered=True)
     sentence = f"the switch to {live.target} is driven on for {counted(len(left), 'ledger')}"
     step.advance(

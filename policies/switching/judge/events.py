@@ -53,7 +53,7 @@ def judge_inventory(facts: SwitchFacts, seen: InventorySeen, step: Transition) -
         _count_unplanned(facts, switch, seen, step)
     if switch.stage not in PLANNING or seen.target != switch.target or seen.at_ms <= switch.live_ms:
         return
-    if seen.attempt is not None and seen.attempt < switch.attempt:
+    if seen.attempt < switch.attempt:
         return  # it began before the switch was driven on, and may show what an operator has removed since
     if not facts.stands_still and not guards.refuse_without_lease(facts):
         _plan(facts, switch, seen, step)
@@ -67,7 +67,7 @@ def _plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transit
             step.drop(task.key)
             continue
         stage = LedgerStage.PROMOTED_VIA_ROLLOVER
-        moved = replace(task, stage=stage, awaiting=SwitchAction.NONE, target_id=moved_to.ledger_id, reason="")
+        moved = replace(task, stage=stage, awaiting=SwitchAction.NONE, target_id=moved_to.ledger_id)
         step.put(moved)
         sentence = f"ledger {task.ledger_id} is {stage.value}"
         step.publish_ledger(moved, SwitchVerdict.LEDGER, SwitchReason.ROLLED_OVER, sentence)
@@ -107,7 +107,7 @@ def _recover_plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step:
     for ledger_id, kind, paths in _list_ledgers(facts, seen, switch.target):
         found = seen.existing.get(ledger_id)
         if found is not None and is_ours(found, facts.source_instance) and (ledger_id, kind) not in left:
-            task = LedgerTask(ledger_id, kind, paths, stage, cleared=True, promoted_op=1, copied=True)
+            task = LedgerTask(ledger_id, kind, paths, stage, cleared=True, promoted=True, copied=True)
             step.put(task, numbered=True)
             count += 1
     step.update_switch(recovering_ms=NEVER, awaiting=SwitchAction.NONE)
@@ -301,14 +301,13 @@ _LEFT = {
 
 def _leave(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     stage, reason, why = _LEFT[task.awaiting, result.result]
-    _settle(step, task, stage, reason, result.detail or why, reason=reason.value)
+    _settle(step, task, stage, reason, result.detail or why)
 
 
 def _copied(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
     source, target, target_id = _get_ledgers(task, result)
     if why := guards.refuse_unequal_copy(source, target):
-        reason = SwitchReason.COPY_DIFFERS
-        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
+        _settle(step, task, LedgerStage.BUILD_FAILED, SwitchReason.COPY_DIFFERS, why, target_id=target_id)
         return
     sentence = f"its copy is equal{_add_detail(result)}"
     _settle(step, task, LedgerStage.BUILT, SwitchReason.COPIED, sentence, target_id=target_id, cleared=True)
@@ -334,8 +333,8 @@ def _exists(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Tr
     elif why := guards.refuse_foreign_ledger(found, facts.source_instance):
         refuse_import(facts, task, SwitchReason.FOREIGN_ID, why, step)
     elif original is None or not same_ledger(original, found):
-        reason, why = SwitchReason.OURS_PARTIAL, "our earlier copy is not complete"
-        _settle(step, task, LedgerStage.BUILD_FAILED, reason, why, target_id=target_id, reason=reason.value)
+        why = "our earlier copy is not complete"
+        _settle(step, task, LedgerStage.BUILD_FAILED, SwitchReason.OURS_PARTIAL, why, target_id=target_id)
     else:
         # `cleared` comes from the provenance and not from the guard, so that a wrong guard is a breach of INV-1.
         cleared, sentence = is_ours(found, facts.source_instance), "our earlier copy is complete"
@@ -347,7 +346,7 @@ def _exists(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Tr
 def refuse_import(facts: SwitchFacts, task: LedgerTask, reason: SwitchReason, why: str, step: Transition) -> None:
     """Leave a ledger in the source because its id is taken in the target: that ledger is never overwritten."""
     stage = LedgerStage.FOREIGN_CONFLICT
-    after = replace(task, stage=stage, awaiting=SwitchAction.NONE, reason=reason.value, cleared=False)
+    after = replace(task, stage=stage, awaiting=SwitchAction.NONE, cleared=False)
     step.put(after)
     sentence = f"ledger {task.ledger_id} stays in {facts.switch.source}: {why}; it needs another id"
     step.publish_ledger(after, SwitchVerdict.REMAP_REQUIRED, reason, sentence, code=RejectCode.COLLISION)
@@ -357,16 +356,16 @@ def _attributed(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step
     """A promotion or a revert is done; if it changed more than it should, the switch halts."""
     is_revert = task.awaiting is SwitchAction.REVERT
     if why := guards.refuse_wide_change(task, result.changed):
-        step.put(replace(task, awaiting=SwitchAction.NONE, reason=SwitchReason.WIDE_CHANGE.value))
+        step.put(replace(task, awaiting=SwitchAction.NONE))
         step.update_switch(halted=why)
         sentence = f"the {'rollback' if is_revert else 'switch'} halts: {why}"
         step.publish_ledger(task, SwitchVerdict.HALT, SwitchReason.WIDE_CHANGE, sentence)
     elif is_revert:
         sentence = f"it is attributed to {facts.switch.source} again"
-        _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, reverted_op=task.op)
+        _settle(step, task, LedgerStage.REVERTED, SwitchReason.REVERTED, sentence, promoted=False)
     else:
         sentence = f"it is attributed to {facts.switch.target}{_add_detail(result)}"
-        _settle(step, task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted_op=task.op, tries=0)
+        _settle(step, task, LedgerStage.PROMOTED, SwitchReason.ATTRIBUTED, sentence, promoted=True, tries=0)
 
 
 def _rolled_over(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
@@ -404,7 +403,7 @@ def _not_deleted(facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, ste
 
 
 def _give_up(_facts: SwitchFacts, task: LedgerTask, result: SwitchLedger, step: Transition) -> None:
-    after = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.RETRIES_EXHAUSTED.value)
+    after = replace(task, awaiting=SwitchAction.GIVEN_UP)
     step.put(after)
     sentence = f"ledger {task.ledger_id} stays {task.stage.value}: {result.detail or 'no reason given'}"
     step.publish_ledger(after, SwitchVerdict.LEDGER, SwitchReason.RETRIES_EXHAUSTED, sentence)

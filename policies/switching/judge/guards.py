@@ -358,7 +358,7 @@ def refuse_shared_copy(facts: SwitchFacts, task: LedgerTask) -> Refusal:
 
 def refuse_unpromoted(task: LedgerTask) -> Refusal:
     """INV-7 for a ledger of the source: its promotion is on record, and was not taken back."""
-    return None if task.promoted_op > task.reverted_op else f"ledger {task.ledger_id} was not promoted"
+    return None if task.promoted else f"ledger {task.ledger_id} was not promoted"
 
 
 def refuse_read_cluster(facts: SwitchFacts, name: str) -> Refusal:

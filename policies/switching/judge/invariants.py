@@ -140,7 +140,7 @@ def _check_orders(
             continue
         if verdict is SwitchVerdict.START_COPY and not task.remap and has_id(gone, task.ledger_id):
             yield Invariant.NO_REUSE, f"ledger {task.ledger_id} was deleted from {switch.target}"
-        if verdict is SwitchVerdict.DELETE_OLD and task.promoted_op <= task.reverted_op:
+        if verdict is SwitchVerdict.DELETE_OLD and not task.promoted:
             yield Invariant.OWN_DELETES, f"ledger {task.ledger_id} was not promoted"
         if verdict is SwitchVerdict.DELETE_OWN_COPY and not task.copied:
             yield Invariant.OWN_DELETES, f"no copy of ledger {task.ledger_id} was ever ordered"

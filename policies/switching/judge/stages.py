@@ -147,8 +147,8 @@ def _rollback(facts: SwitchFacts, step: Transition) -> None:
     free = facts.limits.window - facts.plan.count_ordered(*_PROMOTE_ACTIONS)
     unfinished = facts.plan.count_unfinished(*UNREVERTED)
     for task in facts.plan.idle(free, *UNREVERTED):
-        if missing := guards.refuse_missing_source(facts, task):
-            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=missing))
+        if guards.refuse_missing_source(facts, task):
+            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP))
         else:
             step.order_ledger(task, SwitchReason.COMMANDED, SwitchAction.REVERT)
     if unfinished or is_away:
@@ -218,7 +218,7 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
         if why := guards.refuse_referenced_ledger(facts, task) or guards.refuse_unpromoted(task):
             if facts.inventory_is_old:
                 return
-            kept = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=SwitchReason.NOT_READY.value)
+            kept = replace(task, awaiting=SwitchAction.GIVEN_UP)
             step.put(kept)
             sentence = f"ledger {task.ledger_id} is not deleted: {why}"
             step.publish_ledger(kept, SwitchVerdict.LEDGER, SwitchReason.NOT_READY, sentence)
@@ -394,7 +394,7 @@ def abort(facts: SwitchFacts, _command: SwitchCommand) -> Row:
         sentence = f"the switch to {live.target} is taken back; brokers wrote there before, and go on"
         _roll_back(facts, sentence, _ABORTED, step, attribution_only=True)
         return
-    wait = guards.refuse_unread_ids(facts, live.home) or guards.refuse_lower_ids_at_home(facts, live.home)
+    wait = _find_obstacle_to_return(facts)
     then = f"; they are sent back as soon as this is mended: {wait}" if wait else ""
     sentence = f"the switch to {live.target} is taken back, and brokers return to {live.home}{then}"
     _roll_back(facts, sentence, _ABORTED, step, attribution_only=False)
@@ -447,7 +447,7 @@ def _end_cleanup(facts: SwitchFacts, step: Transition) -> None:
     step.publish(SwitchVerdict.ADVANCE, _ABORTED, f"nothing more is deleted: {stay}")
     for task in facts.plan.at(*UNDELETED):
         if task.awaiting is SwitchAction.NONE:
-            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value))
+            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP))
 
 
 def _end_live(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> None:
@@ -466,8 +466,8 @@ def _end_live(facts: SwitchFacts, command: SwitchCommand, step: Transition) -> N
         cleanup_ms=facts.now_ms, halted="", paused=False, kept=not delete,
     )  # fmt: skip
     for task in list(facts.plan.at(*_UNPROMOTED)):
-        left = replace(task, awaiting=SwitchAction.GIVEN_UP, reason=_ABORTED.value)
-        step.put(left, numbered=True)  # a result that is still under way is late
+        # A result that is still under way is late.
+        step.put(replace(task, awaiting=SwitchAction.GIVEN_UP), numbered=True)
     step.take_inventory()
 
 

@@ -29,7 +29,7 @@ from tests.cases import for_each
 from tests.fakes.zookeeper import Server, Stat
 
 CAPTURED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "captured" / "ledgers.json").read_text())
-CUSTOM = (("a", base64.b64encode("ü".encode()).decode()), ("b", base64.b64encode(b'\x00\xff"').decode()))
+CUSTOM = {"a": base64.b64encode("ü".encode()).decode(), "b": base64.b64encode(b'\x00\xff"').decode()}
 ROOT = "/ledgers"
 
 
@@ -146,7 +146,7 @@ def test_both_versions_of_the_metadata_say_the_same(version: int, state: LedgerS
 
 def test_a_cursor_ledger_of_pulsar_names_its_cursor() -> None:
     ledger = parse_ledger(28, captured("/ledgers/00/0000/L0028"), 1)
-    custom = {name: base64.b64decode(value) for name, value in ledger.custom_metadata}
+    custom = {name: base64.b64decode(value) for name, value in ledger.custom_metadata.items()}
     assert ledger.state is LedgerState.OPEN
     assert (custom["pulsar/cursor"], custom["pulsar/managed-ledger"]) == (b"s1", b"t/n/persistent/snappy")
 
@@ -161,7 +161,7 @@ def test_without_an_ack_quorum_the_write_quorum_counts() -> None:
 def test_what_marks_a_copy_as_ours_is_no_part_of_what_was_copied() -> None:
     head = b"BookieMetadataFormatVersion\t2\nquorumSize: 1\nensembleSize: 1\nlength: 0\nstate: OPEN\n"
     entries = b'customMetadata { key: "headgate.copy" value: "x" }\ncustomMetadata { key: "a" value: "b" }\n'
-    assert parse_ledger(1, head + entries, 1).custom_metadata == (("a", base64.b64encode(b"b").decode()),)
+    assert parse_ledger(1, head + entries, 1).custom_metadata == {"a": base64.b64encode(b"b").decode()}
 
 
 def test_only_a_closed_ledger_has_an_end() -> None:

@@ -181,7 +181,7 @@ def test_a_copy_has_the_id_that_was_journalled_for_it_and_its_mark_is_no_part_of
     result = copy_result(record, answer)
     assert (result.outcome, result.target and result.target.ledger_id) == (CopyOutcome.COPIED, 9)
     assert result.target is not None
-    assert (result.target.custom_metadata, result.target.provenance) == ((("a", "YQ=="),), "i-old")
+    assert (result.target.custom_metadata, result.target.provenance) == ({"a": "YQ=="}, "i-old")
     assert copy_result(structs.replace(record, target_id=None), answer).outcome is CopyOutcome.COPY_DIFFERS
 
 

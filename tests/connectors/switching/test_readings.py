@@ -328,7 +328,7 @@ REFERENCES = st.lists(
 LEDGERS = st.lists(
     st.builds(
         Ledger, ledger_id=st.integers(0, 40), state=st.sampled_from(LedgerState), last_entry_id=st.integers(-1, 9),
-        length_bytes=st.integers(0, 9), custom_metadata=st.sampled_from([(), (("a", "YQ=="), ("b", ""))]),
+        length_bytes=st.integers(0, 9), custom_metadata=st.sampled_from([{}, {"a": "YQ==", "b": ""}]),
         created_ms=st.none() | st.integers(0, 9),
     ),
     max_size=20,
@@ -384,7 +384,7 @@ HEAVY = [
     (
         "rich metadata",
         [cursor(n) for n in range(5_000)],
-        {n: ledger(n, custom_metadata=(("k", "A" * 1_000),)) for n in range(5_000)},
+        {n: ledger(n, custom_metadata={"k": "A" * 1_000}) for n in range(5_000)},
     ),
     ("ledgers nobody refers to", [], {n: ledger(n) for n in range(20_000)}),
 ]

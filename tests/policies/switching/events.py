@@ -177,7 +177,7 @@ def _sighting(event: Event, now_ms: int) -> Reading:
         case ClusterSnapshot() as seen:
             return SwitchCluster(
                 **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
-                generator=seen.generator, took_ms=now_ms - seen.read_ms, epoch=seen.epoch,
+                generator=seen.generator, took_ms=now_ms - seen.read_ms, epoch=_shown(seen.epoch),
                 lower=tuple(
                     LowerCounter(hob=n or None, given=0 if n else seen.lower_given) for n in range(seen.lower_counters)
                 ),
@@ -205,6 +205,10 @@ def _sighting(event: Event, now_ms: int) -> Reading:
     raise AssertionError(event)
 
 
+def _shown(epoch: int) -> int | None:
+    return None if epoch < 0 else epoch
+
+
 def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     """Parts of two references, and the manifest."""
     name = f"inventory-{event.at_ms}-{event.target}-{len(event.existing)}"
@@ -219,7 +223,7 @@ def inventory_readings(event: InventorySeen, now_ms: int) -> list[Reading]:
     ]  # fmt: skip
     manifest = SwitchInventory(
         **OK, inventory=name, parts=len(parts), references=len(event.references), target=event.target,
-        took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=event.epoch, valid_ms=event.valid_ms,
+        took_ms=now_ms - event.at_ms, moved_too=event.moved_too, epoch=_shown(event.epoch), valid_ms=event.valid_ms,
         attempt=event.attempt, staying=event.staying,
     )  # fmt: skip
     return [*readings, manifest]

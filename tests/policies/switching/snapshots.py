@@ -46,7 +46,7 @@ def ledger(ledger_id: int, **more: Any) -> Ledger:
         "state": LedgerState.CLOSED,
         "last_entry_id": 0,
         "length_bytes": 42,
-        "custom_metadata": (("application", "cHVsc2Fy"),),
+        "custom_metadata": {"application": "cHVsc2Fy"},
         "entries_digest": f"entries-of-{ledger_id}",
         "created_ms": NOW_MS - 5000,
     }

@@ -123,10 +123,9 @@ def test_a_step_is_total(data: st.DataObject) -> None:
 
 def test_the_state_of_a_large_plan_stays_small_and_quick() -> None:
     world = WireWorld().to(SwitchStage.LIVE_DUAL_READ)
-    event = world.inventory_event()
     path = "/managed-ledgers/tenant/namespace/persistent/topic-{}/cursor"
     references = tuple(Reference(LedgerKind.CURSOR, path.format(i), 10 + i) for i in range(20_000))
-    big = type(event)(references, event.at_ms, "new")
+    big = change(world.inventory_event(), references=references, existing={})
     state, said = apply(world.state, (big,), world.limits, world.now_ms)
     assert len(said) == 3
     encoded = msgspec.msgpack.encode(state)

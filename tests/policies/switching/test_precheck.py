@@ -142,7 +142,7 @@ def test_one_old_reading_makes_the_whole_stale(old: str, age_ms: int, stale: boo
         (copied(7, state=LedgerState.OPEN), HitClass.OURS_PARTIAL),
         (copied(7, last_entry_id=-1), HitClass.OURS_PARTIAL),
         (copied(7, length_bytes=41), HitClass.OURS_PARTIAL),
-        (copied(7, custom_metadata=()), HitClass.OURS_PARTIAL),
+        (copied(7, custom_metadata={}), HitClass.OURS_PARTIAL),
         (copied(7, entries_digest="others"), HitClass.OURS_PARTIAL),
         (copied(7, entries_digest=None), HitClass.OURS_PARTIAL),
     ],

@@ -252,12 +252,12 @@ class World:
         one = self.clusters[name]
         return ClusterSnapshot(
             name=name, instance_id=one.instance, root="/ledgers", layout=one.layout, generator=one.generator,
-            read_ms=self.now_ms, lower_given=one.lower_given,
+            read_ms=self.now_ms, lower_given=one.lower_given, epoch=self.epoch_shown(),
             lower_counters=int(one.hob is not None) + len(one.lower),
         )  # fmt: skip
 
     def members_event(self) -> MembersSeen:
-        return MembersSeen(tuple(self.brokers), self.now_ms)
+        return MembersSeen(tuple(self.brokers), self.now_ms, self.epoch_shown())
 
     def references(self) -> tuple[Reference, ...]:
         return tuple(Reference(r.kind, p, r.ledger_id, r.attribution) for p, r in sorted(self.refs.items()))
@@ -266,13 +266,19 @@ class World:
         target = target or (self.state.switch.target if self.state.switch else "new")
         ids = {r.ledger_id for r in self.refs.values()} & self.clusters[target].ledgers.keys()
         existing = {i: self.facts(target, i) for i in ids}
-        shown = self.directive_shown()
-        epoch = shown.epoch if shown else 0
-        return InventorySeen(self.references(), self.now_ms, target, existing, moved_too=True, epoch=epoch)
+        attempt = self.state.switch.attempt if self.state.switch else 1
+        return InventorySeen(
+            self.references(), self.now_ms, target, existing, moved_too=True, epoch=self.epoch_shown(), attempt=attempt
+        )
 
     def directive_shown(self) -> Directive | None:
         """The directive that ZooKeeper shows."""
         return self.state.directive
+
+    def epoch_shown(self) -> int:
+        """The epoch that each reading carries."""
+        shown = self.directive_shown()
+        return shown.epoch if shown else 0
 
     def facts(self, cluster: str, ledger_id: int) -> Ledger:
         held = self.clusters[cluster].ledgers[ledger_id]

@@ -233,19 +233,6 @@ def test_while_the_registry_is_contested_nothing_is_registered_or_removed_withou
     assert list(statuses(world)) == ["new", "old"]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        command("register", "x", name="", uri="", instance_id=None, root=None), command("unregister", "x", name=""),
-        command("precheck", "x", target=""), command("start", "x", target=""), command("close-client", "x", name=""),
-    ],
-)  # fmt: skip
-def test_a_command_that_names_no_cluster_is_told_so(asked: SwitchCommand) -> None:
-    [refused] = World().to(S.PRECHECKED).tell(asked)
-    assert refused.code is RejectCode.NOT_FOUND
-    assert refused.sentence == "the command does not say which cluster it is about"
-
-
 def test_a_deprecated_cluster_may_stand_by_again() -> None:
     world = World().to(S.DONE)
     said = world.tell(asked("old", C.STANDBY))

@@ -320,7 +320,7 @@ def copy_that_a_schema_needs() -> None:
 
 def unpromoted() -> None:
     world = World().to(S.HOLD)
-    tasks = tuple(replace(u, promoted_op=0) if u.paths == ("/c1",) else u for u in world.switch.tasks)
+    tasks = tuple(replace(u, promoted=False) if u.paths == ("/c1",) else u for u in world.switch.tasks)
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
     world.clean_up()
     unharmed(world)

@@ -72,7 +72,7 @@ TWO_ACTIVE = tuple(replace(e, status=ClusterStatus.ACTIVE) for e in HOLD.state.e
 UNCOPIED = BUILD._replace(tasks=[replace(u, copied=False) for u in BUILD.tasks])
 DELETED, OVER = DeletedIds("id-of-new", (BUILD.tasks[0].ledger_id,)), OrchestratorLease(1, "x", HOLD.now_ms)
 THIRD = IdMark("id-of-third", "third", 2**33, 2**34, written=True)
-UNPROMOTED = HOLD._replace(tasks=[replace(u, promoted_op=0) for u in HOLD.tasks])
+UNPROMOTED = HOLD._replace(tasks=[replace(u, promoted=False) for u in HOLD.tasks])
 
 BROKEN = {
     "INV-1, copying": (unclear(BUILD, LedgerStage.COPYING), Invariant.IMPORT_DISJOINT),
