@@ -25,7 +25,6 @@ from policies.bookie_disks.state import (
     keep_groups_within_bounds,
     list_groups,
 )
-from policies.bookie_readings import MAX_BOOKIES
 from policies.decisions import EVIDENCE_LIMIT, unique_ids
 from policies.free_space.alerts import (
     SpaceAlertContext,
@@ -35,7 +34,7 @@ from policies.free_space.alerts import (
     describe_space,
     explain_factor,
     explain_hold,
-    explain_stale,
+    explain_unread,
     follow_actuator,
     render_factor,
 )
@@ -44,15 +43,12 @@ from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.volumes import (
     NEVER,
     Freshness,
-    VolumeBounds,
     keep_within_bounds,
     name_volume,
     update_forgotten,
 )
 from policies.observations import Observation
 from policies.units import agreeing, counted, format_instant, from_millis, human_seconds, millis_of, to_millis
-
-BOUNDS = VolumeBounds(BookieDisks, "bookie", "dirs", MAX_BOOKIES, "bookies", "ledger dirs")
 
 
 class BookieDisksPolicy:
@@ -69,9 +65,7 @@ class BookieDisksPolicy:
     ) -> Step[BookieDisksState]:
         """Fold the observations, judge bookies and groups, and state their factors and the conditions that hold now."""
         before = state or BookieDisksState()
-        registered = before.cluster.registrations
-        members = frozenset((*registered.writable, *registered.read_only) if registered else ())
-        kept, refused = keep_within_bounds(BOUNDS, before.cluster.bookies, members, observations)
+        kept, refused = keep_within_bounds(before.cluster.bookies, observations, BookieDisks, "bookie", "dirs")
         known, too_many = keep_groups_within_bounds(before.cluster, fold(before.cluster, kept), kept)
         settings, now_ms, refused = self._settings, to_millis(now), refused | too_many
         effect, publishing = follow_actuator(before.effect, kept, PublishState, now_ms, millis_of(settings.validity))
@@ -200,14 +194,8 @@ def _explain_decisive(verdict: GroupVerdict, decisive: BookieVerdict) -> str:
     if verdict.reason is BookieThrottleReason.RECOVERY_MARGIN:
         margin = f"{verdict.settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit by {margin} before publishing goes on"
-    name, counts = name_volume("bookie", tightest.key), render_factor(tightest.factor)
-    if tightest.freshness is Freshness.NEVER_READ:
-        return f"{name}, which was never readable, counts as {counts} until it is read"
-    if tightest.freshness is Freshness.STALE:
-        return explain_stale(name, tightest, verdict.now_ms)
-    if tightest.freshness is Freshness.DEPARTED:
-        return f"{name} is no longer reported, and goes on counting as {counts} for a while"
-    return free
+    name = name_volume("bookie", tightest.key)
+    return explain_unread(name, tightest, verdict.now_ms, f"{name} is no longer reported", verdict.settings) or free
 
 
 def want(verdict: GroupVerdict) -> Wanted:

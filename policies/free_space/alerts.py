@@ -18,7 +18,16 @@ from policies.free_space.gate import Key
 from policies.free_space.limits import FreeSpaceSettings, Limit, LimitHit
 from policies.free_space.volumes import NEVER, Freshness, ServerVerdict, VolumeState, VolumeVerdict, name_volume
 from policies.observations import Observation, Outcome, Reading, name_failure
-from policies.units import InstantMs, counted, format_duration, human_bytes, human_rate, human_seconds
+from policies.units import (
+    InstantMs,
+    counted,
+    format_duration,
+    format_second,
+    from_millis,
+    human_bytes,
+    human_rate,
+    human_seconds,
+)
 
 # The words that the decisions of all free-space policies share.
 
@@ -50,10 +59,19 @@ def explain_hold(things: str, raw_factor: float, settings: FreeSpaceSettings) ->
     return f"{things} would allow {allowed}, but a factor that changed is held for {held}"
 
 
-def explain_stale(name: str, volume: VolumeVerdict, now_ms: int) -> str:
-    """Write how a volume counts whose last reading is older than `validity`."""
-    age = human_seconds((now_ms - volume.state.read_ms) / 1000)
-    return f"{name}, last read {age} ago, counts as {render_factor(volume.factor)} until it is read"
+def explain_unread(name: str, volume: VolumeVerdict, now_ms: int, left: str, settings: FreeSpaceSettings) -> str | None:
+    """Write how a volume counts without a valid reading; `left` is how it departed. None if its reading is valid."""
+    counts, age = render_factor(volume.factor), human_seconds((now_ms - volume.state.read_ms) / 1000)
+    match volume.freshness:
+        case Freshness.FRESH:
+            return None
+        case Freshness.DEPARTED:
+            ends = format_second(from_millis(volume.departed_ms or 0) + settings.departed_hold)
+            return f"{left}, and goes on counting as {counts} until {ends}"
+        case Freshness.NEVER_READ:
+            return f"{name} was never readable, and counts as {counts} until it is read"
+        case Freshness.STALE:
+            return f"{name}, last read {age} ago, counts as {counts} until it is read"
 
 
 def describe_limit(

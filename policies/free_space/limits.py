@@ -54,11 +54,9 @@ class Limit(BaseModel):
         has_ratio = self.available_bytes_below is None
         return (self.available_ratio_below if has_ratio else self.available_bytes_below) or 0.0
 
-    def in_bytes(self, total_bytes: int, *, margin: float = 0.0) -> float:
-        """Return this limit, raised by a margin, on a volume of this size."""
-        if self.available_bytes_below is not None:
-            return float(self.available_bytes_below) * (1 + margin)
-        return self.value * total_bytes * (1 + margin)
+    def in_bytes(self, total_bytes: int) -> float:
+        """Return this limit on a volume of this size."""
+        return self.value if self.available_bytes_below is not None else self.value * total_bytes
 
     def reached(self, usable_bytes: int, total_bytes: int, *, margin: float = 0.0) -> bool:
         """Return whether the free space is at or below this limit, raised by a margin."""

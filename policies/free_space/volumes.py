@@ -1,6 +1,6 @@
 """The volumes of one server: the last good reading of each, with its trend, whatever the order of the readings."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from math import inf
@@ -142,51 +142,31 @@ def fold_server(known: ServerT, seen: Observation, outcome: Outcome, volumes: It
     return replace(known, read_ms=seen.at_ms, read_id=seen.id, volumes=folded)
 
 
-class VolumeBounds(NamedTuple):
-    """The most servers and volumes that forged or broken readings can make a cluster's state hold, and their names."""
-
-    kind: type[Reading]
-    server: str
-    dirs: str
-    """The fields of a reading of that kind with its server, and with the server's volumes."""
-    most_servers: int
-    servers: str
-    volumes: str
-    most_volumes: int = 20_000
-    """500 servers with 40 volumes each have as many; no real fleet has."""
+MOST_TOGETHER = 30_000
+"""The most servers and volumes that forged or broken readings can make a cluster's state hold: no fleet has as many."""
 
 
 def keep_within_bounds(
-    bounds: VolumeBounds, servers: Iterable[ServerState[Name]], members: Set[Name], observations: Sequence[Observation]
+    servers: Iterable[ServerState[Any]], observations: Sequence[Observation], kind: type[Reading], *fields: str
 ) -> tuple[list[Observation], dict[str, str]]:
     """Return the observations to fold, in order, and by id the bound for which another one is refused.
 
-    Readings of members count only among members, so forged ones of other servers take no room from them. A volume that
-    a reading lacks stays for a while.
+    `fields` are those of a reading of that `kind` with its server, and with the server's volumes. A volume that a
+    reading lacks stays for a while.
     """
-    ordered = sort_observations(tuple(observations))
-    fields = attrgetter(bounds.server, bounds.dirs)
-    readings = [(seen.id, *fields(seen.reading)) for seen in ordered if isinstance(seen.reading, bounds.kind)]
-    if not readings:
-        return ordered, {}
-    known = {server.name: server.volumes for server in servers}
-    counts = {server: len(volumes) for server, volumes in known.items()}
-    totals = {True: sum(counts.get(server, 0) for server in members), False: sum(counts.values())}
-    refused: dict[str, str] = {}
-    for id_, server, volumes in readings:
-        if server == "":  # no bookie could be named
-            continue
-        is_member, before = server in members, counts.get(server, 0)
-        kept = {volume.log_dir for volume in known.get(server, ())}
-        after = max(before, len(kept | {volume.log_dir for volume in volumes}))
-        if server not in counts and len(counts) >= bounds.most_servers + len(members):
-            refused[id_] = f"more than {bounds.most_servers} {bounds.servers}"
-        elif after > before and totals[is_member] + after - before > bounds.most_volumes:
-            refused[id_] = f"more than {bounds.most_volumes} {bounds.volumes}"
-        else:
-            counts[server] = after
-            totals[False] += after - before
-            totals[True] += (after - before) if is_member else 0
+    ordered, of_reading = sort_observations(tuple(observations)), attrgetter(*fields)
+    known = {server.name: {volume.log_dir for volume in server.volumes} for server in servers}
+    count, refused = len(known) + sum(map(len, known.values())), dict[str, str]()
+    for seen in ordered:
+        if isinstance(seen.reading, kind):
+            server, volumes = of_reading(seen.reading)
+            before = known.get(server, set[str]())
+            after = before | {volume.log_dir for volume in volumes}
+            more = len(after) - len(before) + (server not in known)
+            if more and count + more > MOST_TOGETHER:
+                refused[seen.id] = f"more than {MOST_TOGETHER} servers and volumes of one cluster"
+            else:
+                known[server], count = after, count + more
     return [seen for seen in ordered if seen.id not in refused], refused
 
 
@@ -225,9 +205,6 @@ def project(state: VolumeState, settings: FreeSpaceSettings) -> Projection | Non
 #
 # It is a pure function of the server's state, the settings and the volumes that stop writers. It changes by time alone
 # only at instants that are known beforehand.
-
-MOST_VOLUMES = 1000
-"""The most volumes that are kept of one server, departed ones included: as many as a reading may name."""
 
 
 class VolumeVerdict(Struct, frozen=True, gc=False):
@@ -374,11 +351,7 @@ def judge_server(
             else:
                 ended.append(ForgottenVolume(volume.key, now_ms, volume.state.missing_ms is not None))
     counting.sort(key=order_by_tightness)
-    departed = [v.key for v in counting if v.departed_ms is not None]
-    kept.update(departed)
-    if len(kept) > MOST_VOLUMES:
-        kept.difference_update(departed[MOST_VOLUMES - len(kept) :])
-        counting = [v for v in counting if v.key in kept]
+    kept.update(v.key for v in counting)
     freshness = _judge_freshness(state.read_ms, left_ms, now_ms, validity_ms)
     is_silent = freshness in (Freshness.STALE, Freshness.NEVER_READ)
     after = tuple(v for v in state.volumes if (state.name, v.log_dir) in kept)

@@ -21,7 +21,7 @@ from policies.free_space.alerts import (
     describe_space,
     explain_factor,
     explain_hold,
-    explain_stale,
+    explain_unread,
     follow_actuator,
     follow_growth_before,
     render_factor,
@@ -30,7 +30,6 @@ from policies.free_space.gate import want_factor
 from policies.free_space.limits import LimitHit, as_settings
 from policies.free_space.volumes import (
     Freshness,
-    VolumeBounds,
     VolumeVerdict,
     keep_within_bounds,
     name_volume,
@@ -55,10 +54,7 @@ from policies.throttle.quota_state import QuotaState
 from policies.throttle.readings import LogDirs
 from policies.throttle.settings import ThrottleSettings
 from policies.throttle.state import ThrottleState, describe_departure, describe_filling, list_usage
-from policies.units import format_instant, format_second, from_millis, human_bytes, human_seconds, millis_of, to_millis
-
-BOUNDS = VolumeBounds(LogDirs, "broker", "volumes", most_servers=10_000, servers="brokers", volumes="log dirs")
-"""A membership names at most 10,000 brokers."""
+from policies.units import format_instant, from_millis, human_bytes, human_seconds, millis_of, to_millis
 
 
 class ThrottlePolicy:
@@ -79,8 +75,7 @@ class ThrottlePolicy:
     ) -> Step[ThrottleState]:
         """Fold the observations, judge brokers and cluster, and state the factor and the conditions that hold now."""
         before = state or ThrottleState(to_millis(now))
-        members = frozenset(before.cluster.membership.brokers if before.cluster.membership else ())
-        kept, refused = keep_within_bounds(BOUNDS, before.cluster.brokers, members, observations)
+        kept, refused = keep_within_bounds(before.cluster.brokers, observations, LogDirs, "broker", "volumes")
         known, known_before = fold(before.cluster, kept), before.cluster
         if known_before.cluster_id not in (None, known.cluster_id):  # adopted: nothing is known of the one before
             before = ThrottleState(to_millis(now))
@@ -112,10 +107,6 @@ class ThrottlePolicy:
             _due_ms(verdict, after),
             refused,
         )
-
-    def __reduce__(self) -> tuple[type["ThrottlePolicy"], tuple[str, ThrottleSettings]]:
-        """A copy in another process starts without verdicts."""
-        return type(self), (self._cluster, self._settings)
 
     def _forget(self, _: object) -> None:
         # The verdicts refer to the decoded brokers: kept longer than the state, they would defeat its cache's limit.
@@ -209,15 +200,10 @@ def _explain_decisive(verdict: ClusterVerdict, decisive: VolumeVerdict) -> str:
     if verdict.reason is ThrottleReason.RECOVERY_MARGIN:
         margin = f"{settings.recovery_margin:.0%}"
         return f"{free}, and must be clear of the hard limit {hard} by {margin} before they may write"
-    where, counts = name_volume("broker", decisive.key), render_factor(decisive.factor)
-    if decisive.freshness is Freshness.NEVER_READ:
-        return f"{where} was never readable, and counts as {counts} until it is read"
-    if decisive.freshness is Freshness.STALE:
-        return explain_stale(where, decisive, now_ms)
-    if decisive.freshness is Freshness.DEPARTED:
-        how = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
-        ends = format_second(from_millis(decisive.departed_ms or 0) + settings.departed_hold)
-        return f"{how}, and goes on counting as {counts} until {ends}"
+    left = describe_departure(decisive.key, was_taken_out=decisive.state.missing_ms is not None)
+    unread = explain_unread(name_volume("broker", decisive.key), decisive, now_ms, left, settings)
+    if unread is not None:
+        return unread
     if verdict.reason is ThrottleReason.HARD_LIMIT:
         return f"{free}, at or below the hard limit {hard}"
     return f"{free}, between the soft limit {soft} and the hard limit {hard}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, unquote
 from zlib import crc32
@@ -199,9 +200,8 @@ def _keep_lower(entity: Entity, beside: Mapping[Entity, int], after: Mapping[Ent
         deciding = find_deciding(others, user, client_id)
         if deciding is None or not takes_precedence(entity, deciding):
             continue
-        rate = beside[deciding]
-        if rate < after[entity] or (rate == after[entity] and both not in after):
-            kept[both] = min(rate, after.get(both, rate))
+        if (rate := beside[deciding]) <= after[entity] and rate < after.get(both, inf):
+            kept[both] = rate
     return kept
 
 

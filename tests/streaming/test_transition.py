@@ -15,12 +15,12 @@ from policies.book import Step
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_readings import BookieRacks
 from policies.decisions import Alert
+from policies.free_space import volumes
 from policies.observations import Observation, Outcome, Reading
 from policies.pauses import PauseCommand
 from policies.policy import POLICY_FAILED
 from policies.recovery import OpenAlerts
 from policies.registry import POLICIES, observed_topic
-from policies.throttle import policy
 from policies.throttle.policy import ThrottlePolicy
 from policies.throttle.state import ThrottleState
 from policies.wire import BadRecordError, Cut, observation_event
@@ -214,25 +214,15 @@ def flood(transitions: Transitions, count: int, dirs: int) -> list[Any]:
 
 
 def test_readings_beyond_the_volumes_of_a_cluster_are_refused_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "BOUNDS", policy.BOUNDS._replace(most_volumes=50))
+    monkeypatch.setattr(volumes, "MOST_TOGETHER", 50)
     transitions = Transitions(HOST)
     operator = transitions.take(2, *flood(transitions, 8, 10))
     assert set(reasons(operator)) == {"too-many"}
-    assert {letter["detail"] for letter in letters(operator)} == {"more than 50 log dirs"}
+    assert {letter["detail"] for letter in letters(operator)} == {"more than 50 servers and volumes of one cluster"}
     raised = [each["alert"] for each in told(operator, "decided.alerts")]
     assert raised.count("readings-refused") == 1
     again = transitions.take(3, *flood(transitions, 8, 10))
     assert "readings-refused" not in [each["alert"] for each in told(again, "decided.alerts")]
-
-
-def test_forged_brokers_take_no_room_from_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "BOUNDS", policy.BOUNDS._replace(most_volumes=50))
-    transitions = Transitions(HOST)
-    transitions.take(0, transitions.record(members(0, 1, 2, 3), appended=0))
-    transitions.take(2, *flood(transitions, 8, 10))
-    operator = transitions.take(3, transitions.record(log_dirs(3, 2, GB // 2), appended=3))
-    assert reasons(operator) == []
-    assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"]
 
 
 def test_a_state_or_output_beyond_its_bytes_refuses_the_reading_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,42 +1,28 @@
-"""Forged or broken readings fill a cluster's state up to its bounds only, and take no room from its own bookies."""
+"""Forged or broken readings fill a cluster's state up to its bounds only."""
 
 import pytest
 
-from policies.book import Published
-from policies.bookie_disks import policy, state
-from policies.bookie_disks.state import BookieDisksState
+from policies.bookie_disks import state
+from policies.free_space import volumes
 from tests.policies.bookie_disks.scenario import Run, disks, settings
-from tests.policies.cases_of_bookies import affinity, racks, registered
+from tests.policies.cases_of_bookies import affinity, racks
 from tests.policies.virtual_run import at
-
-FEW = policy.BOUNDS._replace(most_servers=3, most_volumes=5)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(policy, "BOUNDS", FEW)
+    monkeypatch.setattr(volumes, "MOST_TOGETHER", 6)
     return Run(settings(hard={"available_bytes_below": "5GB"}))
 
 
-def bookies_of(step: Published[BookieDisksState]) -> list[str]:
-    return [bookie.name for bookie in step.state.cluster.bookies]
-
-
-def test_bookies_and_dirs_beyond_the_bounds_are_refused_each_by_name(run: Run) -> None:
+def test_bookies_and_dirs_beyond_the_bound_are_refused(run: Run) -> None:
     many = [disks(1, f"forged-{n}", 50, id=f"forged-{n}") for n in range(5)]
-    wide = disks(2, "forged-0", {f"/l{n}": 50 for n in range(9)}, id="wide")
-    assert run.step(many, at(1)).refused == dict.fromkeys(("forged-3", "forged-4"), "more than 3 bookies")
-    step = run.step([wide], at(2))
-    assert step.refused == {"wide": "more than 5 ledger dirs"}
-    assert bookies_of(step) == ["forged-0", "forged-1", "forged-2"]
-
-
-def test_registered_bookies_have_room_whatever_was_forged_before(run: Run) -> None:
-    run.step([disks(1, f"forged-{n}", {"/a": 50, "/b": 50}) for n in range(2)], at(1))
-    run.step([disks(2, "forged-2", 50), registered(2, "a b")], at(2))
-    step = run.step([disks(3, "a", 1), disks(3, "b", {"/l": 1, "/m": 1})], at(3))
-    assert step.refused == {}
-    assert {"a", "b"} < set(bookies_of(step))
+    why = "more than 6 servers and volumes of one cluster"
+    assert run.step(many, at(1)).refused == dict.fromkeys(("forged-3", "forged-4"), why)
+    wide = disks(2, "forged-0", {"/data": 50, "/more": 50}, id="wide")
+    step = run.step([wide, disks(2, "forged-1", 49)], at(2))
+    assert step.refused == {"wide": why}
+    assert [bookie.name for bookie in step.state.cluster.bookies] == ["forged-0", "forged-1", "forged-2"]
 
 
 @pytest.mark.parametrize(

@@ -72,17 +72,18 @@ def test_it_falls_at_once_and_rises_after_the_hold_and_clear_of_the_margin() -> 
     assert run.until(91).verdict() == (1.0, "above_limits")
 
 
-@pytest.mark.parametrize(
-    ("other", "words"),
+@for_each(
+    ("first", "other", "words"),
     [
-        pytest.param(90, "best of 1 bookie decides; full in ", id="the dir that is named"),
-        pytest.param(25, "best of 1 bookie decides; bookie b1 /a is full in ", id="another dir of the bookie"),
+        pytest.param(90, 90, "best of 1 bookie decides; full in ", id="the dir that is named"),
+        pytest.param(25, 25, "best of 1 bookie decides; bookie b1 /a is full in ", id="another dir of the bookie"),
+        pytest.param(16, 90, "is held for 1h; bookie b1 /a is full in ", id="a hold names no dir"),
     ],
 )
-def test_the_sentence_names_the_dir_that_is_full_soon_unless_it_is_about_it(other: int, words: str) -> None:
-    run = Run(settings(QUIET, ensemble=1, anticipate=False))
+def test_the_sentence_names_the_dir_that_is_full_soon_unless_it_is_about_it(first: int, other: int, words: str) -> None:
+    run = Run(settings(QUIET, ensemble=1, anticipate=False, min_hold="1h"))
     for second in range(0, 100, 10):
-        run.see(disks(second, "b1", {"/a": 60 - 0.1 * second, "/b": other}))
+        run.see(disks(second, "b1", {"/a": 60 - 0.1 * second, "/b": other if second else first}))
     assert words in run.last().explanation
 
 
@@ -161,7 +162,7 @@ def test_a_dir_that_was_never_readable_counts_as_the_fallback_after_the_validity
     assert run.verdict() == (1.0, "above_limits")
     run.see(*all_disks(200, b1=90), disks(200, "b2", {"/a": 90, "/b": None})).until(301)
     assert run.verdict() == (0.4, "stale_volume")
-    assert "bookie b2 /b, which was never readable, counts as 0.40 until it is read" in run.last().explanation
+    assert "bookie b2 /b was never readable, and counts as 0.40 until it is read" in run.last().explanation
     assert run.firing() >= {("bookie-disks-unread", "b2/b", "warning")}
     run.see(*all_disks(310, b1=90), disks(310, "b2", {"/a": 90, "/b": 90}))
     assert run.verdict() == (1.0, "above_limits")
@@ -172,6 +173,8 @@ def test_a_dir_that_is_no_longer_reported_counts_for_a_while() -> None:
     run.see(disks(0, "b1", 50), disks(0, "b2", {"/a": 16, "/b": 60}))
     run.see(disks(10, "b2", {"/b": 60}))
     assert run.verdict() == (0.5, "departed_volume")
+    until = "goes on counting as 0.50 until 2026-11-21T08:10:10Z"
+    assert f"bookie b2 /a is no longer reported, and {until}" in run.last().explanation
     assert run.until(611).verdict() == (1.0, "above_limits")
     named = ("departed-ledger-dir-forgotten", "b2/a", "warning")
     assert named in run.firing()

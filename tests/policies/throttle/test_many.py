@@ -1,11 +1,8 @@
 """A cluster with more than anybody has, or that somebody made up, holds no other up: work and memory are bounded."""
 
-from collections import Counter
-
 from policies.decisions import Alert
-from policies.free_space.volumes import MOST_VOLUMES
 from tests.calls import count_calls
-from tests.policies.scenario import GB, HARD, SOFT_AND_HARD, Run, at, log_dirs, throttle
+from tests.policies.scenario import GB, HARD, Run, at, log_dirs, throttle
 
 DIRS = 1000
 
@@ -34,15 +31,6 @@ def test_thousands_of_full_volumes_are_stopped_for_at_once_and_told_of_in_turns(
     over = [alert for alert in alerts(run) if alert.status.value == "resolved"]
     assert len({alert.subject for alert in over}) == len(over) == 3 * DIRS
     assert not run.book.alerts.entries
-
-
-def test_of_the_departed_dirs_that_are_too_many_those_with_most_free_space_are_dropped() -> None:
-    run = Run(throttle(SOFT_AND_HARD))
-    dirs = {name: list(full(1, free, name).items()) for name, free in (("new", 50 * GB), ("slow", 4 * GB), ("stop", 0))}
-    run.step([log_dirs(0, 1, dict(dirs["stop"][:300] + dirs["slow"][:300]))], at(0))
-    run.step([log_dirs(10, 1, dict(dirs["new"][:600]))], at(10))
-    kept = Counter(volume.log_dir.split("/")[2].partition("-")[0] for volume in run.known.cluster.brokers[0].volumes)
-    assert kept == {"new": 600, "stop": 300, "slow": MOST_VOLUMES - 900}
 
 
 def test_the_work_for_a_reading_grows_with_its_volumes_and_no_faster() -> None:

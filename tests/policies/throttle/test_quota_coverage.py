@@ -111,6 +111,9 @@ ADDED: dict[str, tuple[QuotaSettings, dict[Entity, int], dict[Entity, int], bool
     "a configured default user loosens no client id": (
         settings(ANY_USER), {APP: 1000, ANY: 4000}, {ANY_USER: 5000}, False, {Entity(DEFAULT, "app"): 1000, EACH: 4000},
     ),
+    "what a configured entity keeps tight needs nothing more": (
+        settings(ANY_USER, Entity(DEFAULT, "app")), {APP: 9}, {ANY_USER: 50, Entity(DEFAULT, "app"): 9}, False, {},
+    ),
     "a configured client id is not looser than the default one": (settings(APP), {ANY: 9}, {APP: 50}, False, {APP: 9}),
     "an excluded user without a quota is kept free": (
         settings(ANY, exclude=("carol", "dave")), {Entity("dave"): 7}, {ANY: 500_000}, False,

@@ -1,6 +1,5 @@
 """The state: small, immutable, and the same after a trip through the store."""
 
-import pickle
 import weakref
 from itertools import cycle
 
@@ -57,7 +56,6 @@ def test_verdicts_are_kept_no_longer_than_the_state_they_belong_to() -> None:
     del step
     assert kept() is None
     assert not policy._verdicts
-    assert pickle.loads(pickle.dumps(policy)).step(None, [], at(0)).state is not None
 
 
 @given(courses, settings_blocks, settings_blocks)
