@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policies.decisions import Alert, Decision
 from policies.effects import InForce
+from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import FreeSpaceSettings
 from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation, sort_observations
@@ -306,3 +307,12 @@ class DiskLevels:
 def seconds_to_full(disk: VolumeState, now_ms: int, validity: timedelta) -> float | None:
     """Return how soon a disk is full at its present rate; None if that is not known, or its reading is stale."""
     return seconds_left(disk, now_ms) if now_ms - disk.read_ms < millis_of(validity) else None
+
+
+def is_lowered_by_reading(before: Decision | None, decision: Any, by_time: AbstractSet[Any]) -> bool:
+    """Return whether a new reading, the first of the evidence, lowered a factor, and not a reason that comes `by_time`.
+
+    A rise has no such reading: a hold may have ended, or another volume limits now.
+    """
+    is_new = before is not None and decision.evidence[:1] not in ((), before.evidence[:1])
+    return is_new and decision.verdict is FactorVerdict.LOWER and decision.reason not in by_time

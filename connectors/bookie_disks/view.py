@@ -20,10 +20,11 @@ from connectors.views import (
     FoldingView,
     PolicyDetail,
     Sample,
+    is_lowered_by_reading,
     seconds_to_full,
 )
 from policies.bookie_disks import NAME
-from policies.bookie_disks.decisions import BookieThrottle, BookieThrottleReason
+from policies.bookie_disks.decisions import FALLBACK_REASONS, BookieThrottle, BookieThrottleReason
 from policies.bookie_disks.readings import BookieDisks
 from policies.bookie_disks.settings import BookieDisksSettings
 from policies.bookie_readings import Bookies
@@ -105,8 +106,7 @@ class BookieDisksView(FoldingView[_Watched]):
             cluster.decisions.pop(decision.subject, None)
             return False
         cluster.decisions[decision.subject] = decision
-        is_news = before is not None and before.factor != decision.factor and bool(decision.evidence)
-        return is_news and before is not None and decision.evidence[0] not in before.evidence
+        return is_lowered_by_reading(before, decision, FALLBACK_REASONS)
 
     def forget(self, key: str) -> None:
         """Drop the decision of a record key."""

@@ -107,7 +107,7 @@ class DecisionLatency:
         self.histogram = Histogram(
             "headgate_decision_latency_seconds",
             "Latency of decisions that a new observation caused, by stage: from the reading to its append in Kafka, "
-            "from there to the batch that decided, from there to the decision's append.",
+            "from there to the batch that decided, from there to the decision's append. Of factors, lower ones count.",
             ("policy", "stage"),
             buckets=_BOUNDS_SECONDS,
             registry=None,

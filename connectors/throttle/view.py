@@ -22,10 +22,10 @@ from connectors.views import (
     FoldingView,
     PolicyDetail,
     Sample,
+    is_lowered_by_reading,
     seconds_to_full,
 )
 from policies.decisions import Decision
-from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import LimitHit
 from policies.free_space.volumes import VolumeState
 from policies.observations import Observation, Outcome
@@ -105,7 +105,6 @@ LOG_DIRS = Family(
 _CAUSED_BY_TIME = FALLBACK_REASONS | {ThrottleReason.DEPARTED_VOLUME}
 """Reasons that no reading causes, or none that is evidence."""
 _LIMITS = (LimitHit.NONE, LimitHit.SOFT, LimitHit.HARD)
-_MAY_END_BY_TIME = frozenset({ThrottleReason.MIN_HOLD, ThrottleReason.DEPARTED_VOLUME})
 
 
 @dataclass(slots=True)
@@ -163,7 +162,7 @@ class ThrottleView(FoldingView[_ThrottledCluster]):
                 cluster.fallbacks[decision.reason] += 1
             if _LIMITS.index(cluster.limit) > _LIMITS.index(limit_before):
                 cluster.violations[cluster.limit] += 1
-        return before is not None and _is_caused_by_evidence(before, decision)
+        return is_lowered_by_reading(before, decision, _CAUSED_BY_TIME)
 
     def forget(self, key: str) -> None:
         """Drop the cluster of a deleted decision; later readings show it again."""
@@ -226,24 +225,6 @@ def _find_limit(decision: ThrottleFactor, before: LimitHit) -> LimitHit:
     if decision.reason is ThrottleReason.RECOVERY_MARGIN:
         return LimitHit.HARD
     return decision.limiting.limit if decision.limiting else LimitHit.NONE
-
-
-def _is_caused_by_evidence(before: ThrottleFactor, decision: ThrottleFactor) -> bool:
-    """Whether the first reading of the evidence caused this decision, and not a repetition or the passing of time.
-
-    A repeated decision has the newest reading as evidence, too, but its age is no latency.
-    """
-    same = (before.factor, before.reason, _key(before.limiting)) == (
-        decision.factor, decision.reason, _key(decision.limiting),
-    )  # fmt: skip
-    if same or decision.reason in _CAUSED_BY_TIME or before.reason in _MAY_END_BY_TIME:
-        return False
-    if not decision.evidence or decision.evidence[0] in before.evidence[:1]:
-        return False
-    # If another volume limits the factor now and the factor did not fall, a reading of the former volume was the cause,
-    # which is not part of this decision's evidence.
-    handed_over = None not in (before.limiting, decision.limiting) and _key(before.limiting) != _key(decision.limiting)
-    return decision.verdict is FactorVerdict.LOWER or not handed_over
 
 
 def _key(limiting: LimitingVolume | None) -> tuple[str, str]:
