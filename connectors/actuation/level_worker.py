@@ -18,7 +18,7 @@ from tenacity.stop import stop_base
 
 from connectors.actuation.worker import AGAIN_SECONDS, NOT_OURS_SECONDS, ActuatorMetrics, AuditLog, Clock, Worker
 from connectors.collection import ChangeFilter
-from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, WantedFactor
+from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, LimitReason, LimitVerdict, WantedFactor
 from policies.observations import ReportResult
 
 LOOK_SECONDS = 5.0
@@ -27,6 +27,9 @@ LONGEST_PAUSE_SECONDS = 3600.0
 _ONE_ATTEMPT = stop_after_attempt(1)
 _STATE_REPEATED_SECONDS = 60.0
 """The time after which an unchanged reading is published again."""
+
+NONE_SET = LevelPlan(LimitVerdict.KEEP, LimitReason.DECIDED)
+"""Stands for the plan of a level that is gone, or of a cluster on which none is set or put back."""
 
 WantedT = TypeVar("WantedT")
 """The wanted state of all levels."""
@@ -120,6 +123,12 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT]):
                 failures = (ReportResult.FAILED,)
                 self._last = {about: c for about, c in self._last.items() if isinstance(c, tuple) and c[:1] == failures}
 
+    def report_success(self, at: datetime, *, failing: bool = False) -> None:
+        """Report that a look at all levels has ended, if the last one failed. The next failure is new."""
+        self.show(failing=failing)
+        if self._last.pop(None, None) is not None and not self._last:  # no report of a single level shows it
+            self.emit(None, NONE_SET, ReportResult.UNCHANGED, Attempt(at))
+
     def emit(
         self, target: Hashable, plan: LevelPlan, outcome: ReportResult, attempt: Attempt, **fields: object
     ) -> None:
@@ -168,6 +177,9 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
         self._carried_out: WantedT | None = None
         """The wanted state of the last series of attempts."""
         self._look_at = 0.0
+
+    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
+        """The decisions in force are all that counts."""
 
     @abstractmethod
     def _wanted(self) -> WantedT:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter
 from connectors.actuation.level_worker import (
     LONGEST_PAUSE_SECONDS,
     LOOK_SECONDS,
+    NONE_SET,
     Attempt,
     LevelMetrics,
     LevelReports,
@@ -32,8 +33,6 @@ from policies.observations import Outcome, ReportResult
 
 _UNPLANNED = LevelPlan(LimitVerdict.SET, LimitReason.DECIDED)
 """Stands for the plan of a limit that could not be read."""
-_NONE_SET = LevelPlan(LimitVerdict.KEEP, LimitReason.DECIDED)
-"""Stands for the plan of a limit that is gone, or of a cluster on which none is set or put back."""
 
 
 class PublishMetrics(LevelMetrics):
@@ -77,13 +76,7 @@ class PublishReports(LevelReports[PublishMetrics]):
             self._held.discard(target)
             self._metrics.show_rate(self._cluster, target, None)
             self._last.pop(target, None)
-            self.emit(target, _NONE_SET, ReportResult.UNCHANGED, Attempt(at))
-
-    def report_success(self, at: datetime) -> None:
-        """Show that all limits of the cluster are right. The next failure is new."""
-        self.show(failing=False)
-        if self._last.pop(None, None) is not None and not self._last:  # no report of a single limit shows it
-            self.emit(None, _NONE_SET, ReportResult.UNCHANGED, Attempt(at))
+            self.emit(target, NONE_SET, ReportResult.UNCHANGED, Attempt(at))
 
     def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> PublishApplication:  # noqa: ARG002
         return PublishApplication(target="" if target is None else str(target), by=self._by, **shared)
@@ -141,9 +134,6 @@ class PublishWorker(LevelWorker[Mapping[str, WantedFactor]]):
         # As for the policy, a single reading proves no absence.
         kept = {n: group for n, group in (self._groups or {}).items() if n not in read and n not in self._unplaced}
         self._groups, self._unplaced = read | kept, kept.keys()
-
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
-        """The decisions in force are all that counts."""
 
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)

@@ -20,7 +20,7 @@ from connectors.kafka.probes import cluster_acl, cluster_operations, principal_o
 from connectors.kafka.quotas import FAILURES, QuotaClient
 from connectors.policy_io import ActuatorContext, CollectorContext, ProbeContext
 from connectors.registration import ClusterSources
-from connectors.throttle.quotas.own_quotas import find_callbacks
+from connectors.throttle.quotas.own_quotas import OwnQuotas, find_problems
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.free_space.levels import FactorOrder, render_rate
@@ -45,7 +45,7 @@ def list_probes(context: ProbeContext) -> Iterator[Probe]:
     if kafka is not None and throttle.limited:
         yield Probe(f"{context.name}: Kafka", "cordons", lambda: check_cordons(context.name, kafka, throttle))
     if kafka is not None and quotas is not None:
-        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(kafka, quotas))
+        yield Probe(f"{context.name}: Kafka", "quotas", lambda: _check_quotas(context.name, kafka, quotas))
         yield Probe(f"{context.name}: Kafka", "rights on quotas", lambda: _check_quota_rights(kafka))
     loop = context.loop
     if kafka is not None and loop is not None:
@@ -95,7 +95,7 @@ CORDONED_KEY = "cordoned.log.dirs"
 """Since Kafka 4.3 (KIP-1066)."""
 
 
-def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
+def _check_quotas(cluster: str, kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     """Check whether quotas can be read, whether the brokers apply them, and whether clients escape them."""
     try:
         with closing(QuotaClient(kafka, kafka.timeout_seconds)) as client:
@@ -104,16 +104,9 @@ def _check_quotas(kafka: WatchedKafka, quotas: QuotaSettings) -> ProbeResult:
     except FAILURES as error:
         remedies = (cluster_acl(kafka, *_QUOTA_RIGHTS),) if outcome_of(error) is Outcome.UNAUTHORIZED else ()
         return ProbeResult(outcome_of(error), detail_of(error), remedies)
-    if deaf := find_callbacks(brokers):
-        broker, name = next(iter(deaf.items()))
-        remedy = f"server.properties of broker {broker}: take client.quota.callback.class={name} out"
-        return ProbeResult(Outcome.ERROR, f"{counted(len(deaf), 'broker')} heed no quotas, but a callback", (remedy,))
-    before = {**seen.rates, **{entity: each.baseline for entity, each in seen.originals.items() if each.is_held}}
-    rates = {entity: rate for entity, rate in before.items() if rate is not None}
-    known = seen.rates.keys() | seen.originals.keys()
-    if baseless := [str(spec.entity) for spec in quotas.entities if spec.base is None and spec.entity not in known]:
-        detail = f"`act` does not start: neither a `base` nor a quota in Kafka: {', '.join(baseless)}"
-        return ProbeResult(Outcome.ERROR, detail, ("clusters.<name>.quotas.entities: add base: 10MB, for example",))
+    rates = OwnQuotas(cluster, quotas).without_ours(seen)
+    if problems := [*find_problems(quotas, brokers, rates)]:
+        return ProbeResult(Outcome.ERROR, f"`act` does not start: {'; '.join(problems)}")
     coverage = find_coverage(quotas, rates)
     if coverage.escaping:
         shown = [f"{e} ({human_bytes(rates[e])}/s)" for e in coverage.escaping[:_MOST_NAMED]]

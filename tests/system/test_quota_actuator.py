@@ -276,7 +276,6 @@ def acted(shared: Acted, watched: Watched, request: pytest.FixtureRequest) -> Ac
 
 @pytest.mark.parametrize("acted", [FACTOR], indirect=True)
 def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> None:
-    began = time.monotonic()
     decision = acted.decide(0.5)
     acted.has(MEGABYTE)
     seen = acted.watched.tool("--describe", "--entity-type", "clients", "--entity-name", FACTOR)
@@ -296,11 +295,8 @@ def test_a_factor_is_a_quota_and_at_one_there_is_none_again(acted: Acted) -> Non
     acted.has(None)
     acted.said(verdict="restore", rate_bytes_per_second=None)
     eventually("no series", lambda: acted.metric("headgate_quota_bytes_per_second") == {})
-    labels = f'{{cluster="{FACTOR}"}}'
-    # What is carried out is said first, and counted then.
-    eventually("three are timed", lambda: acted.metric("headgate_quota_apply_seconds_count") == {labels: 3})
-    assert acted.metric("headgate_quota_applications_total")[f'{{cluster="{FACTOR}",outcome="applied"}}'] == 3
-    assert 0 < acted.metric("headgate_quota_apply_seconds_sum")[labels] < time.monotonic() - began
+    labels = f'{{cluster="{FACTOR}",outcome="applied"}}'
+    eventually("all are counted", lambda: acted.metric("headgate_quota_applications_total").get(labels) == 3)
 
 
 @pytest.mark.parametrize("acted", [BY_HAND], indirect=True)

@@ -8,7 +8,7 @@ answer is no news. So may be a broker that shows no record, unless it has shown 
 the two states apart: then a broker may be behind for `SETTLE_SECONDS`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -234,14 +234,21 @@ def find_callbacks(brokers: Mapping[int, BrokerQuotaSettings]) -> dict[int, str]
     return {broker: each.callback for broker, each in sorted(brokers.items()) if each.callback}
 
 
-def explain_callbacks(callbacks: Mapping[int, str]) -> Iterable[str]:
-    """Yield one sentence for each class, with the remedy."""
+def find_problems(
+    settings: QuotaSettings, brokers: Mapping[int, BrokerQuotaSettings], rates: Mapping[Entity, int]
+) -> Iterator[str]:
+    """Yield why the settings do not fit a cluster, each with its remedy; `rates` are those without Headgate."""
+    callbacks = find_callbacks(brokers)
     for name in sorted(set(callbacks.values())):
-        brokers = ", ".join(str(broker) for broker in callbacks if callbacks[broker] == name)
+        deaf = ", ".join(str(broker) for broker in callbacks if callbacks[broker] == name)
         yield (
-            f"broker {brokers} has {CALLBACK_KEY}={name}, so quotas that Headgate sets have no effect: "
+            f"broker {deaf} has {CALLBACK_KEY}={name}, so quotas that Headgate sets have no effect: "
             "take it out of the broker's configuration, or `quotas` out of these settings"
         )
+    for spec in settings.entities:
+        if spec.base is None and spec.entity not in rates:
+            lacking = "has neither a `base` nor a producer_byte_rate in Kafka"
+            yield f"entity {spec.entity} {lacking}: what is factor 1.0 for it? Set one of the two, such as base: 10MB"
 
 
 def read_broker_settings(client: QuotaClient) -> Mapping[int, BrokerQuotaSettings]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports
 from connectors.actuation.worker import PublishAudit
@@ -17,8 +17,6 @@ from policies.throttle.readings import AppliedQuota, QuotaApplication
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
-
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _UNKNOWN_REMEDY = "{} keeps it as the original; or set the right one with kafka-configs.sh"
 _NOTEWORTHY = (LimitReason.SHADOW, LimitReason.TIGHTER)
@@ -42,13 +40,6 @@ class QuotaMetrics(LevelMetrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry, "headgate_quota", "entity", "quotas", "Kafka", is_paced=True)
-        self.seconds = Histogram(
-            "headgate_quota_apply_seconds",
-            "Time from a decision's append to its topic until Kafka has accepted the quotas.",
-            ("cluster",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
         self.escapes = Gauge(
             "headgate_quota_escapes",
             "1 for a quota on the watched cluster that decides for clients in place of a configured entity, and is not "
@@ -103,13 +94,6 @@ class QuotaReports(LevelReports[QuotaMetrics]):
         reason = attempt.wanted.reason if attempt.wanted else LimitReason.RELEASED
         verdict = LimitVerdict.RESTORE if reason is LimitReason.RELEASED else LimitVerdict.SET
         self.report_failure(entity, plan or LevelPlan(verdict, reason), attempt, detail)
-
-    def report_success(self, took_seconds: float | None) -> None:
-        """Show that all quotas of the cluster are right, and after which time, if known. The next failure is new."""
-        self.show(failing=False)
-        self._last.pop(None, None)
-        if took_seconds is not None:
-            self._metrics.seconds.labels(self._cluster).observe(took_seconds)
 
     def _event(self, target: Hashable, attempt: Attempt, **shared: Any) -> QuotaApplication:
         return QuotaApplication(

@@ -1,6 +1,6 @@
 """Carries out one cluster's throttle decisions: keeps its quotas as decided, and restores them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -20,8 +20,8 @@ from connectors.throttle.quotas.own_quotas import (
     AlterError,
     OwnQuotas,
     PlannedQuotas,
-    explain_callbacks,
     find_callbacks,
+    find_problems,
     read_broker_settings,
 )
 from connectors.throttle.quotas.reports import QuotaReports, Released
@@ -88,7 +88,9 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             retried=_RETRIED,
             series=stop_after_attempt(settings.attempts if settings else _ATTEMPTS_TO_RELEASE),
         )
-        self._settings, self._throttle = settings, throttle
+        self._settings = settings
+        """None while quotas are only put back."""
+        self._throttle = throttle
         self._reports = reports
         self._connect = partial(connect, kafka)
         self._client: QuotaClient | None = None
@@ -97,7 +99,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         """The brokers in service, as last counted."""
         self._own = OwnQuotas(cluster, settings)
         self._floor = int(settings.floor_bytes_per_second) if settings else DEFAULT_FLOOR
-        self._releasing = False
         self._cluster_id: str | None = None
         """Kafka's id of the cluster, as last seen."""
         self._changes = ActionRate(_MOST_CHANGES_A_MINUTE, clock.monotonic)
@@ -109,8 +110,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         """The plans of the last look."""
         self._problem: str | None = None
         """Why the last attempt failed."""
-        self._measured_from: datetime | None = None
-        """Append time of the decision in force; None once its latency is not to be measured (any more)."""
 
     # --- before the start, and at the end
 
@@ -119,7 +118,11 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         if self._settings is None:
             return []
         try:
-            return [f"clusters.{self._cluster}.quotas: {each}." for each in self._find_problems(self._open())]
+            client = self._open()
+            self._read_brokers(client)
+            rates = self._own.without_ours(client.read())
+            found = find_problems(self._settings, self._brokers or {}, rates)
+            return [f"clusters.{self._cluster}.quotas: {each}." for each in found]
         except UserError as error:
             return [str(error)]
         except FAILURES as error:
@@ -128,18 +131,9 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         finally:
             self._close()
 
-    def _find_problems(self, client: QuotaClient) -> Iterator[str]:
-        self._read_brokers(client)
-        seen, slow = client.read(), WantedFactor(0.5, LimitReason.DECIDED)
-        yield from explain_callbacks(self._callbacks)
-        remedy = "has neither a `base` nor a producer_byte_rate in Kafka: what is factor 1.0 for it?"
-        for entity in self._own.bases:
-            if plan_level(self._situation(entity, slow, seen)).reason is LimitReason.NO_BASE:
-                yield f"entity {entity} {remedy} Set one of the two"
-
     def release(self, stop: Event, forget: Entity | None = None) -> Released:
         """Restore all original quotas; an operator declares the present one of `forget` to be the original."""
-        self._releasing = True
+        self._settings = None
         confirmed: dict[str, int] = {}
         try:
             if forget is not None and (rate := self._forget(forget)) is not None:
@@ -191,10 +185,6 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
             self._factors |= {decision.factor, self._throttle.choose_expired(decision.factor)}
         return super()._enter(decision, appended_at)
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:  # noqa: ARG002 - the one in force
-        is_new = self._wanted() != self._carried_out  # and no repetition of the one before
-        self._measured_from = appended_at if is_new else None
-
     def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
         plan = LevelPlan(LimitVerdict.REFUSE, LimitReason.FENCED)
         attempt = Attempt(self._clock.now(), WantedFactor(decision.factor, LimitReason.FENCED), 1, decision)
@@ -210,7 +200,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
     def _wanted(self) -> WantedFactor | None:
         """Return the factor that holds now by the decision in force; None before the first one, and while paused."""
         now = self._clock.now()
-        if self._releasing or self._order is None or self._order.is_frozen(now):
+        if self._settings is None or self._order is None or self._order.is_frozen(now):
             return None
         return self._order.choose_factor(now, self._throttle)
 
@@ -224,9 +214,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
                 self._read_brokers(client)
             seen = client.read()
             rates = self._own.without_ours(seen)
-            # While quotas are only put back, none is scaled.
-            settings = None if self._releasing else self._settings
-            coverage = Coverage() if settings is None else find_coverage(settings, rates)
+            coverage = Coverage() if self._settings is None else find_coverage(self._settings, rates)
             targets = self._targets(wanted, seen, coverage)
             for entity in targets:
                 self._own.confirm(entity, seen, self._broker_count, self._clock.monotonic())
@@ -242,12 +230,8 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         state = self._describe(wanted, plans, {entity: seen.rates.get(entity) for entity in coverage.escaping})
         self._state.publish_if_due(self._cluster, state)
         acted = any(planned.verdict.acts for planned in plans.all.values())
-        took_seconds = None
-        if acted and self._measured_from is not None:
-            took_seconds = max(0.0, (self._clock.now() - self._measured_from).total_seconds())
-        self._measured_from = self._problem = None
-        self._reports.report_success(took_seconds)
-        self._reports.show(failing=state.not_set is not None)
+        self._problem = None
+        self._reports.report_success(self._clock.now(), failing=state.not_set is not None)
         return self._choose_pause(wanted, plans.all, acted=acted)
 
     def _describe_attempt(self, wanted: WantedFactor | None, number: int) -> Attempt:
@@ -303,10 +287,9 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     def _must_read_brokers(self, wanted: WantedFactor | None) -> bool:
         """Whether to read the brokers' settings again. A new decision does not wait for these requests."""
-        if self._settings is None or self._releasing or wanted != self._carried_out:
-            return self._brokers is None and not self._releasing
         pause = _BROKERS_AGAIN_SECONDS if _throttles(wanted) else self._verify_seconds
-        return self._brokers is None or self._clock.monotonic() - self._brokers_read_at >= pause
+        is_old = wanted == self._carried_out and self._clock.monotonic() - self._brokers_read_at >= pause
+        return self._settings is not None and (self._brokers is None or is_old)
 
     def _read_brokers(self, client: QuotaClient) -> None:
         self._brokers_read_at = self._clock.monotonic()
@@ -322,7 +305,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     @property
     def _callbacks(self) -> dict[int, str]:
-        return {} if self._settings is None or self._releasing else find_callbacks(self._brokers or {})
+        return {} if self._settings is None else find_callbacks(self._brokers or {})
 
     def _make_plans(
         self,
@@ -333,7 +316,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
     ) -> PlannedQuotas:
         """Plan each entity's quota, and the additional ones of a throttle, by the rates without Headgate."""
         plans = {entity: plan_level(self._situation(entity, factor, seen)) for entity, factor in targets.items()}
-        if self._settings is None or wanted is None or not wanted.slows or self._releasing:
+        if self._settings is None or wanted is None or not wanted.slows:
             return PlannedQuotas(plans)
         throttle = {e: p for e, p in plans.items() if targets[e] is wanted}
         slowed = {e: p.rate for e, p in throttle.items() if p.verdict is not LimitVerdict.REFUSE and p.rate is not None}
@@ -362,9 +345,9 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         self, wanted: WantedFactor | None, seen: BrokerQuotas, coverage: Coverage
     ) -> dict[Entity, WantedFactor]:
         """Return the factor of each entity. All other entities that Headgate holds get their original quota back."""
-        held = self._own.held(seen, of_others=self._releasing)
+        held = self._own.held(seen, of_others=self._settings is None)
         targets = dict.fromkeys(held, RELEASED)
-        if self._releasing:
+        if self._settings is None:
             unknown = (e for e, rate in seen.rates.items() if may_be_ours(rate, None, self._floor, ()))
             return {**dict.fromkeys((*self._own.bases, *unknown), RELEASED), **targets}
         if wanted is None:
@@ -377,7 +360,7 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
         """Return how long the limit of changes within a minute holds these back: never one that lowers a quota."""
         acts = [planned for planned in plans.values() if planned.verdict.acts]
         lowers = any(p.rate is not None and (p.found is None or p.rate < p.found) for p in acts)
-        wait_seconds = 0.0 if not acts or lowers or self._releasing else self._changes.wait_seconds()
+        wait_seconds = 0.0 if not acts or lowers or self._settings is None else self._changes.wait_seconds()
         self._reports.show(held=wait_seconds > 0)
         return wait_seconds
 

@@ -5,16 +5,17 @@ from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError
 from structlog.testing import capture_logs
 
 from connectors.kafka.quotas import BrokerQuotaSettings
-from connectors.throttle.quotas.own_quotas import explain_callbacks, find_callbacks, read_broker_settings
+from connectors.throttle.quotas.own_quotas import find_problems, read_broker_settings
+from policies.throttle.quota_settings import QuotaSettings
 from tests.connectors.throttle.quotas.test_worker import Kafka, KafkaClient
 
 CALLBACK = BrokerQuotaSettings("com.example.Own")
 
 
 def test_brokers_with_a_callback_are_named_by_its_class() -> None:
-    assert find_callbacks({1: BrokerQuotaSettings()}) == {}
-    found = find_callbacks({2: CALLBACK, 1: CALLBACK, 3: BrokerQuotaSettings()})
-    (sentence,) = explain_callbacks(found)
+    settings = QuotaSettings.model_validate({"entities": [{"client_id": "default", "base": "1MB"}]})
+    assert [*find_problems(settings, {1: BrokerQuotaSettings()}, {})] == []
+    (sentence,) = find_problems(settings, {2: CALLBACK, 1: CALLBACK, 3: BrokerQuotaSettings()}, {})
     assert sentence.startswith("broker 1, 2 has client.quota.callback.class=com.example.Own")
     assert "take it out of the broker's configuration" in sentence
 

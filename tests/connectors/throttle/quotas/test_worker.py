@@ -728,16 +728,6 @@ def test_nothing_is_done_without_a_decision(bench: Bench) -> None:
     assert (bench.kafka.acts, bench.worker.pause_seconds()) == ([], 60.0)
 
 
-def test_it_is_measured_from_the_decisions_append_until_the_quota_is_set(bench: Bench) -> None:
-    bench.worker.receive(order(0.5), NOON)
-    bench.reconcile(after=2)
-    assert bench.metric("apply_seconds_sum") == 2.0
-    bench.reconcile(order(0.5, 2))  # a heartbeat: what is found missing later was not its doing
-    bench.kafka.rates.clear()
-    assert bench.reconcile(after=5) == [("applied", "missing")]
-    assert bench.metric("apply_seconds_count") == 1
-
-
 def test_after_a_failure_it_connects_anew_and_leaves_nothing_open(bench: Bench) -> None:
     bench.kafka.fails = [KafkaTimeoutError("slow")]
     bench.reconcile(order(0.5))
