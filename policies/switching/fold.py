@@ -244,7 +244,7 @@ _CONTENT = msgspec.msgpack.Decoder(tuple[tuple[Reference, ...], tuple[Ledger, ..
 
 @dataclass(frozen=True, slots=True)
 class InventorySeen:
-    """A complete inventory: all references, and which of their ledgers exist in the target."""
+    """A complete inventory: all references that name a ledger, and which of the ledgers exist in the target."""
 
     references: tuple[Reference, ...]
     at_ms: int
@@ -294,13 +294,13 @@ def _join_parts(known: InventoryAssembly) -> InventorySeen | None:
     if list(known.parts) != list(range(manifest.parts)):
         return None
     parts = [_CONTENT.decode(packed) for packed in known.parts.values()]
-    references = tuple(r for references, _ in parts for r in references)
+    references = [r for references, _ in parts for r in references]
     if len(references) != manifest.references:
         return None
     existing = {ledger.ledger_id: ledger for _, found in parts for ledger in found}
     return InventorySeen(
-        references, known.began_ms, manifest.target, existing, manifest.staying, manifest.valid_ms, manifest.moved_too,
-        _find_epoch(manifest), manifest.attempt or 1,
+        tuple(with_ledger(references)), known.began_ms, manifest.target, existing, manifest.staying, manifest.valid_ms,
+        manifest.moved_too, _find_epoch(manifest), manifest.attempt or 1,
     )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
     if is_early or (state.inventory is not None and seen.at_ms <= state.inventory.at_ms):
         return None
     switch, bootstrap = state.switch, state.bootstrap
-    owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in with_ledger(seen.references))
+    owners = Counter(find_owner(r, bootstrap) or ANY_CLUSTER for r in seen.references)
     for staying in seen.staying:
         owners[staying.cluster] += staying.count
     target = switch.target if switch else None
@@ -318,7 +318,7 @@ def summarize(state: SwitchingState, seen: InventorySeen) -> SwitchingState | No
     outside += (s.greatest_id for s in seen.staying if not _may_be_in_target(state, s))
     old_ids: set[int] = set()
     if switch is not None and switch.stage in LIVE - PLANNING:
-        old_ids = {r.ledger_id for r in with_ledger(seen.references) if find_owner(r, bootstrap) == switch.source}
+        old_ids = {r.ledger_id for r in seen.references if find_owner(r, bootstrap) == switch.source}
     counts, greatest = dict(sorted(owners.items())), max(outside, default=NEVER)
     summary = InventorySummary(
         seen.at_ms, counts, tuple(sorted(old_ids)), greatest, seen.staying, seen.valid_ms, seen.epoch, seen.attempt

@@ -1,8 +1,6 @@
 """Ledgers and the BookKeeper clusters that hold them, with their names, ids and id generators.
 
-Equal length and last entry id prove nothing: ledgers with one entry collide. A ledger in the target is *ours* only if
-its copy was journalled before it was created, from the same source. The executor keeps this journal, and compares each
-ledger with it. Every other ledger is foreign, and never touched.
+Rules of ids and paths: docs/design/switching.md, What the precheck reads.
 """
 
 import re
@@ -135,10 +133,6 @@ def has_id(ids: Sequence[int], ledger_id: int) -> bool:
 
 
 # Paths of ledgers' metadata in ZooKeeper, and the ledger of a path.
-#
-# BookKeeper's default layout (`hierarchical`) writes an id that fits 31 bits as ten digits split 2/4/4 and a larger
-# one as nineteen digits split 3/4/4/4/4; `longhierarchical` always does the latter. Rules: docs/design/switching.md,
-# Ids.
 
 _FIRST_LONG_ID = 2**31 - 1
 """The layout's own boundary: the greatest 31-bit id is already written the long way."""
@@ -205,10 +199,6 @@ def id_at(layout: Layout, path: str) -> int | None:
 
 
 # The ledger id that a cluster gives next, derived from its id generator in ZooKeeper without using up an id.
-#
-# BookKeeper takes ids from sequential znodes: below ``idgen`` while they fit 31 bits. Once ``idgen-long`` exists, it
-# takes them below the largest child ``HOB-k``, whose number is the high half of the id. Rules:
-# docs/design/switching.md.
 
 MAX_HOB = 2**31 - 1
 _HALF_BITS = 32

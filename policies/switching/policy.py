@@ -1,8 +1,6 @@
 """The switching policy of one broker cluster: a state machine that takes one reading after the other.
 
-Each reading is folded and judged, and decisions are drafted. Then the switch advances as far as it can, and every
-invariant is checked. What the table does not list changes nothing and is an INVALID_TRANSITION. Rules:
-docs/design/switching.md.
+Rules: docs/design/switching.md.
 """
 
 import dataclasses

@@ -120,12 +120,10 @@ class SwitchAction(StrEnum):
     DELETE_OLD = "delete_old"
     STATUS_NEW = "status_new"
     GIVEN_UP = "given_up"
-    """No order: it failed too often, and is left for an operator."""
-    SETTLED = "settled"
-    """No order any more: nothing of it is left to do."""
+    """No order any more: it failed too often and is left for an operator, or nothing is left to do."""
 
 
-IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP, SwitchAction.SETTLED})
+IDLE = frozenset({SwitchAction.NONE, SwitchAction.GIVEN_UP})
 ORDERED = frozenset(SwitchAction) - IDLE - {SwitchAction.INVENTORY}
 """The orders about a ledger, or for the registry."""
 
@@ -326,8 +324,6 @@ class Switch(SwitchProgress, frozen=True, kw_only=True):
     unplanned: tuple[str, ...] = ()
     """Some paths that should no longer name their cluster, and that no ledger of the plan is for."""
     unplanned_count: int = 0
-    status_attempt: int = 0
-    """The attempt whose statuses the registry has; the switch is done once every broker follows as well."""
     paused_ms: InstantMs = NEVER
     progress_ms: InstantMs = NEVER
     """When an executor last answered an order of this switch."""

@@ -14,7 +14,7 @@ from policies.switching.decisions import RejectCode, SwitchReason, SwitchVerdict
 from policies.switching.facts import SwitchFacts
 from policies.switching.fold import InventorySeen
 from policies.switching.judge import guards
-from policies.switching.ledgers import Ledger, LedgerKind, Reference, find_owner, is_ours, same_ledger, with_ledger
+from policies.switching.ledgers import Ledger, LedgerKind, Reference, find_owner, is_ours, same_ledger
 from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger
 from policies.switching.state import (
     IDLE,
@@ -89,7 +89,7 @@ def _plan(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transit
 def _list_ledgers(facts: SwitchFacts, seen: InventorySeen, owner: str) -> list[tuple[int, LedgerKind, tuple[str, ...]]]:
     """Return the ledgers that are attributed to a cluster, sorted, each with the paths that name it."""
     paths: dict[tuple[int, LedgerKind], set[str]] = {}
-    for reference in with_ledger(seen.references):
+    for reference in seen.references:
         if find_owner(reference, facts.state.bootstrap) == owner:
             paths.setdefault((reference.ledger_id, reference.kind), set()).add(reference.path)
     return [(ledger_id, kind, tuple(sorted(named))) for (ledger_id, kind), named in sorted(paths.items())]
@@ -124,7 +124,7 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, st
     is_rollback = switch.stage is SwitchStage.ROLLBACK
     owner = switch.target if is_rollback else switch.source
     planned = {(p, t.ledger_id) for t in facts.plan for p in t.paths} if not is_rollback else frozenset()
-    naming = (r for r in with_ledger(seen.references) if find_owner(r, facts.state.bootstrap) == owner)
+    naming = (r for r in seen.references if find_owner(r, facts.state.bootstrap) == owner)
     paths = sorted({r.path for r in naming if (r.path, r.ledger_id) not in planned})
     if (tuple(paths[:_NAMED]), len(paths)) != (switch.unplanned, switch.unplanned_count):
         step.update_switch(unplanned=tuple(paths[:_NAMED]), unplanned_count=len(paths))
@@ -134,11 +134,7 @@ def _count_unplanned(facts: SwitchFacts, switch: Switch, seen: InventorySeen, st
 
 def _settle_failed(facts: SwitchFacts, switch: Switch, seen: InventorySeen, step: Transition) -> None:
     """Row 19: a ledger whose order failed may have moved all the same: take it back; delete the others' copies."""
-    moved = {
-        (r.path, r.ledger_id)
-        for r in with_ledger(seen.references)
-        if find_owner(r, facts.state.bootstrap) == switch.target
-    }
+    moved = {(r.path, r.ledger_id) for r in seen.references if find_owner(r, facts.state.bootstrap) == switch.target}
     for task in list(facts.plan.at(LedgerStage.BUILD_FAILED, LedgerStage.PROMOTE_DEFERRED)):
         target_id = task.ledger_id if task.target_id is None else task.target_id
         is_moved = any((path, target_id) in moved for path in task.paths)
@@ -154,7 +150,7 @@ def _find_waiting(facts: SwitchFacts, seen: InventorySeen) -> list[tuple[LedgerT
     The reference is None if the cursor did not roll over to the target: the ledger is gone, or is planned again.
     """
     tasks = [t for t in facts.plan if t.awaiting is SwitchAction.INVENTORY]
-    cursors = {r.path: r for r in with_ledger(seen.references) if r.kind is LedgerKind.CURSOR} if tasks else {}
+    cursors = {r.path: r for r in seen.references if r.kind is LedgerKind.CURSOR} if tasks else {}
     found: list[tuple[LedgerTask, Reference | None]] = []
     for task in tasks:
         now = next((cursors[p] for p in task.paths if p in cursors), None)

@@ -1,9 +1,4 @@
-"""Automatic progress of a switch, and how an operator leaves it: rows 6, 12, 17, 18, 19, 22, 27 and 31.
-
-Nothing is ordered without the lease, while the switch is halted or paused, or while a foreign directive is in force.
-Orders are given by ascending ledger id, a limited number at a time; irreversible steps are ordered ledger by ledger, on
-observations made for that ledger. In every stage a command leads out, and a refusal names it (`table`).
-"""
+"""Automatic progress of a switch, and how an operator leaves it: rows 6, 12, 17, 18, 19, 22, 27 and 31."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,6 +12,7 @@ from policies.switching.judge.guards import Row
 from policies.switching.ledgers import LedgerKind
 from policies.switching.readings import SwitchCommand, SwitchStatus
 from policies.switching.state import (
+    ORDERED,
     REVERSIBLE,
     UNDELETED,
     UNDONE,
@@ -32,7 +28,6 @@ from policies.units import counted_with, format_instant, from_millis, millis_of,
 
 _COPY_ACTIONS = (SwitchAction.COPY, SwitchAction.DELETE_COPY)
 _NEEDS_BOTH = frozenset({SwitchStage.BUILD, SwitchStage.PROMOTE, SwitchStage.CLEANUP})
-_OPEN = tuple(action for action in SwitchAction if action not in (SwitchAction.NONE, SwitchAction.SETTLED))
 _PROMOTE_ACTIONS = (SwitchAction.PROMOTE, SwitchAction.ROLL_OVER, SwitchAction.REVERT)
 
 
@@ -197,8 +192,8 @@ def _delete_copies(facts: SwitchFacts, step: Transition) -> None:
         if task.copied and not guards.refuse_shared_copy(facts, task):
             step.order_ledger(task, SwitchReason.WINDOW_ELAPSED, SwitchAction.DELETE_COPY)
         else:
-            step.put(replace(task, awaiting=SwitchAction.SETTLED))
-    if not found and not facts.plan.count_ordered(*_OPEN) and not facts.plan.count(*UNREVERTED):
+            step.put(replace(task, awaiting=SwitchAction.GIVEN_UP))
+    if not found and not facts.plan.count_ordered(*ORDERED) and not facts.plan.count(*UNREVERTED):
         step.settle()
 
 
@@ -227,7 +222,7 @@ def _cleanup(facts: SwitchFacts, step: Transition) -> None:
     busy = busy or bool(facts.plan.count_unfinished(LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT))
     if busy or facts.switch.awaiting is not SwitchAction.NONE or facts.inventory_is_old:
         return
-    if facts.switch.status_attempt == facts.switch.attempt:
+    if facts.state.committed_epoch == facts.switch.epoch:  # both statuses are written
         _finish(facts, step, status_failed=facts.switch.status_failed)
     else:
         step.write_status()
@@ -249,7 +244,7 @@ def judge_status(facts: SwitchFacts, result: SwitchStatus, step: Transition) -> 
         entries = tuple(replace(e, status=statuses.get(e.name, e.status)) for e in facts.state.entries)
         step.update(entries=entries, committed_epoch=switch.epoch)
         if guards.refuse_straying_brokers(facts) and not switch.kept:
-            step.update_switch(awaiting=SwitchAction.NONE, status_attempt=switch.attempt)
+            step.update_switch(awaiting=SwitchAction.NONE)  # it is done once every broker follows as well
         else:
             _finish(facts, step, status_failed=switch.status_failed)
 
