@@ -37,7 +37,7 @@ demo: $(VENV)/.runtime ## See it in two minutes: a fill, a throttle, a stop and 
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || { unshare -rm true 2>/dev/null && echo unshare -rm; })
 
 demo-pulsar: $(VENV)/.dev ## The same with a ZooKeeper, three bookies on small disks, a Pulsar broker and a producer (needs Maven)
-	@trap : INT; $(BIN)/python -m tests.system.demo_pulsar
+	@trap : INT; $(BIN)/python -m tests.system.pulsar_demo
 
 # Each file runs in one worker, so that its tests share servers. The longest files run first.
 SERVERS := $(AS_ROOT) $(BIN)/python -m pytest -n $(WITH_SERVERS) --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=10 $(PYTEST)

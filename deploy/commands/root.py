@@ -133,7 +133,7 @@ def demo() -> None:
 
     A disk fills up, and producers are slowed, stopped and released.
 
-    Everything is real: a Kafka broker on a small disk, producers, the whole loop, and Kafka's client quotas.
+    A Kafka broker, producers, the whole loop and Kafka's client quotas are real. A folder stands for the small disk.
 
     It needs Java 17, about 2 GB of memory and, the first time, the network to fetch 55 MB of jars.
 
@@ -141,13 +141,10 @@ def demo() -> None:
 
     Without a terminal it prints plain lines. The exit status is 0 if the demo ran to its end.
     """
-    from deploy.demo.volume import enter_private_mounts
-
-    mounts = enter_private_mounts()  # it may execute this command again, so nothing has begun
     from deploy.demo.run import DemoFailedError, run_demo
 
     try:
-        raise typer.Exit(run_demo(mounts=mounts))
+        raise typer.Exit(run_demo())
     except DemoFailedError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

@@ -36,13 +36,11 @@ from deploy.demo.story import (
     DemoSample,
     Phase,
     Screen,
-    Story,
 )
-from deploy.demo.volume import DemoVolume, small_volume
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
-from deploy.processes.running import set_in_handler
+from deploy.processes.running import stop_on_signals
 from deploy.processes.stack import run_whole
 from deploy.query.components import started_ahead
 from deploy.settings.application import Settings
@@ -59,7 +57,9 @@ CLUSTER = "demo"
 TOPIC = "orders"
 
 _SPACE_BYTES = 350_000_000
-"""Free space that the demo needs, with a margin, if its volume is only a folder."""
+"""Free space that the demo needs, with a margin."""
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system's own block size is."""
 _EVERY_CLIENT = Entity(client_id=DEFAULT)
 _ANSWER_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
@@ -73,25 +73,6 @@ class DemoFailedError(Exception):
     """The story did not reach its end. The message says what happened instead, in a sentence or two."""
 
 
-class Shutdown:
-    """Handles SIGINT, SIGTERM and SIGHUP (a closed terminal): the first ends the demo in order, a second at once."""
-
-    def __init__(self) -> None:
-        self.stop = Event()
-        self.in_order = False
-        """False until everything runs: until then a signal ends the process at once."""
-        self.status: int | None = None
-        """The exit status after a signal."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        is_first, self.status = self.status is None, 128 + number
-        if not (is_first and self.in_order):
-            raise SystemExit(self.status)
-        set_in_handler(self.stop)
-
-
 @dataclass(frozen=True)
 class Workplace:
     """What a demo works with."""
@@ -100,7 +81,6 @@ class Workplace:
     jars_dir: Path
     jars: tuple[Path, ...]
     """The jars of the loop's Kafka."""
-    shutdown: Shutdown
 
     def settings(self, **given: Any) -> Settings:
         """Return settings of a loop whose data are here, and which nobody else needs to find."""
@@ -108,8 +88,8 @@ class Workplace:
         return Settings(**given)
 
 
-def run_demo(*, mounts: bool) -> int:
-    """Run the demo, with a disk if this process has private `mounts`, and return the exit status.
+def run_demo() -> int:
+    """Run the demo and return the exit status.
 
     Raises:
         UserError: Java, jars or space are missing, or a server does not start.
@@ -117,7 +97,7 @@ def run_demo(*, mounts: bool) -> int:
     """
     screen = Screen(sentence_console())
     plot = "a fill, a throttle, a stop and a recovery, on brokers of its own"
-    status = run_story(screen, plot, partial(_run_story, mounts=mounts, screen=screen))
+    status = run_story(screen, plot, partial(_run_story, screen=screen))
     if status == 0:
         screen.tell_next()
     return status
@@ -132,7 +112,9 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
     """
     find_java()
     terminal.step(f"headgate {VERSION}: {plot}")
-    shutdown, jars_dir = Shutdown(), Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the latter if the terminal is closed
+        signal.signal(number, signal.default_int_handler)
+    jars_dir = Path(os.environ.get("HEADGATE_JARS_DIR") or default_cache_dir())
     with (
         tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as folder,
         Path(folder, "demo.log").open("w") as log,
@@ -142,56 +124,62 @@ def run_story(terminal: Terminal, plot: str, story: Callable[[Workplace], bool])
         for name in os.environ.keys() - without_settings(os.environ):
             del os.environ[name]  # variables there configure other clusters than the demo's
         try:
-            is_over = story(Workplace(Path(folder), jars_dir, jars, shutdown))
+            is_over = story(Workplace(Path(folder), jars_dir, jars))
         except DemoFailedError as error:
             kept = Path(tempfile.gettempdir()) / "headgate-demo.log"
             shutil.copyfile(log.name, kept)
             raise DemoFailedError(f"{error} Its log: {kept}") from None
     terminal.step("stopped; only the fetched jars are left on this machine")
-    return 0 if is_over else shutdown.status or 1
+    return 0 if is_over else 128 + signal.SIGINT
 
 
-def _run_story(place: Workplace, *, mounts: bool, screen: Screen) -> bool:
+def _run_story(place: Workplace, *, screen: Screen) -> bool:
     """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
+    if shutil.disk_usage(place.folder).free < _SPACE_BYTES:
+        raise UserError(
+            f"{place.folder.parent} has less than {human_bytes(_SPACE_BYTES)} free, which the demo needs: "
+            "set TMPDIR to another folder"
+        )
+    volume = DemoVolume(place.folder / "disk", TOTAL_BYTES)
+    screen.step(
+        f"a folder stands for a disk of {human_bytes(TOTAL_BYTES)}: free space is its size minus the size of its files"
+    )
     with ExitStack() as stack:
-        volume = stack.enter_context(small_volume(place.folder / "disk", TOTAL_BYTES, mounts=mounts))
-        screen.step(_describe(volume))
         sessions = stack.enter_context(started_ahead(place.settings()))
-        watched, loop = stack.enter_context(_running_brokers(place, volume))
+        watched, loop = stack.enter_context(_running_brokers(place, volume.folder))
         screen.step(f"a broker on that disk ready on {watched.bootstrap_servers}")
         screen.step(f"a broker for Headgate's own topics ready on {loop.bootstrap_servers}")
-        settings = _settings(place, watched, loop)
-        director = Director(watched, volume, screen, place.shutdown.stop)
+        settings, stop = _settings(place, watched, loop), stop_on_signals()
+        director = Director(watched, volume, screen, stop)
         more = (Component("demo", director.run), following_reports(settings, QuotaApplication, screen.show_action))
-        through = {} if volume.is_disk else {"through": partial(_counting_space, volume)}
-        place.shutdown.in_order = True
-        run_whole(settings, screen, sessions, place.shutdown.stop, lambda _: more, **through)
+        run_whole(settings, screen, sessions, stop, lambda _: more, partial(_counting_space, volume))
         return director.is_over
 
 
-def _describe(volume: DemoVolume) -> str:
-    """Describe the disk that fills up; raise UserError if there is no space for a folder that stands for it."""
-    size = human_bytes(volume.total_bytes)
-    if volume.is_disk:
-        return f"a disk of {size} in memory (tmpfs), mounted for this process alone"
-    if shutil.disk_usage(volume.folder).free < _SPACE_BYTES:
-        raise UserError(
-            f"{volume.folder.parent.parent} has less than {human_bytes(_SPACE_BYTES)} free, which the demo needs: "
-            "set TMPDIR to another folder"
-        )
-    return (
-        f"this system does not allow mounting a disk, so a folder stands for one of {size}: free space is its size "
-        "minus the size of its files. Only the demo's own limits keep it from growing."
-    )
+@dataclass(frozen=True)
+class DemoVolume:
+    """A folder that stands for a small disk."""
+
+    folder: Path
+    total_bytes: int
+
+    def free_bytes(self) -> int:
+        """Return the size minus the size of all files, at least 0."""
+        used = 0
+        for path, _, files in os.walk(self.folder):
+            for file in files:
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    used += (Path(path) / file).stat().st_blocks * _BLOCK_BYTES
+        return max(0, self.total_bytes - used)
 
 
 @contextmanager
-def _running_brokers(place: Workplace, volume: DemoVolume) -> Iterator[tuple[EmbeddedKafka, EmbeddedKafka]]:
-    """Start the broker on the volume and the loop's own at the same time; kill them at the end: no data is kept."""
+def _running_brokers(place: Workplace, disk: Path) -> Iterator[tuple[EmbeddedKafka, EmbeddedKafka]]:
+    """Start the broker on the disk and the loop's own at the same time; kill them at the end: no data is kept."""
     prompt = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 100}
-    on_volume, in_folder = {1: [volume.folder]}, place.folder
+    on_disk, in_folder = {1: [disk]}, place.folder
     watched = EmbeddedKafka(
-        in_folder / "watched", place.jars, log_dirs=on_volume, heap_mebibytes=160, server_properties=prompt
+        in_folder / "watched", place.jars, log_dirs=on_disk, heap_mebibytes=160, server_properties=prompt
     )
     both = watched, EmbeddedKafka(in_folder / "loop", place.jars, heap_mebibytes=192)
     try:
@@ -263,14 +251,14 @@ class Director:
     volume: DemoVolume
     screen: Screen
     over: Event
-    _story: Story = field(default_factory=Story, init=False)
+    _phase: Phase = field(default=Phase.FILL, init=False)
     _quota: int | None = field(default=None, init=False)
     _taken: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_RATE_SAMPLES + 1), init=False)
 
     @property
     def is_over(self) -> bool:
         """Whether the story has come to its end."""
-        return self._story.phase is Phase.DONE
+        return self._phase is Phase.DONE
 
     def run(self, stop: Event) -> None:
         """Run until `stop` is set; raise DemoFailedError if the story does not reach its end."""
@@ -299,17 +287,18 @@ class Director:
 
     def _advance(self, sample: DemoSample) -> None:
         self.screen.show_sample(sample)
-        if not self.watched.pids:
-            raise DemoFailedError("The broker ended before its producers did: the disk was full.")
+        if not (self.watched.pids and sample.free_bytes):
+            raise DemoFailedError("The disk was full before the producers were stopped, or its broker has ended.")
         if sample.at_seconds > _PATIENCE_SECONDS:
             raise DemoFailedError(
-                f"After {human_seconds(sample.at_seconds)} the demo is still in its phase `{self._story.phase.title}`: "
+                f"After {human_seconds(sample.at_seconds)} the demo is still in its phase `{self._phase.title}`: "
                 "this machine may be too busy for three Java processes."
             )
-        phase = self._story.advance(sample)
-        if phase is not None:
-            self.screen.begin(phase)
-        if phase is Phase.RECOVERY:  # do as an operator would: shorten the retention to a second
+        if not self._phase.ends_with(sample):
+            return
+        self._phase = self._phase.next()
+        self.screen.begin(self._phase)
+        if self._phase is Phase.RECOVERY:  # do as an operator would: shorten the retention to a second
             entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
             admin = _admin(self.watched)

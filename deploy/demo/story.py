@@ -34,36 +34,6 @@ _SOFT, _HARD = human_bytes(SOFT_BYTES), human_bytes(HARD_BYTES)
 _LOAD = f"{human_bytes(LOAD_BYTES_PER_SECOND)}/s"
 
 
-class Phase(Enum):
-    """The phases of the story in their order.
-
-    Each has the sentence that is printed when it begins, and the seconds for which its end must be seen.
-    """
-
-    FILL = (
-        "fill",
-        f"Producers write {_LOAD} and nothing is deleted: the disk of {human_bytes(TOTAL_BYTES)} fills up.",
-        0,
-    )
-    THROTTLE = (
-        "throttle",
-        f"Less than {_SOFT} free, the soft limit: the less space is left, the slower producers may write.",
-        0,
-    )
-    STOP = "stop", f"Less than {_HARD} free, the hard limit: producers are stopped. The disk will not fill.", 3
-    RECOVERY = (
-        "recovery",
-        "An operator frees space (here: old records are deleted). Headgate removes the quota by itself.",
-        3,
-    )
-    DONE = "done", f"Producers write {_LOAD} again, and there is no quota, as before.", 0
-
-    def __init__(self, title: str, sentence: str, hold_seconds: float) -> None:
-        self.title = title
-        self.sentence = sentence
-        self.hold_seconds = hold_seconds
-
-
 @dataclass(frozen=True)
 class DemoSample:
     """The state of everything at one moment."""
@@ -78,39 +48,46 @@ class DemoSample:
     produced: float
     """Bytes a second that the broker accepted in the last seconds."""
 
-    def ends(self, phase: Phase) -> bool:
-        """Return whether a phase can end here."""
-        match phase:
-            case Phase.FILL:
-                return self.factor < 1.0 and self.quota is not None
-            case Phase.THROTTLE:
-                return self.factor == 0.0
-            case Phase.STOP:
-                return self.produced < _STANDS_STILL
-            case Phase.RECOVERY:
-                return self.factor == 1.0 and self.quota is None and self.produced >= _IS_BACK
-        return False
 
+class Phase(Enum):
+    """The phases of the story in their order, each with the sentence that is printed when it begins."""
 
-class Story:
-    """Moves from one phase to the next with the samples."""
+    FILL = (
+        "fill",
+        f"Producers write {_LOAD} and nothing is deleted: the disk of {human_bytes(TOTAL_BYTES)} fills up.",
+    )
+    THROTTLE = (
+        "throttle",
+        f"Less than {_SOFT} free, the soft limit: the less space is left, the slower producers may write.",
+    )
+    STOP = "stop", f"Less than {_HARD} free, the hard limit: producers are stopped. The disk will not fill."
+    RECOVERY = (
+        "recovery",
+        "An operator frees space (here: old records are deleted). Headgate removes the quota by itself.",
+    )
+    DONE = "done", f"Producers write {_LOAD} again, and there is no quota, as before."
 
-    def __init__(self) -> None:
-        self.phase = Phase.FILL
-        self._held_since: float | None = None
+    def __init__(self, title: str, sentence: str) -> None:
+        self.title = title
+        self.sentence = sentence
 
-    def advance(self, sample: DemoSample) -> Phase | None:
-        """Return the phase that begins with this sample, if one does."""
-        if not sample.ends(self.phase):
-            self._held_since = None
-            return None
-        if self._held_since is None:
-            self._held_since = sample.at_seconds
-        if sample.at_seconds - self._held_since < self.phase.hold_seconds:
-            return None
+    def next(self) -> "Phase":
+        """Return the phase that follows this one."""
         phases = list(Phase)
-        self.phase, self._held_since = phases[phases.index(self.phase) + 1], None
-        return self.phase
+        return phases[phases.index(self) + 1]
+
+    def ends_with(self, sample: DemoSample) -> bool:
+        """Return whether a sample shows the end of this phase."""
+        match self:
+            case Phase.FILL:
+                return sample.factor < 1.0 and sample.quota is not None
+            case Phase.THROTTLE:
+                return sample.factor == 0.0
+            case Phase.STOP:
+                return sample.produced < _STANDS_STILL
+            case Phase.RECOVERY:
+                return sample.factor == 1.0 and sample.quota is None and sample.produced >= _IS_BACK
+        return False
 
 
 FIRST_SETTINGS = """\
@@ -145,13 +122,17 @@ _PLAIN_SECONDS = 5.0
 """Without a terminal, the numbers are printed at this interval."""
 
 
-class LoopTerminal(Terminal):
-    """Also remembers when the loop is ready, and the factor of its last decision."""
+class Screen(Terminal):
+    """Draws on a terminal, where `live` is to be entered while the story runs, and prints plain lines elsewhere."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._runs = Event()
         self.factor = 1.0
+        """The factor of the loop's last decision."""
+        self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
+        self._runs = Event()
+        self._phase = Phase.FILL
+        self._plain_at = 0.0
 
     def ready(self) -> None:
         """Print that everything runs."""
@@ -169,16 +150,6 @@ class LoopTerminal(Terminal):
         while not (is_ready := self._runs.wait(_LOOK_SECONDS)) and not over.is_set():
             pass
         return is_ready
-
-
-class Screen(LoopTerminal):
-    """Draws on a terminal, where `live` is to be entered while the story runs, and prints plain lines elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._phase = Phase.FILL
-        self._plain_at = 0.0
-        self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
 
     def tell_next(self) -> None:
         """Print what a user may do after the demo."""

@@ -1,20 +1,23 @@
 """`make demo-pulsar`: real bookies on small disks fill up; publishing is slowed until there is space again."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from connectors.component import Component
-from deploy.demo.run import Workplace, following_reports, run_story
-from deploy.demo.story import LoopTerminal
-from deploy.demo.volume import small_volume
+from deploy.console.terminal import sentence_console
+from deploy.demo.run import DemoFailedError, Workplace, following_reports, run_story
+from deploy.demo.story import Screen
 from deploy.embedded.kafka import EmbeddedKafka
+from deploy.processes.running import stop_on_signals
 from deploy.processes.stack import run_whole
 from deploy.query.components import started_ahead
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import PublishApplication
 from policies.units import UserError, human_bytes
+from tests.system.disks import small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_demo_story import LOAD_BYTES_PER_SECOND, NAMESPACE, SOFT_USED, PulsarDirector
 from tests.system.pulsar_jars import ensure_pulsar_jars, pulsar_folder
@@ -24,7 +27,7 @@ from tests.system.pulsar_topics import call, create_namespace
 _CLUSTER = "demo"
 _BOOKIES = 3
 """Each ledger is striped over all of them, so that their disks fill evenly."""
-_DISK_BYTES = 160_000_000
+_DISK_MEBIBYTES = 152
 _FLOOR = 200_000
 _LIMITS = {"soft": {"available_ratio_below": 1 - SOFT_USED}, "hard": {"available_ratio_below": 0.25}}
 """Lower than the default: 4 MB/s fill such a disk from 0.88 to 0.90 within a second, before a limit has its effect."""
@@ -32,19 +35,21 @@ _LIMITS = {"soft": {"available_ratio_below": 1 - SOFT_USED}, "hard": {"available
 _NEXT = "docs/bookie-disks.md has the measurements without Headgate, and the settings for your own clusters."
 
 
-def run_pulsar_demo(*, mounts: bool) -> int:
-    """Run the demo and return the exit status.
+def main() -> int:
+    """Run the demo and return the exit status."""
+    try:
+        return _run_demo()
+    except (UserError, DemoFailedError, AssertionError) as error:  # the last is of a server that does not start
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
-    Args:
-        mounts: whether this process has a mount namespace of its own.
 
-    Raises:
-        UserError: Java, Maven, jars or disks are missing, or a server does not start.
-        DemoFailedError: the story did not reach its end.
-    """
-    if not mounts:
-        raise UserError("The demo of Pulsar needs small disks, and this system does not allow mounting any: be root.")
-    terminal = LoopTerminal()
+def _run_demo() -> int:
+    if (why := why_not_mountable()) is not None:
+        raise UserError(f"The demo of Pulsar needs small disks: {why}.")
+    terminal = Screen(sentence_console())
     plot = "bookies that fill up, slowed publishing and a recovery, on servers of its own"
     status = run_story(terminal, plot, partial(_run_story, terminal=terminal))
     if status == 0:
@@ -52,7 +57,7 @@ def run_pulsar_demo(*, mounts: bool) -> int:
     return status
 
 
-def _run_story(place: Workplace, *, terminal: LoopTerminal) -> bool:
+def _run_story(place: Workplace, *, terminal: Screen) -> bool:
     """Run servers and loop until the story ends or a signal comes; return whether the story has ended."""
     cache_dir = place.jars_dir.parent
     if not pulsar_folder(cache_dir).exists():
@@ -60,23 +65,23 @@ def _run_story(place: Workplace, *, terminal: LoopTerminal) -> bool:
     pulsar_jars = ensure_pulsar_jars(cache_dir)
     with ExitStack() as stack:
         disks = [
-            stack.enter_context(small_volume(place.folder / f"disk-{number}", _DISK_BYTES, mounts=True))
+            stack.enter_context(small_disk(place.folder / f"disk-{number}", mebibytes=_DISK_MEBIBYTES))
             for number in range(_BOOKIES)
         ]
-        terminal.step(f"{_BOOKIES} disks of {human_bytes(_DISK_BYTES)} in memory (tmpfs), for this process alone")
+        size = human_bytes(_DISK_MEBIBYTES * 1024 * 1024)
+        terminal.step(f"{_BOOKIES} disks of {size} in memory (tmpfs)")
         kafka = EmbeddedKafka(place.folder / "loop", place.jars, heap_mebibytes=192)
         stack.callback(kafka.stop, grace_seconds=0)  # none of its data is kept
         kafka.start()
         servers = stack.enter_context(PulsarCluster(place.folder, pulsar_jars, pulsar_jars, bookies=0))
-        urls = _start_servers(servers, [disk.folder for disk in disks])
+        urls = _start_servers(servers, disks)
         terminal.step(f"ZooKeeper, {_BOOKIES} bookies and a Pulsar broker ready on {servers.admin_url}")
         gateway = stack.enter_context(pulsar_clients(pulsar_jars))
-        stop = place.shutdown.stop
+        stop = stop_on_signals()
         director = PulsarDirector(servers, gateway, disks, terminal, stop)
         settings = _make_settings(place, kafka, servers.admin_url, urls)
         more = (Component("demo", director.run), following_reports(settings, PublishApplication, terminal.step))
         sessions = stack.enter_context(started_ahead(settings))
-        place.shutdown.in_order = True
         run_whole(settings, terminal, sessions, stop, lambda _: more)
         return director.is_over
 
@@ -113,3 +118,7 @@ def _make_settings(place: Workplace, kafka: EmbeddedKafka, admin_url: str, booki
         clusters={_CLUSTER: cluster},
         policies={"bookie_disks": {"ensemble": _BOOKIES, "min_hold": "5s", **_LIMITS}},
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,14 +1,15 @@
 """The story of the demo of Pulsar: its producers, and the operator who frees space."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from py4j.java_gateway import JavaGateway
 
 from deploy.demo.run import DemoFailedError
-from deploy.demo.story import LoopTerminal
-from deploy.demo.volume import DemoVolume
+from deploy.demo.story import Screen
 from policies.units import human_bytes, human_seconds
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_load import PulsarLoad
@@ -40,8 +41,8 @@ class PulsarDirector:
         self,
         servers: PulsarCluster,
         gateway: JavaGateway,
-        disks: Sequence[DemoVolume],
-        terminal: LoopTerminal,
+        disks: Sequence[Path],
+        terminal: Screen,
         over: threading.Event,
     ) -> None:
         self._terminal = terminal
@@ -99,7 +100,7 @@ class PulsarDirector:
 
     def _used(self) -> list[float]:
         """Return the used share of each disk, and remember the largest."""
-        used = [1 - disk.free_bytes() / disk.total_bytes for disk in self._disks]
+        used = [1 - usage.free / usage.total for usage in map(shutil.disk_usage, self._disks)]
         self._most_used = max(self._most_used, *used)
         return used
 

@@ -23,7 +23,7 @@ def temporary(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.lean
-def test_a_real_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_stays(
+def test_a_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_stays(
     tmp_path: Path, temporary: dict[str, str]
 ) -> None:
     with Headgate(["demo"], tmp_path / "demo.log", temporary) as demo:
@@ -47,7 +47,7 @@ def test_a_real_disk_fills_producers_are_slowed_stopped_and_let_go_and_nothing_s
 def test_bookies_fill_publishing_is_slowed_and_let_go_and_nothing_stays(
     tmp_path: Path, temporary: dict[str, str], pulsar_jars: tuple[Path, ...]
 ) -> None:
-    with Headgate([], tmp_path / "demo.log", temporary, "tests.system.demo_pulsar") as demo:
+    with Headgate([], tmp_path / "demo.log", temporary, "tests.system.pulsar_demo") as demo:
         _await(demo, "the fill has begun", lambda: "fill: " in demo.output())
         pids = demo.children()
         assert demo.wait() == 0, demo.output()

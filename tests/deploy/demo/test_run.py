@@ -1,41 +1,15 @@
 """The demo's own settings, readings and end."""
 
 import json
-import signal
-import subprocess
-import sys
+import os
 from pathlib import Path
 
-import pytest
-
-from deploy.demo.run import _counting_space
+from deploy.demo.run import DemoVolume, _counting_space
 from deploy.demo.story import FIRST_SETTINGS, HARD_BYTES, LOAD_BYTES_PER_SECOND, SOFT_BYTES, TOTAL_BYTES
-from deploy.demo.volume import DemoVolume
 from deploy.settings.file import load_settings
 from policies.decisions import Mode
 
-DEMO = """
-import sys
-from deploy.demo.run import Shutdown
-shutdown = Shutdown()
-shutdown.in_order = sys.argv[1] == "in order"
-print("runs", flush=True)
-while not shutdown.stop.wait(0.1):
-    pass  # handlers run while this thread is awake
-print("in order", flush=True)
-sys.exit(shutdown.status)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_with_its_own_status(number: signal.Signals) -> None:
-    how = "at once" if number is signal.SIGHUP else "in order"
-    with subprocess.Popen([sys.executable, "-c", DEMO, how], stdout=subprocess.PIPE, text=True) as demo:
-        assert demo.stdout is not None
-        assert demo.stdout.readline() == "runs\n"
-        demo.send_signal(number)
-        assert demo.stdout.read() == ("in order\n" if how == "in order" else "")
-    assert demo.returncode == 128 + number
+MEBIBYTE = 1024 * 1024
 
 
 def test_there_is_room_below_the_hard_limit_for_what_a_stop_in_steps_lets_through() -> None:
@@ -53,7 +27,7 @@ def test_the_settings_it_ends_with_are_good_and_set_nothing_yet(tmp_path: Path) 
 
 def test_of_a_folder_the_size_and_space_that_are_counted_are_told_and_all_else_as_it_was_read(tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
-    volume = DemoVolume(tmp_path, 280_000_000, is_disk=False)
+    volume = DemoVolume(tmp_path, 280_000_000)
     publish = _counting_space(volume, lambda _topic, _key, value: told.append(json.loads(value)))
     disk = {"log_dir": "/tmp/demo/disk", "total_bytes": 10**12, "usable_bytes": 10**11}
     members = {"type": "members", "data": {"cluster": "demo"}}
@@ -61,3 +35,15 @@ def test_of_a_folder_the_size_and_space_that_are_counted_are_told_and_all_else_a
         publish("topic", "demo", json.dumps(event).encode())
     counted = {**disk, "total_bytes": 280_000_000, "usable_bytes": 280_000_000}
     assert told == [{"type": "log-dirs", "data": {"broker": 1, "volumes": [counted]}}, members]
+
+
+def test_a_folder_is_as_full_as_its_files_are_and_of_a_sparse_file_only_what_is_written_counts(tmp_path: Path) -> None:
+    volume = DemoVolume(tmp_path, MEBIBYTE)
+    with (tmp_path / "index").open("wb") as index:
+        index.truncate(64 * MEBIBYTE)
+    assert volume.free_bytes() == MEBIBYTE
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "file").write_bytes(os.urandom(MEBIBYTE // 4))
+    assert volume.free_bytes() == MEBIBYTE - MEBIBYTE // 4
+    (tmp_path / "large").write_bytes(os.urandom(MEBIBYTE))
+    assert volume.free_bytes() == 0
