@@ -22,6 +22,8 @@ from policies.units import UserError
 CONTROLLER_ID = 1
 
 _LOGGING = Path(__file__).with_name("log4j2-broker.properties")
+_SETTINGS = Path(__file__).with_name("server.properties")
+"""What all brokers share; in a properties file, the last value of a name counts."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -54,39 +56,6 @@ _PROBE_CLIENT: Mapping[str, str | int] = {"reconnect.backoff.ms": 20, "reconnect
 _UNHEARD = getLogger(f"{__name__}.probe")
 _UNHEARD.addHandler(NullHandler())
 _UNHEARD.propagate = False
-
-_MEBIBYTE = 1024 * 1024
-
-# Differences from Kafka's defaults, which are for a cluster of many big machines.
-_SERVER_DEFAULTS: Mapping[str, str | int] = {
-    "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-    # Internal topics: one partition on one broker each.
-    "offsets.topic.num.partitions": 1,
-    "offsets.topic.replication.factor": 1,
-    "transaction.state.log.num.partitions": 1,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    # A mistyped topic name must be an error.
-    "auto.create.topics.enable": "false",
-    "num.partitions": 1,
-    # Size limit of one observation; a segment holds at least two.
-    "message.max.bytes": 8 * _MEBIBYTE,
-    "log.segment.bytes": 16 * _MEBIBYTE,
-    # Small preallocated files and buffers: an idle data folder has about 1 MB.
-    "log.index.size.max.bytes": 102_400,
-    "log.cleaner.dedupe.buffer.size": 2 * _MEBIBYTE,
-    # The controller writes a record every half second, so its log would fill 100 MiB by default.
-    "metadata.log.segment.bytes": 8 * _MEBIBYTE,
-    "metadata.max.retention.bytes": 8 * _MEBIBYTE,
-    "num.network.threads": 1,
-    "num.io.threads": 2,
-    "group.initial.rebalance.delay.ms": 0,
-    # A broker serves after its second heartbeat, so this interval is part of the time to start.
-    "broker.heartbeat.interval.ms": 200,
-    # After a crash a broker can return only when its former session has ended, so this is part of the time to recover.
-    "broker.session.timeout.ms": 5_000,
-}
 
 
 class EmbeddedKafka:
@@ -251,7 +220,7 @@ class EmbeddedKafka:
     def _write_files(self, broker: int) -> None:
         """Write the settings of a broker, and the mark of this cluster on its folders that have none yet."""
         properties = self._properties(broker)
-        write_properties(self._broker_dir(broker) / "server.properties", properties)
+        write_properties(self._broker_dir(broker) / "server.properties", properties, _SETTINGS.read_text())
         for folder in map(Path, (str(properties["metadata.log.dir"]), *str(properties["log.dirs"]).split(","))):
             if not (folder / "meta.properties").exists():
                 mark: dict[str, str | int] = {"version": 1, "cluster.id": self._cluster_id, "node.id": broker}
@@ -263,7 +232,6 @@ class EmbeddedKafka:
         is_controller = broker == CONTROLLER_ID
         log_dirs = self._log_dirs.get(broker, (self._broker_dir(broker) / "logs",))
         return {
-            **_SERVER_DEFAULTS,
             "default.replication.factor": min(len(self.broker_ids), 3),
             "node.id": broker,
             "process.roles": "broker,controller" if is_controller else "broker",
@@ -376,16 +344,10 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def write_properties(file: Path, properties: Mapping[str, str | int | Path]) -> Path:
-    """Write a Java properties file; return its path."""
+def write_properties(file: Path, properties: Mapping[str, str | int | Path], before: str = "") -> Path:
+    """Write a Java properties file that begins with the text `before`; return its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{name}={_escape_property(str(value))}\n" for name, value in properties.items()]
-    file.write_text("".join(lines), encoding="ascii")
+    # Java reads properties as Latin-1, and escapes in them as in JSON: a path may have backslashes and any letters.
+    lines = [f"{name}={json.dumps(str(value))[1:-1]}\n" for name, value in properties.items()]
+    file.write_text(before + "".join(lines), encoding="ascii")
     return file
-
-
-def _escape_property(value: str) -> str:
-    """Escape a value for Java, which reads properties as Latin-1: a path may have backslashes and any letters."""
-    units = value.replace("\\", "\\\\").encode("utf-16-be")
-    codes = (int.from_bytes(units[n : n + 2], "big") for n in range(0, len(units), 2))
-    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

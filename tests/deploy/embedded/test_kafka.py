@@ -34,7 +34,7 @@ def prepared(kafka: EmbeddedKafka) -> EmbeddedKafka:
 
 def properties(folder: Path, broker: int = 1) -> dict[str, str]:
     lines = (folder / f"broker-{broker}" / "server.properties").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines)
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
 def ports(kafka: EmbeddedKafka) -> list[int]:
@@ -152,9 +152,10 @@ def test_the_innermost_cause_is_why_a_process_ended(log: list[str], reason: str)
     assert embedded._reason(log) == reason
 
 
-def test_a_path_is_written_as_java_reads_it() -> None:
-    escaped = "/My Data /Zo\\u00eb's /a\\\\b /\\ud83d\\udca7"
-    assert embedded._escape_property("/My Data /Zo\u00eb's /a\\b /\U0001f4a7") == escaped
+def test_a_path_is_written_as_java_reads_it(tmp_path: Path) -> None:
+    path = "/My Data /Zo\u00eb's /a\\b /\U0001f4a7"
+    written = embedded.write_properties(tmp_path / "p", {"path": path}, "# first\n").read_text()
+    assert written == "# first\npath=/My Data /Zo\\u00eb's /a\\\\b /\\ud83d\\udca7\n"
 
 
 class Ended:
