@@ -147,6 +147,8 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _BUSY_MACHINE = "connect back"
 """Spark's cause contains it when a new Python worker takes longer than the 10 s that Spark allows. Until the worker
 connects it has imported nothing of the query, so the failure is no sign that the query is at fault."""
+_HOPELESS = "UnreadableStateError"
+"""Another version or build wrote the state: each restart would fail in the same way. The error has the remedy."""
 
 
 class QueryFailedError(Exception):
@@ -172,7 +174,10 @@ class QuerySupervisor:
     _session: SparkSession | None = field(default=None, init=False)
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop` is set; raises UserError after too many failures in a row, or for a damaged checkpoint."""
+        """Run until `stop` is set.
+
+        Raises UserError after too many failures in a row, for a damaged checkpoint, and for an unreadable state.
+        """
         restarts = failures = 0
         try:
             while not stop.is_set():
@@ -194,6 +199,8 @@ class QuerySupervisor:
             self._close_session()
 
     def _on_failure(self, error: Exception, reason: str, failures: int) -> None:
+        if reason.startswith(_HOPELESS):
+            raise UserError(f"The query cannot go on. {reason}") from error
         is_given_up = failures > self.query.settings.restart_limit
         # Damage does not disappear by itself. Try once more, because the disk may only have been full at that moment.
         remedy = self._remedy(is_given_up=is_given_up) if is_given_up or failures > 1 else None

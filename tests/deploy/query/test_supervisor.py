@@ -238,6 +238,16 @@ def test_it_gives_up(monkeypatch: pytest.MonkeyPatch, course: Course, restart_li
     assert loop.said[-1] == "session stopped", "it leaves no JVM behind"
 
 
+def test_a_state_that_another_build_wrote_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = StreamingQueryException(
+        "[STREAM_FAILED]\nstreaming.key_state.UnreadableStateError: format 9: do this\n\tat"
+    )
+    loop = Loop(monkeypatch, Course(1, failed))
+    with pytest.raises(UserError, match=r"^The query cannot go on\. UnreadableStateError: format 9: do this$"):
+        loop.run()
+    assert (loop.restarts, loop.said[-1]) == (0, "session stopped")
+
+
 SLOW_WORKER = (
     "[STREAM_FAILED] Query failed\nCaused by: java.net.SocketTimeoutException: "
     "Timed out while waiting for the Python worker to connect back\n\tat org.apache.spark.api.python"
