@@ -42,7 +42,7 @@ from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes.running import stop_on_signals
 from deploy.processes.stack import run_whole
-from deploy.query.components import started_ahead
+from deploy.query.components import SparkSessions
 from deploy.settings.application import Settings
 from deploy.settings.folders import default_cache_dir
 from policies.bookie_disks.readings import PublishApplication
@@ -145,7 +145,7 @@ def _run_story(place: Workplace, *, screen: Screen) -> bool:
         f"a folder stands for a disk of {human_bytes(TOTAL_BYTES)}: free space is its size minus the size of its files"
     )
     with ExitStack() as stack:
-        sessions = stack.enter_context(started_ahead(place.settings()))
+        sessions = stack.enter_context(closing(SparkSessions(place.settings())))
         watched, loop = stack.enter_context(_running_brokers(place, volume.folder))
         screen.step(f"a broker on that disk ready on {watched.bootstrap_servers}")
         screen.step(f"a broker for Headgate's own topics ready on {loop.bootstrap_servers}")

@@ -18,7 +18,7 @@ from connectors.component import Check, Component
 from connectors.exporter.exporter import VERSION, Exporter
 from connectors.exporter.page.site import StatusSite
 from connectors.kafka.history import last_readings
-from connectors.kafka.publisher import Publisher, observations_to
+from connectors.kafka.publisher import Publisher, PublisherMetrics, observations_to
 from connectors.partitions.membership import Group, PartitionLease
 from connectors.policy_io import ActuatorContext, CollectorContext
 from connectors.pulsar.admin import AdminApi
@@ -27,7 +27,7 @@ from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
-from deploy.processes.running import new_registry, publishing
+from deploy.processes.running import new_registry
 from deploy.processes.shared_components import Held, Work, passing_registry
 from deploy.settings.application import Settings
 from policies.decisions import Alert, Decision, Standing
@@ -158,6 +158,15 @@ class Process(NamedTuple):
     publisher: Publisher
     connections: Connections
 
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator["Process"]:
+        """Yield it with connections that are closed at the end of the block; records that wait are flushed then."""
+        registry = new_registry()
+        publishing = Publisher(settings.loop_kafka(), PublisherMetrics(registry))
+        with publishing as publisher, Connections(settings) as connections:
+            yield cls(settings, registry, publisher, connections)
+
 
 def acting(process: Process) -> Work | None:
     """Return the actuators as work: this process runs those for the clusters of its share; None without any."""
@@ -215,8 +224,7 @@ def release(settings: Settings, forget: str | None) -> Iterator[str]:
 
     Yields a sentence for each result, and raises UserError if not everything could be restored.
     """
-    registry = new_registry()
-    with publishing(settings, registry) as publisher, Connections(settings) as connections:
+    with Process.open(settings) as (_, registry, publisher, connections):
         contexts = _contexts(settings, registry, publisher.publish, publisher.publish, connections)
         for policy, context in contexts.items():
             yield from load_hook(connectors_of(POLICIES[policy]).release)(context, forget)

@@ -23,7 +23,6 @@ from connectors.exporter.http import MetricsServer
 from connectors.exporter.page.site import StatusSite
 from connectors.http.access import require_free_port
 from connectors.http.tls import Certificates
-from connectors.kafka.publisher import Publisher, PublisherMetrics
 from deploy.settings.application import Settings
 
 _READY_CHECK_SECONDS = 0.1
@@ -103,13 +102,6 @@ def _await_ready(components: Sequence[Component], stop: threading.Event, on_read
         if is_ready and not stop.is_set():  # a component may have ended while others were asked
             on_ready()
             return
-
-
-@contextmanager
-def publishing(settings: Settings, registry: CollectorRegistry) -> Iterator[Publisher]:
-    """Yield a publisher to the loop's own Kafka; flush it at the end of the block."""
-    with Publisher(settings.loop_kafka(), PublisherMetrics(registry)) as publisher:
-        yield publisher
 
 
 # Stops the process in order on SIGINT and SIGTERM.

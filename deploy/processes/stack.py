@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 
 import structlog
@@ -23,11 +23,10 @@ from deploy.embedded.kafka import EmbeddedKafka
 from deploy.java.jars import fetch_jars
 from deploy.java.jvm import find_java
 from deploy.processes import parts
-from deploy.processes.parts import Connections, Process, acting, collecting, exporting
+from deploy.processes.parts import Process, acting, collecting, exporting
 from deploy.processes.renewal import Renewal, start_anew
 from deploy.processes.running import (
     new_registry,
-    publishing,
     require_free_ports,
     run_components,
     serving,
@@ -41,8 +40,6 @@ from deploy.query.components import (
     query_components,
     require_own_checkpoint,
     require_usable,
-    started_ahead,
-    take_checkpoint,
 )
 from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings
@@ -75,7 +72,8 @@ def deciding(process: Process, report: TopicReport, sessions: SparkSessions, sto
             with sole_query_in_turn(settings, stop) as is_ours:
                 if is_ours:
                     _log.info("this process decides from now on")
-                    take_checkpoint(settings, report)
+                    if (local := require_own_checkpoint(settings, report)) is not None:
+                        local.require_whole()
                     may_decide = partial(lease.holds, DECIDER_SHARE)
                     running.extend(query_components(settings, own, sessions, publisher, may_decide))
                     run_components(running, stop)
@@ -122,7 +120,7 @@ def run_collectors(renewal: Renewal) -> None:
 def run_query(renewal: Renewal) -> None:
     """Run the query, or stand by."""
     require_free_ports(renewal.settings)
-    with started_ahead(renewal.settings) as sessions:
+    with closing(SparkSessions(renewal.settings)) as sessions:
         _run_shared(renewal, lambda process, report, stop: deciding(process, report, sessions, stop))
 
 
@@ -140,14 +138,15 @@ def run_actuators(renewal: Renewal) -> None:
 
 def _run_shared(renewal: Renewal, make: Callable[[Process, TopicReport, threading.Event], Work | None]) -> None:
     settings = renewal.settings
-    report, registry, stop = _require_topics(settings), new_registry(), stop_on_signals()
-    with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        work = make(Process(settings, registry, publisher, connections), report, stop)
+    report, stop = _require_topics(settings), stop_on_signals()
+    with Process.open(settings) as process:
+        work = make(process, report, stop)
         if work is None:
             needed = ", or ".join(filter(None, (connectors_of(kind).needed for kind in POLICIES.values())))
             raise UserError(f"clusters: no decision can be carried out: none has {needed}")
-        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, PartitionMetrics(registry))
-        _run_part(renewal, registry, stop, [shared.component()])
+        metrics = PartitionMetrics(process.registry)
+        shared = SharedComponents(settings.loop_kafka(), work, settings.shares, metrics)
+        _run_part(renewal, process.registry, stop, [shared.component()])
 
 
 def _run_part(
@@ -211,7 +210,7 @@ def run_loop(load: Callable[[], Settings], terminal: Terminal) -> None:
 
     def run(renewal: Renewal) -> None:
         require_free_ports(first)
-        with started_ahead(first) as sessions:
+        with closing(SparkSessions(first)) as sessions:
             _run(renewal, terminal, sessions)
 
     if Renewal(load, first, partial(require_startable, first), restore_dropped).run(run):
@@ -236,7 +235,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         stack.callback(kafka.stop)
         kafka.reserve()
         require_free_ports(settings)
-        sessions = stack.enter_context(started_ahead(settings))
+        sessions = stack.enter_context(closing(SparkSessions(settings)))
         kafka.start()
         terminal.step(f"Kafka ready on {kafka.bootstrap_servers}")
         stack.enter_context(running_in_background("broker watch", partial(_end_without, kafka, terminal)))
@@ -250,7 +249,7 @@ def run_embedded(load: Callable[[], Settings], terminal: Terminal) -> None:
         ahead = [sessions]
 
         def run(_renewal: Renewal) -> None:
-            with nullcontext(ahead.pop()) if ahead else started_ahead(first) as own:
+            with nullcontext(ahead.pop()) if ahead else closing(SparkSessions(first)) as own:
                 _run(renewal, terminal, own)
 
         is_renewed = renewal.run(run)
@@ -293,9 +292,9 @@ def run_whole(
     require_usable(report)
     log_differences(report)
     terminal.step(f"{len(report.existing)} topics found, {len(report.created)} created")
-    registry = new_registry()
-    with publishing(settings, registry) as publisher, Connections(settings) as connections:
-        process, components = Process(settings, registry, publisher, connections), list[Component]()
+    components = list[Component]()
+    with Process.open(settings) as process:
+        _, registry, publisher, connections = process
         exporter, site = exporting(
             settings,
             registry,

@@ -4,7 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -108,6 +108,8 @@ class SparkSessions:
     """Starts Spark sessions; the first one ahead of its use, while Kafka starts or topics are checked."""
 
     def __init__(self, settings: Settings) -> None:
+        """Begin with the first one; raise UserError if none can start here, before a server is started."""
+        require_startable(settings.stream)
         find_java()
         self._settings = settings
         self._log_file = settings.create_data_dir() / "spark.log"
@@ -160,20 +162,6 @@ class SparkSessions:
         return session
 
 
-@contextmanager
-def started_ahead(settings: Settings) -> Iterator[SparkSessions]:
-    """Yield Spark sessions while the block runs; the first one is being started.
-
-    Raises UserError if none can start here, before a server is started, or an answer of Kafka awaited.
-    """
-    require_startable(settings.stream)
-    sessions = SparkSessions(settings)
-    try:
-        yield sessions
-    finally:
-        sessions.close()
-
-
 _FLUSH_SECONDS = 10.0
 _SLOW_TICK_SECONDS = 20.0
 """After this time without a batch, a tick causes one, which shows that the query is alive."""
@@ -189,13 +177,6 @@ def require_own_checkpoint(settings: Settings, report: TopicReport) -> Checkpoin
     return checkpoint
 
 
-def take_checkpoint(settings: Settings, report: TopicReport) -> None:
-    """Require that the checkpoint fits and is whole, for this process, which holds the lock `sole_query`."""
-    checkpoint = require_own_checkpoint(settings, report)
-    if checkpoint is not None:
-        checkpoint.require_whole()
-
-
 def query_components(
     settings: Settings,
     registry: CollectorRegistry,
@@ -203,10 +184,10 @@ def query_components(
     publisher: Publisher,
     may_decide: Callable[[], bool],
 ) -> list[Component]:
-    """Make the components of the query, in the order in which they are to be stopped; call `take_checkpoint` first.
+    """Make the components of the query, in the order in which they are to be stopped.
 
-    The publisher publishes ticks and tombstones. `may_decide`, asked before a drain, tells whether this process still
-    holds the query's share.
+    The checkpoint must fit and be whole, and this process must hold the lock `sole_query`. The publisher publishes
+    ticks and tombstones. `may_decide`, asked before a drain, tells whether this process still holds the query's share.
     """
     stall_seconds = settings.stream.stall_timeout.total_seconds()
     is_near = is_on_this_machine(settings.stream.master)

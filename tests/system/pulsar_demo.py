@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from deploy.demo.story import Screen
 from deploy.embedded.kafka import EmbeddedKafka
 from deploy.processes.running import stop_on_signals
 from deploy.processes.stack import run_whole
-from deploy.query.components import started_ahead
+from deploy.query.components import SparkSessions
 from deploy.settings.application import Settings
 from policies.bookie_disks.readings import PublishApplication
 from policies.units import UserError, human_bytes
@@ -81,7 +81,7 @@ def _run_story(place: Workplace, *, terminal: Screen) -> bool:
         director = PulsarDirector(servers, gateway, disks, terminal, stop)
         settings = _make_settings(place, kafka, servers.admin_url, urls)
         more = (Component("demo", director.run), following_reports(settings, PublishApplication, terminal.step))
-        sessions = stack.enter_context(started_ahead(settings))
+        sessions = stack.enter_context(closing(SparkSessions(settings)))
         run_whole(settings, terminal, sessions, stop, lambda _: more)
         return director.is_over
 

@@ -11,11 +11,9 @@ from connectors.decided import DecisionsInForce, is_stale
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record
 from deploy.inspection import commands
-from policies.decisions import Alert, Decision, Severity
-from policies.registry import decision_types
+from policies.decisions import Alert, Severity
 from policies.units import to_millis
 from policies.wire import decision_event
-from tests.cases import for_each
 from tests.connectors.alertmanager.test_notifier import NOON, alert, resolved
 from tests.connectors.exporter.loop import ALERTS, DECIDED, PREFIX, START, Loop, log_dirs, members, standing
 
@@ -58,15 +56,6 @@ def test_a_decision_without_a_successor_is_stale_when_its_validity_is_over(
     in_force.fold_records(played(Loop()))
     (decision,) = in_force.decisions()
     assert is_stale(decision, decision.decided_at + timedelta(seconds=after_seconds)) is stale
-
-
-WITH_AN_END = [kind for kind in decision_types() if "valid_until" in kind.model_fields]
-
-
-@for_each("kind", WITH_AN_END)
-def test_what_its_reference_calls_an_order_is_not_kept_up(kind: type[Decision]) -> None:
-    what_ends = str(kind.model_fields["valid_until"].description)
-    assert kind.is_kept_up is ("begin" not in what_ends), what_ends
 
 
 def test_who_watches_is_no_decision_and_what_nobody_watches_any_more_is_stale(in_force: DecisionsInForce) -> None:

@@ -35,7 +35,7 @@ class World:
         monkeypatch.setattr(stack, "check_topics", lambda *_: self.topics)
         monkeypatch.setattr(stack, "run_components", self._run)
         monkeypatch.setattr(stack, "stop_on_signals", threading.Event)
-        monkeypatch.setattr(stack, "publishing", self._publishing)
+        monkeypatch.setattr(parts, "Publisher", self._publishing)
         monkeypatch.setattr(components, "find_java", lambda: Path("/java"))
         monkeypatch.setattr(components, "ensure_jars", lambda *_: ())
         monkeypatch.setattr(components, "start_session", lambda *_: object())
@@ -110,7 +110,7 @@ def test_actuators_without_anything_to_carry_out_say_what_would_ask_for_them(wor
 
 
 def test_an_exporter_writes_nothing_and_opens_no_producer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "publishing", lambda *_: pytest.fail("a producer was opened"))
+    monkeypatch.setattr(parts, "Publisher", lambda *_: pytest.fail("a producer was opened"))
     run(stack.run_exporter, world.settings)
     assert world.ran == [["exporter", "status page", "renewal"]]
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -96,23 +95,6 @@ def test_standard_output_holds_decisions_as_json_lines_alone(headgate: Headgate,
     assert ended.factors == [("08:00:00", 1.0), ("08:00:01", 1.0), ("08:01:00", 0.75), ("08:01:30", 0.0)]
 
 
-def test_the_same_files_give_the_same_bytes(replayed: Headgate) -> None:
-    first, second = (replayed("--until", "2026-11-21T09:00:00Z") for _ in range(2))
-    assert first == second
-    assert len(first.decisions) > 50
-
-
-def test_without_settings_the_defaults_decide(headgate: Headgate, evening: Path) -> None:
-    ended = headgate("replay", evening)
-    assert ended.status == 0
-    assert {factor for _, factor in ended.factors} == {1.0}, "no limit: observed, never throttled"
-
-
-def test_the_environment_counts_here_too(replayed: Headgate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADGATE_POLICIES__THROTTLE__MODE", "shadow")
-    assert {e["data"]["mode"] for e in replayed().decisions} == {"shadow"}
-
-
 @for_each("appended", ["1e999", "NaN", "1795248000000000", "-1e18", "null", "[]"])
 def test_a_record_without_a_time_is_left_out(headgate: Headgate, tmp_path: Path, settings: Path, appended: str) -> None:
     record = json.dumps({"topic": "headgate.observed.log-dirs", "partition": 0, "offset": 1, "payload": "{}", "ts": 0})
@@ -169,19 +151,7 @@ def test_bad_lines_are_named_on_standard_error_and_change_nothing(
     assert told == [["1", "malformed"], ["4", "unknown_type"], ["6", "invalid"], ["9", "malformed"]]
 
 
-def test_bad_lines_are_named_when_settings_are_compared_too(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
-    file = recorded(tmp_path, b"garbage", *EVENING)
-    ended = headgate("replay", "-s", settings, "--against", settings, file)
-    assert ended.out == ""
-    assert re.fullmatch(rf"{re.escape(str(file))}:1: malformed: .*\n", ended.err)
-
-
 # Time
-
-
-def test_until_gives_the_heartbeats_after_the_last_event(replayed: Headgate) -> None:
-    ended = replayed("--until", "2026-11-21T08:04:00Z")
-    assert ended.factors[4:] == [("08:02:30", 0.0), ("08:03:30", 0.0)]
 
 
 @pytest.mark.usefixtures("in_kathmandu")
@@ -190,27 +160,7 @@ def test_times_are_utc_unless_they_say_otherwise(replayed: Headgate, until: str)
     assert len(replayed("--until", until).factors) == 6
 
 
-def test_silence_after_the_last_event_ends_in_the_fallback(replayed: Headgate) -> None:
-    ended = replayed("--until", "2026-11-21T08:10:00Z")
-    reasons = [e["data"]["reason"] for e in ended.decisions if e["type"] == ThrottleFactor.event_type]
-    assert reasons[-1] == "stale_volume"
-    assert ended.factors[-1][1] == 0.0
-
-
-def test_time_that_goes_backwards_takes_no_decision_along(headgate: Headgate, tmp_path: Path, settings: Path) -> None:
-    file = recorded(tmp_path, log_dirs(100, 3, 4 * GB), log_dirs(40, 3, 20 * GB), log_dirs(41, 1, 2 * GB))
-    ended = headgate("replay", "-s", settings, file)
-    assert (ended.status, ended.err) == (0, "")
-    assert ended.factors == [("08:01:40", 0.75), ("08:01:40", 0.25)]
-
-
 # Differences
-
-
-def test_equal_settings_make_no_difference(replayed: Headgate, tmp_path: Path) -> None:
-    same = tmp_path / "same.yaml"
-    same.write_text(f"# the same\n{LIMITS}\nhttp: {{port: 1}}")
-    assert replayed("--against", same, "--until", "2026-11-21T09:00:00Z") == Ended(0, "", "")
 
 
 def test_differences_are_json_lines_with_both_sides(replayed: Headgate, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from deploy.whatif import AGAINST, SETTINGS, Lane, Span, lanes, timeline_view
+from deploy.whatif import AGAINST, SETTINGS, Lane, lanes, timeline_view
 from policies.decisions import Decision
 from streaming.host import PolicyHost
 from streaming.replay import Recorded, Replay
@@ -52,22 +52,11 @@ def test_a_course_says_what_was_in_force_from_when_to_when() -> None:
     ]
 
 
-def test_a_name_in_brackets_is_shown_as_it_is() -> None:
-    span = Span(at(0), at(1), "0 · [a]", "bookie [fe80::1]:3181 has 1 GB free", 1.0)
-    text = shown([Lane("p", "c", "x", {SETTINGS: (span,)})])
-    assert "0 · [a]  bookie [fe80::1]:3181 has 1 GB free" in text
-
-
 def test_what_is_decided_last_is_shown_though_nothing_comes_after_it() -> None:
     found = lanes({SETTINGS: decided(LOOSE, *EVENING[:3])})
     courses = {lane.about: [(s.start, s.label) for s in lane.courses[SETTINGS]] for lane in found}
     assert courses["throttle-factor of payments"][-1] == (at(60), "0 · hard_limit")
     assert courses["volume-below-hard-limit of payments/3/data/a"] == [(at(60), "critical")]
-
-
-def test_a_difference_that_comes_with_the_last_event_is_a_difference() -> None:
-    sides = {SETTINGS: decided(LOOSE, *SLOW[:3]), AGAINST: decided(STRICT, *SLOW[:3])}
-    assert "1 · above_limits instead of 0.5 · soft_limit" in shown(lanes(sides))
 
 
 def test_an_alert_lasts_from_its_firing_to_its_end() -> None:
