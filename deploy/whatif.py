@@ -7,7 +7,6 @@ from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from operator import attrgetter
@@ -223,51 +222,49 @@ def _lane_rows(lane: Lane, is_compared: bool) -> Iterator[RenderableType]:
 # The command `headgate replay`: reads recorded events and prints decisions, as JSON lines or as a timeline.
 
 
-@dataclass(frozen=True)
-class ReplayRequest:
-    """The options of the command."""
-
-    settings: Settings
-    files: Sequence[Path] = ()
-    """Files with recorded events."""
-    until: datetime | None = None
-    """After the last event, the clock runs on to this time."""
-    against: Settings | None = None
-    """Other settings, whose decisions are compared."""
-    since: datetime | None = None
-    """Without files, the beginning of the range in the topics."""
-    to: datetime | None = None
-    """The end of the range; None for now."""
-
-
-def replay_to_stdout(request: ReplayRequest, *, timeline: bool = False) -> None:
+def replay_to_stdout(
+    settings: Settings,
+    files: Sequence[Path],
+    *,
+    until: datetime | None,
+    against: Settings | None,
+    since: datetime | None,
+    to: datetime | None,
+    timeline: bool,
+) -> None:
     """Replay files, or the observed topics, and print decisions or differences as JSON lines, or as a table for people.
+
+    Args:
+        until: after the last event, the clock runs on to this time.
+        against: other settings, whose decisions are compared.
+        since: without files, the beginning of the range in the topics.
+        to: the end of that range; None for now.
 
     Raises UserError if there is nothing to replay, it cannot be read, or no event in it is valid.
     """
-    if bool(request.files) == (request.since is not None):
+    if bool(files) == (since is not None):
         raise UserError("give either files with recorded events, or --from to read the observed topics")
-    if request.to is not None and request.since is None:
+    if to is not None and since is None:
         raise UserError("--to: works only with --from; with files, use --until")
-    if request.since is not None and request.to is not None and request.to <= request.since:
+    if since is not None and to is not None and to <= since:
         raise UserError("--to: must lie after --from")
-    sides = {SETTINGS: request.settings} | ({} if request.against is None else {AGAINST: request.against})
-    replays = {side: Replay(settings.policy_host()) for side, settings in sides.items()}
+    sides = {SETTINGS: settings} | ({} if against is None else {AGAINST: against})
+    replays = {side: Replay(each.policy_host()) for side, each in sides.items()}
     records = (
-        read_events_of_files(request.files, request.settings.topics.prefix)
-        if request.since is None
-        else read_events_of_topics(request.settings, request.since, request.to or datetime.now(UTC))
+        read_events_of_files(files, settings.topics.prefix)
+        if since is None
+        else read_events_of_topics(settings, since, to or datetime.now(UTC))
     )
-    if request.against is None and not timeline:
-        decisions = replays[SETTINGS].run(records, request.until)
+    if against is None and not timeline:
+        decisions = replays[SETTINGS].run(records, until)
         _print_lines(decision_event(decision).decode() for decision in decisions)
         _print_rejected(replays.values())
         return
     events = list(records)
-    decided = {side: list(replay.run(events, request.until)) for side, replay in replays.items()}
+    decided = {side: list(replay.run(events, until)) for side, replay in replays.items()}
     _print_rejected(replays.values())
     if timeline:
-        SafeConsole(highlight=False).print(timeline_view(lanes(decided, request.until)))
+        SafeConsole(highlight=False).print(timeline_view(lanes(decided, until)))
     else:
         _print_lines(map(json.dumps, differences(decided[SETTINGS], decided[AGAINST])))
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from io import StringIO
 from pathlib import Path
@@ -12,16 +12,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import Node, ScalarNode
 
-from connectors.alertmanager.settings import AlertmanagerSettings
-from connectors.http.access import HttpAccess
 from connectors.kafka.connection import KafkaConnection, SaslMechanism
 from connectors.kafka.properties import SECRET_NAME
-from connectors.pulsar.settings import PulsarAdmin
 from connectors.registration import SettingsWarning, connectors_of
-from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
-from deploy.settings.file import read_file, settings_of
+from deploy.settings.file import read_file, settings_of, unusable_files
 from deploy.settings.schema import model_at, places, suggest, unknown_variables, variable_for
 from deploy.settings.yaml_text import mappings
 from policies.registry import POLICIES
@@ -274,33 +270,3 @@ def check(file: Path | None, *, effective: bool) -> None:
         watched = ", ".join(settings.clusters) or "no cluster"
         but = f", with {counted(len(warnings), 'warning')}" if warnings else ""
         console.print(f"{file or 'the environment'} is good{but}: {watched} watched.", markup=False)
-
-
-_FILES: Mapping[type, Callable[[Any], list[Callable[[], object]]]] = {
-    KafkaConnection: lambda kafka: [kafka.for_kafka_python],
-    ZooKeeperConnection: lambda each: [each.credential, *([each.tls.ssl_context] if each.tls is not None else [])],
-    PulsarAdmin: lambda admin: [admin.bearer_token, lambda: admin.http_client().close()],
-    AlertmanagerSettings: lambda settings: [lambda: settings.http_client().close()],
-    HttpAccess: lambda access: [access.bearer_token, access.tls],
-}
-"""By the kind of a connection, what reads its files, and raises UserError."""
-
-
-def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the connections that cannot be built from their files: the path of each, and the reason."""
-    blocks: dict[tuple[str, ...], Any] = {
-        ("kafka",): settings.kafka,
-        ("alertmanager",): settings.alertmanager,
-        ("http", "access"): settings.http.access,
-    }
-    for name, cluster in settings.clusters.items():
-        blocks |= {("clusters", name, block): getattr(cluster, block) for block in ("kafka", "zookeeper", "pulsar")}
-    for place, block in blocks.items():
-        builds = next((builds for kind, builds in _FILES.items() if isinstance(block, kind)), lambda _: [])(block)
-        if place == ("kafka",) and block is not None:  # Spark's Java client supports fewer kinds of keys than others
-            builds.append(block.for_spark)
-        for build in builds:
-            try:
-                build()
-            except UserError as error:
-                yield place, str(error)

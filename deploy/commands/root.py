@@ -463,14 +463,14 @@ def replay(
     ] = False,
 ) -> None:
     """Run the policies over recorded events. It prints their decisions as JSON lines."""
-    from deploy.whatif import ReplayRequest, replay_to_stdout
+    from deploy.whatif import replay_to_stdout
 
-    request = ReplayRequest(
+    replay_to_stdout(
         load_settings(settings) if since is None else load_asked(settings),
         files or [],
         until=read_instant("--until", until),
         against=load_settings(against) if against is not None else None,
         since=read_instant("--from", since),
         to=read_instant("--to", to),
+        timeline=timeline,
     )
-    replay_to_stdout(request, timeline=timeline)

@@ -13,8 +13,6 @@ from connectors.actuation.actuator import Publish
 from connectors.component import Component, first_problem
 from connectors.exporter.exporter import VERSION
 from connectors.exporter.page.site import StatusSite
-from connectors.http.access import HttpAccess
-from connectors.http.tls import Tls, walk
 from connectors.kafka.topic_admin import TopicReport, check_topics, create_topics
 from connectors.partitions.membership import PartitionLease, PartitionMetrics, deciders_group
 from connectors.registration import acts_on, connectors_of
@@ -44,6 +42,7 @@ from deploy.query.components import (
 from deploy.query.supervisor import running_in_background
 from deploy.settings.application import Settings
 from deploy.settings.embedded import with_embedded
+from deploy.settings.file import unusable_files
 from policies.registry import POLICIES
 from policies.units import UserError
 from policies.wire import DECIDER_SHARE
@@ -181,15 +180,11 @@ def require_startable(before: Settings, fresh: Settings, *, decides: bool = True
     ports = [(each.host, each.port, each.probes_port) for each in (before.http, fresh.http)]
     if ports[0] != ports[1]:
         require_free_ports(fresh)
-    for _, block in walk(fresh):
-        if isinstance(block, Tls):
-            block.ssl_context()
-        elif isinstance(block, HttpAccess):
-            block.tls()
+    if unusable := [f"{'.'.join(place)}: {what}" for place, what in unusable_files(fresh)]:
+        raise UserError("\n".join(unusable))
     report = check_topics(fresh.loop_kafka(), fresh.topics)
     require_usable(report)
     if decides:
-        fresh.loop_kafka().for_spark()
         require_own_checkpoint(fresh, report)
     if acts:
         parts.require_accepted(fresh)

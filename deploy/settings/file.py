@@ -1,6 +1,7 @@
 """Loads a settings file; reports every mistake with its place and remedy."""
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -9,7 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 from ruamel.yaml.nodes import Node
 
+from connectors.alertmanager.settings import AlertmanagerSettings
 from connectors.component import read_named_file
+from connectors.http.access import HttpAccess
+from connectors.kafka.connection import KafkaConnection
+from connectors.pulsar.settings import PulsarAdmin
+from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.settings.application import Settings
 from deploy.settings.schema import with_variables
 from deploy.settings.wording import Wording
@@ -57,3 +63,33 @@ def _read_text(file: Path) -> str:
         raise UserError(f"{file}: cannot be read (not UTF-8 text): save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+_FILES: Mapping[type, Callable[[Any], list[Callable[[], object]]]] = {
+    KafkaConnection: lambda kafka: [kafka.for_kafka_python],
+    ZooKeeperConnection: lambda each: [each.credential, *([each.tls.ssl_context] if each.tls is not None else [])],
+    PulsarAdmin: lambda admin: [admin.bearer_token, lambda: admin.http_client().close()],
+    AlertmanagerSettings: lambda settings: [lambda: settings.http_client().close()],
+    HttpAccess: lambda access: [access.bearer_token, access.tls],
+}
+"""By the kind of a connection, what reads its files, and raises UserError."""
+
+
+def unusable_files(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the connections that cannot be built from their files: the path of each, and the reason."""
+    blocks: dict[tuple[str, ...], Any] = {
+        ("kafka",): settings.kafka,
+        ("alertmanager",): settings.alertmanager,
+        ("http", "access"): settings.http.access,
+    }
+    for name, cluster in settings.clusters.items():
+        blocks |= {("clusters", name, block): getattr(cluster, block) for block in ("kafka", "zookeeper", "pulsar")}
+    for place, block in blocks.items():
+        builds = next((builds for kind, builds in _FILES.items() if isinstance(block, kind)), lambda _: [])(block)
+        if place == ("kafka",) and block is not None:  # Spark's Java client supports fewer kinds of keys than others
+            builds.append(block.for_spark)
+        for build in builds:
+            try:
+                build()
+            except UserError as error:
+                yield place, str(error)

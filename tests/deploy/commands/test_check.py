@@ -7,10 +7,9 @@ import yaml
 from typer.testing import CliRunner
 
 from deploy.cli import _run_guarded
-from deploy.commands.check import unusable_files
 from deploy.commands.root import app
 from deploy.settings.application import Settings
-from deploy.settings.file import load_settings
+from deploy.settings.file import load_settings, unusable_files
 from policies.units import UserError
 from tests.cases import for_each
 
