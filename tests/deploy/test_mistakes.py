@@ -51,7 +51,6 @@ MISTAKES = {
     # The settings file
     "a file that is not there": Mistake("check nowhere.yaml", "nowhere.yaml: cannot be read (No such file"),
     "a dump as the file": Mistake("check large", f"{LARGE} a settings file is 1.0 MB: name another file"),
-    "a dump as a broker's properties": Mistake("import-strimzi large", f"{LARGE} a broker's properties is 1.0 MB"),
     "a dump as a password": Mistake(
         "status -s s.yaml",
         f"{LARGE} sasl.password_file is 1.0 MB: name another file",
@@ -59,10 +58,6 @@ MISTAKES = {
     ),
     "a device as the file": Mistake("check /dev/zero", "/dev/zero: is larger, and the limit for a settings file is"),
     "two files": Mistake("check s.yaml -s other.yaml", "two files are named"),
-    "a misspelled cluster": doubt(
-        GOOD[:-3] + ", clusters: {paymnts: {}}}}",
-        "s.yaml:2: policies.throttle.clusters.paymnts: matches no cluster and has no effect; did you mean payments?",
-    ),
     "`client:` in place of `client_id:`": Mistake(
         CHECK,
         "clusters.payments.quotas.entities.0.client: no such setting; did you mean client_id?",
@@ -97,19 +92,14 @@ MISTAKES = {
     ),
     "no settings for `pause`": Mistake("pause throttle", "the settings name no cluster: pass the file of the running"),
     # Commands and options
-    "a misspelled command": Mistake("stauts", "No such command 'stauts'. Did you mean 'status'?"),
-    "a misspelled option": Mistake("status --clutser x", "No such option: --clutser (Possible options: --cluster)"),
     "an unknown cluster": Mistake("status -s s.yaml -c paymnts", "name no cluster 'paymnts'; did you mean payments?"),
     "an unknown policy": Mistake("status -s s.yaml -p throtle", "'throtle' is no policy; did you mean throttle?"),
     "a pause in words": Mistake("pause throttle --for 2hours -s s.yaml", "--for: '2hours' is not a duration: write it"),
     "a pause of nothing": Mistake("pause throttle --for 0s -s s.yaml", "0s; `headgate resume -s s.yaml` ends a pause"),
     "a time that is none": Mistake("explain x -s s.yaml --at 25:77", "--at: '25:77' is not a time: write 14:45 (local"),
     "a time to come": Mistake("explain x -s s.yaml --at 2999-01-01", "--at: 2999-01-01T00:00:00.000Z is in the future"),
-    "a recording that is not there": Mistake("replay -s s.yaml no.jsonl", "no.jsonl: cannot be read (No such file"),
     "a recording that is none": Mistake("replay -s s.yaml s.yaml", "no event is valid, of 2 events; the first: s.yaml"),
-    "an unknown page": Mistake("docs nothing", "'nothing' is not one of"),
     "an unknown part": Mistake("topics acls x --principal User:u -s s.yaml", "'x' is no component: write one of coll"),
-    "too few brokers": Mistake("up --brokers 0", "Invalid value for '--brokers'"),
     "a file as the data folder": Mistake("up --port 0 --data-dir s.yaml", "s.yaml cannot be made (File exists); name"),
     "no Java": Mistake(
         "up --port 0 --data-dir d", "Java is needed and none was found: install Java 17", environment={"PATH": ""}

@@ -16,18 +16,11 @@ from deploy.embedded.kafka import EmbeddedKafka
 from policies.units import UserError
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.private_net import why_not_private
+from tests.system.processes import is_running
 from tests.system.waiting import DEADLINE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 HEAP_MEBIBYTES = 96
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def create_topic(kafka: EmbeddedKafka, topic: str, *, partitions: int = 1) -> None:

@@ -77,15 +77,6 @@ def _is_alive(port: int) -> None:
     assert ([each["cluster"] for each in status["clusters"]], status["silence"]) == ([EMBEDDED_CLUSTER], None)
 
 
-def test_without_java_one_clear_line_says_what_to_install(tmp_path: Path) -> None:
-    environment = {"PATH": str(tmp_path), "JAVA_HOME": ""}
-    with Headgate(["up", "--data-dir", str(tmp_path / "data")], tmp_path / "up.log", environment) as headgate:
-        assert headgate.wait() == 2
-    lines = [line for line in headgate.output().splitlines() if line and "headgate 0" not in line]
-    assert len(lines) == 1
-    assert "Java 17" in lines[0]
-
-
 def _metrics(port: int, wanted: str) -> str | None:
     answer = http_get(port, "/metrics")
     return answer[1] if answer and wanted in answer[1] else None
