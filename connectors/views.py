@@ -17,7 +17,7 @@ from policies.decisions import Alert, Decision
 from policies.effects import InForce
 from policies.free_space.gate import FactorVerdict
 from policies.free_space.limits import FreeSpaceSettings
-from policies.free_space.volumes import NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
+from policies.free_space.volumes import MOST_TOGETHER, NEVER, ReportedVolume, VolumeState, fold_volumes, seconds_left
 from policies.observations import Observation, sort_observations
 from policies.units import millis_of
 
@@ -124,7 +124,7 @@ def metrics(samples: Iterable[Sample]) -> Iterable[Metric]:
 #
 # The status page and its API take all their data from it.
 
-MOST_SERVERS, MOST_DISKS = 10_000, 20_000
+MOST_SERVERS, MOST_DISKS = 10_000, MOST_TOGETHER
 """Brokers, bookies or members of a cluster that are kept, and their disks; the policies refuse readings beyond."""
 MAX_RECENT_DECISIONS = 100
 """Number of recent decisions on the status page."""

@@ -182,7 +182,6 @@ class Actuator(Follower, Generic[Fenced]):
 
     Args:
         kind: the decisions to follow.
-        convert: makes of a decision the worker's own form of it.
         side: a further topic to follow.
         find_refusals: finds why the actuator must not begin, with all problems at once.
     """
@@ -193,15 +192,13 @@ class Actuator(Follower, Generic[Fenced]):
         client_id: str,
         topics: LoopTopics,
         workers: Mapping[str, Worker[Fenced]],
-        kind: type[Any],
-        convert: Callable[[Any], Fenced] = lambda decision: decision,
+        kind: type[Fenced],
         side: SideTopic[Any] | None = None,
         find_refusals: Callable[[], list[str]] = list,
     ) -> None:
         super().__init__(name, client_id, topics, workers)
         self._workers = workers
         self._decisions: EventReader[Any] = EventReader((kind,))
-        self._convert = convert
         self._side = side
         self._find_refusals = find_refusals
         for cluster, worker in workers.items():
@@ -220,8 +217,7 @@ class Actuator(Follower, Generic[Fenced]):
             if (event := read_data(self._side.reader, record)) is not None:
                 self._side.take(event)
             return None
-        decision = read_data(self._decisions, record)
-        return None if decision is None else self._convert(decision)
+        return read_data(self._decisions, record)
 
     def _recall(self, record: Record) -> None:
         if (decision := self._read_decision(record)) is not None and decision.cluster in self._workers:

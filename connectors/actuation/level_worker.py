@@ -18,7 +18,14 @@ from tenacity.stop import stop_base
 
 from connectors.actuation.worker import AGAIN_SECONDS, NOT_OURS_SECONDS, ActuatorMetrics, AuditLog, Clock, Worker
 from connectors.collection import ChangeFilter
-from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, LimitReason, LimitVerdict, WantedFactor
+from policies.free_space.levels import (
+    FactorDecision,
+    LevelPlan,
+    LimitApplication,
+    LimitReason,
+    LimitVerdict,
+    WantedFactor,
+)
 from policies.observations import ReportResult
 
 LOOK_SECONDS = 5.0
@@ -49,7 +56,7 @@ class Attempt:
     at: datetime
     wanted: WantedFactor | None = None
     number: int = 1
-    order: FactorOrder | None = None
+    order: FactorDecision | None = None
 
 
 class LevelMetrics(ActuatorMetrics):
@@ -149,7 +156,7 @@ class LevelReports(AuditLog[MetricsT], ABC, Generic[MetricsT]):
         self.write(self.action, outcome, event, attempt.at)
 
 
-class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
+class LevelWorker(Worker[FactorDecision], Generic[WantedT]):
     """Keeps one cluster's levels as the decisions in force want them.
 
     Args:
@@ -178,8 +185,11 @@ class LevelWorker(Worker[FactorOrder], Generic[WantedT]):
         """The wanted state of the last series of attempts."""
         self._look_at = 0.0
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
+    def _accept(self, decision: FactorDecision, appended_at: datetime) -> None:
         """The decisions in force are all that counts."""
+
+    def _reject(self, decision: FactorDecision, in_force: FactorDecision) -> None:
+        _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)
 
     @abstractmethod
     def _wanted(self) -> WantedT:

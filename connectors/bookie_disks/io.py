@@ -22,7 +22,6 @@ from policies.bookie_disks import BookieDisks, BookieDisksSettings, BookieThrott
 from policies.bookie_disks.readings import PublishApplication, PublishState
 from policies.bookie_disks.settings import PublishBy, PublishSettings
 from policies.bookie_readings import BookieAffinity
-from policies.free_space.levels import FactorOrder
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
 from policies.units import UserError, counted, name_some
@@ -126,7 +125,6 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
             topics,
             workers,
             BookieThrottle,
-            FactorOrder.build,
             SideTopic(bookies, EventReader((BookieAffinity,)), place, _AFFINITY_HISTORY),
         )
         yield Component("publish actuator", actuator.run, None, actuator.caught_up)

@@ -28,7 +28,7 @@ from policies.bookie_disks.readings import PublishApplication, PublishPlan, Publ
 from policies.bookie_disks.settings import BookieDisksSettings, PublishBy, PublishSettings
 from policies.bookie_disks.state import ALL_BOOKIES, ALL_BOOKIES_BESIDE_DEFAULT
 from policies.bookie_readings import BookieAffinity
-from policies.free_space.levels import RELEASED, FactorOrder, LevelPlan, LimitReason, LimitVerdict, WantedFactor
+from policies.free_space.levels import RELEASED, FactorDecision, LevelPlan, LimitReason, LimitVerdict, WantedFactor
 from policies.observations import Outcome, ReportResult
 
 _UNPLANNED = LevelPlan(LimitVerdict.SET, LimitReason.DECIDED)
@@ -135,16 +135,13 @@ class PublishWorker(LevelWorker[Mapping[str, WantedFactor]]):
         kept = {n: group for n, group in (self._groups or {}).items() if n not in read and n not in self._unplaced}
         self._groups, self._unplaced = read | kept, kept.keys()
 
-    def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
-        _log.warning("a decision came too late", subject=decision.subject, in_force=in_force.sequence)
-
     def _close(self) -> None:
         for limits in (self._limits, *self._others):
             limits.close()
 
     # --- due work
 
-    def _group_orders(self) -> dict[str, FactorOrder]:
+    def _group_orders(self) -> dict[str, FactorDecision]:
         """Return the decision in force of each group that has not ended."""
         orders = (each for each in self._in_force.values() if each.expires_at is not None)
         return {each.subject.removeprefix(f"{each.cluster}/"): each for each in orders}

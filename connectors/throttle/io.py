@@ -23,7 +23,7 @@ from connectors.registration import ClusterSources
 from connectors.throttle.quotas.own_quotas import OwnQuotas, find_problems
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
-from policies.free_space.levels import FactorOrder, render_rate
+from policies.free_space.levels import render_rate
 from policies.free_space.limits import Limit
 from policies.free_space.volumes import name_volume
 from policies.observations import Outcome, Reading
@@ -208,7 +208,7 @@ def make_actuators(context: ActuatorContext) -> Iterator[Component]:
     if quotas := _make_quota_workers(context, only_set=True):
         topics, about = context.loop_topics(ThrottleFactor), ("quota actuator", "headgate-actuator")
         refuse = partial(find_refusals, quotas.values())
-        actuator = Actuator(*about, topics, quotas, ThrottleFactor, FactorOrder.build, find_refusals=refuse)
+        actuator = Actuator(*about, topics, quotas, ThrottleFactor, find_refusals=refuse)
         yield Component("quota actuator", actuator.run, None, actuator.caught_up)
 
 

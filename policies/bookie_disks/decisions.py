@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
+from policies.free_space.levels import FactorDecision
 from policies.free_space.limits import LimitHit
 from policies.units import ClosedEnum, Instant
 
@@ -76,7 +76,7 @@ class PlacedHere(BaseModel):
     first: tuple[str, ...] = Field(max_length=10, description="The first ten, in order.")
 
 
-class BookieThrottle(Decision):
+class BookieThrottle(FactorDecision):
     """The share of their full rate that producers should publish to a placement group of bookies.
 
     The decision is a request. The actuator's events tell whether and when it was carried out.

@@ -14,11 +14,11 @@ value to restore. A value of which nothing is known and that Headgate may have s
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from policies.decisions import Mode
+from policies.decisions import Decision, Mode, has_expired
 from policies.free_space.limits import FreeSpaceSettings
 from policies.observations import ActuatorEvent, ReportedEffect, ReportResult
 from policies.units import ClosedEnum, format_instant, human_bytes
@@ -105,38 +105,15 @@ class WantedFactor:
 RELEASED = WantedFactor(1.0, LimitReason.RELEASED)
 
 
-@dataclass(frozen=True, slots=True)
-class FactorOrder:
-    """A decision, as far as an actuator is concerned."""
+class FactorDecision(Decision):
+    """A decision on a factor, which an actuator of levels carries out."""
 
-    cluster: str
-    subject: str
-    decision_id: str
-    sequence: int
-    factor: float
-    mode: Mode
-    decided_at: datetime
-    expires_at: datetime | None
-    """None: the last decision about its subject."""
-    frozen_until: datetime | None = None
-    """The end of a pause that keeps the limits as they are set; None: it is not paused, or only watches anyway."""
-    cluster_id: str | None = None
-    """The system's own id of the cluster that was decided on; None if it has none, or it is not known."""
-
-    @classmethod
-    def build(cls, decision: Any) -> "FactorOrder":
-        """Turn a decision on a factor into an order."""
-        about = (decision.cluster, decision.subject, decision.decision_id, decision.sequence, decision.factor)
-        times = (decision.mode, decision.decided_at, decision.valid_until, decision.frozen_until)
-        return cls(*about, *times, getattr(decision, "cluster_id", None))
-
-    def is_stale(self, now: datetime) -> bool:
-        """Return whether it should have had a successor by now."""
-        return self.expires_at is not None and now >= self.expires_at
+    if TYPE_CHECKING:  # in the record it has another place in each kind of decision
+        factor: float
 
     def is_frozen(self, now: datetime) -> bool:
         """Return whether everything stays as it is set: during a pause, and after it until a decision comes."""
-        return self.frozen_until is not None and (now < self.frozen_until or not self.is_stale(now))
+        return self.frozen_until is not None and (now < self.frozen_until or not has_expired(self, now))
 
     def choose_factor(self, now: datetime, settings: FreeSpaceSettings) -> WantedFactor:
         """Return the factor to apply. In shadow mode nothing is applied, whether or not the decision has expired.
@@ -146,7 +123,7 @@ class FactorOrder:
         """
         if self.mode is Mode.SHADOW and self.frozen_until is None:
             return WantedFactor(self.factor, LimitReason.SHADOW)
-        if self.is_stale(now):
+        if has_expired(self, now):
             return WantedFactor(settings.choose_expired(self.factor), LimitReason.STALE)
         return WantedFactor(self.factor, LimitReason.DECIDED)
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.decisions import Decision
 from policies.free_space.gate import FactorVerdict
+from policies.free_space.levels import FactorDecision
 from policies.free_space.limits import LimitHit
 from policies.throttle.readings import VolumeUsage
 from policies.units import ClosedEnum, Instant
@@ -95,7 +95,7 @@ class FilledBy(VolumeUsage):
     read_at: Instant = Field(description="When the replica sizes were read.")
 
 
-class ThrottleFactor(Decision):
+class ThrottleFactor(FactorDecision):
     """The share of their base rate that the producers of one cluster should write; at 0.0 only the floor is left.
 
     The decision is a request. The actuator's events tell whether and when it was carried out.

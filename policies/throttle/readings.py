@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policies.free_space.levels import FactorOrder, LevelRecord, LimitApplication, LimitReason
+from policies.free_space.levels import FactorDecision, LevelRecord, LimitApplication, LimitReason
 from policies.observations import LONGEST_NAME, ActuatorEvent, Reading, ReportedEffect
 from policies.throttle.quota_settings import DEFAULT, Entity, EntityName
 from policies.throttle.quota_state import EntityText
@@ -186,7 +186,7 @@ class AppliedQuota(ActuatorEvent):
     valid_until: Instant | None = Field(description="From that decision.")
 
     @classmethod
-    def build(cls, cluster: str, entity: Entity, record: LevelRecord, order: FactorOrder | None) -> Self:
+    def build(cls, cluster: str, entity: Entity, record: LevelRecord, order: FactorDecision | None) -> Self:
         """Write a record, with the decision in force."""
         return cls(
             cluster=cluster,

@@ -2,12 +2,12 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from policies.book import Published
-from policies.decisions import AlertStatus
+from policies.decisions import AlertStatus, Mode
 from policies.observations import Observation, Outcome
 from policies.throttle.decisions import LimitingVolume, ThrottleFactor
 from policies.throttle.policy import ThrottlePolicy
@@ -65,6 +65,16 @@ def members(seconds: float, *brokers: int, outcome: Outcome = Outcome.OK) -> Obs
     listed = tuple(BrokerMember(broker=b) for b in brokers)
     reading = KafkaCluster(cluster=CLUSTER, outcome=outcome, brokers=listed)
     return Observation(f"members@{seconds:g}", at(seconds), reading)
+
+
+def decide(
+    factor: float, sequence: int = 1, *, decided_at: datetime, valid_seconds: float | None = 180.0, **more: Any
+) -> ThrottleFactor:
+    """A decision on a factor, with the fields that an actuator looks at."""
+    until = None if valid_seconds is None else decided_at + timedelta(seconds=valid_seconds)
+    about = {"cluster": CLUSTER, "subject": CLUSTER, "decision_id": f"id-{sequence}", "mode": Mode.ACTIVE}
+    times = {"decided_at": decided_at, "valid_until": until}
+    return ThrottleFactor.model_construct(**about | {"factor": factor, "sequence": sequence} | times | more)
 
 
 class Run(VirtualRun[ThrottleState]):

@@ -14,7 +14,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -36,10 +36,11 @@ from policies.bookie_disks import BookieThrottle
 from policies.bookie_disks.alerts import BELOW_SOFT, READ_ONLY, SUSPENDED
 from policies.bookie_disks.policy import BookieDisksPolicy
 from policies.bookie_disks.settings import PublishSettings
-from policies.decisions import Alert, AlertStatus, Mode
-from policies.free_space.levels import FactorOrder
+from policies.decisions import Alert, AlertStatus
+from policies.free_space.levels import FactorDecision
 from policies.observations import Observation, Reading
 from tests.policies.bookie_disks.scenario import settings
+from tests.policies.scenario import decide
 from tests.policies.virtual_run import NEVER_STEPPED, step_hosted
 from tests.system.disks import small_disk, why_not_mountable
 from tests.system.pulsar import PulsarCluster
@@ -50,12 +51,6 @@ from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
 KINDS: Mapping[str, Any] = {"broker": BrokerLimits, "namespace": NamespaceLimits}
-
-
-def slow_order(factor: float) -> FactorOrder:
-    """A decision about all bookies that holds for an hour."""
-    now = datetime.now(UTC)
-    return FactorOrder("messaging", "messaging/default", "d1", 1, factor, Mode.ACTIVE, now, now + timedelta(hours=1))
 
 
 def _ignore(*_: object) -> None:
@@ -117,6 +112,12 @@ class Stack:
     def read_only(self) -> int:
         """The number of bookies that take no new data."""
         return sum(reading.read_only for reading in self.read())
+
+
+def slow_order(factor: float) -> FactorDecision:
+    """A decision about all bookies that holds for an hour."""
+    about: dict[str, Any] = {"cluster": "messaging", "subject": "messaging/default"}
+    return decide(factor, decided_at=datetime.now(UTC), valid_seconds=3600.0, **about)
 
 
 def slow_to_a_tenth(admin_url: str, by: str) -> None:
@@ -228,7 +229,7 @@ class Headgate:
                 self.alerts[decision.alert] = decision
             if isinstance(decision, BookieThrottle):
                 self.last = decision
-                self.worker.receive(FactorOrder.build(decision), now)
+                self.worker.receive(decision, now)
         self.worker.reconcile(Event())
         assert self.last is not None
         return self.last.factor

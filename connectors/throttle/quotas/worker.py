@@ -27,7 +27,7 @@ from connectors.throttle.quotas.own_quotas import (
 from connectors.throttle.quotas.reports import QuotaReports, Released
 from policies.free_space.levels import (
     RELEASED,
-    FactorOrder,
+    FactorDecision,
     LevelPlan,
     LevelSituation,
     LimitReason,
@@ -38,6 +38,7 @@ from policies.free_space.levels import (
     plan_level,
 )
 from policies.observations import Outcome, ReportResult
+from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_rates import may_be_ours
 from policies.throttle.quota_settings import DEFAULT_FLOOR, Entity, QuotaSettings
 from policies.throttle.quota_state import (
@@ -180,12 +181,12 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
 
     # --- incoming decisions
 
-    def _enter(self, decision: FactorOrder, appended_at: datetime) -> bool:
+    def _enter(self, decision: FactorDecision, appended_at: datetime) -> bool:
         if len(self._factors) < _MOST_FACTORS:
             self._factors |= {decision.factor, self._throttle.choose_expired(decision.factor)}
         return super()._enter(decision, appended_at)
 
-    def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
+    def _reject(self, decision: FactorDecision, in_force: FactorDecision) -> None:
         plan = LevelPlan(LimitVerdict.REFUSE, LimitReason.FENCED)
         attempt = Attempt(self._clock.now(), WantedFactor(decision.factor, LimitReason.FENCED), 1, decision)
         late = f"sequence {in_force.sequence} is in force"
@@ -194,8 +195,9 @@ class QuotaWorker(LevelWorker[WantedFactor | None]):
     # --- due work
 
     @property
-    def _order(self) -> FactorOrder | None:
-        return self._in_force.get(self._cluster)
+    def _order(self) -> ThrottleFactor | None:
+        order = self._in_force.get(self._cluster)
+        return order if isinstance(order, ThrottleFactor) else None
 
     def _wanted(self) -> WantedFactor | None:
         """Return the factor that holds now by the decision in force; None before the first one, and while paused."""

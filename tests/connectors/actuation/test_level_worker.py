@@ -1,7 +1,6 @@
 """Levels that are kept as decided: when they are looked at, what is retried, and what is said; in virtual time."""
 
 import json
-from datetime import datetime, timedelta
 from threading import Event
 from typing import Any, ClassVar
 
@@ -10,11 +9,12 @@ from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.level_worker import Attempt, LevelMetrics, LevelReports, LevelWorker
-from policies.decisions import Mode
-from policies.free_space.levels import FactorOrder, LevelPlan, LimitApplication, LimitReason, LimitVerdict
-from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
+from policies.decisions import has_expired
+from policies.free_space.levels import LevelPlan, LimitApplication, LimitReason, LimitVerdict
+from tests.connectors.actuation.virtual_clock import VirtualClock
+from tests.policies.scenario import CLUSTER, decide
 
-CLUSTER, TARGET = "payments", "all"
+TARGET = "all"
 
 
 class ToyEvent(LimitApplication):
@@ -49,19 +49,12 @@ class ToyWorker(LevelWorker[float | None]):
         self.rate, self.fails, self.attempts = 100, list[Exception](), 0
         self.is_closed = False
 
-    def _accept(self, decision: FactorOrder, appended_at: datetime) -> None:
-        """Nothing but what is in force counts."""
-
-    def _reject(self, decision: FactorOrder, in_force: FactorOrder) -> None:
-        """Nothing is said of it."""
-
     def _close(self) -> None:
         self.is_closed = True
 
     def _wanted(self) -> float | None:
-        return next(
-            (0.25 if each.is_stale(self._clock.now()) else each.factor for each in self._in_force.values()), None
-        )
+        now = self._clock.now()
+        return next((0.25 if has_expired(each, now) else each.factor for each in self._in_force.values()), None)
 
     def _attempt(self, wanted: float | None, number: int) -> float:
         self.attempts += 1
@@ -98,9 +91,7 @@ class Bench:
         before = len(self.worker.events)
         for factor in factors:
             self.sequence += 1
-            until = self.clock.now() + timedelta(minutes=3)
-            order = FactorOrder(CLUSTER, CLUSTER, f"d{self.sequence}", self.sequence, factor, Mode.ACTIVE, NOON, until)
-            self.worker.receive(order, self.clock.now())
+            self.worker.receive(decide(factor, self.sequence, decided_at=self.clock.now()), self.clock.now())
         self.worker.reconcile(Event())
         return [event["data"]["outcome"] for event in self.worker.events[before:]]
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Event
 from typing import Any
 from urllib.parse import unquote
@@ -25,11 +25,11 @@ from policies.bookie_disks.settings import PublishSettings
 from policies.bookie_readings import BookieAffinity, BrokerGroups, NamespaceAffinity
 from policies.decisions import Mode
 from policies.effects import judge_in_force, report_key
-from policies.free_space.levels import FactorOrder
 from policies.observations import Outcome
 from policies.units import to_millis
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.policies.bookie_disks.scenario import settings
+from tests.policies.scenario import decide
 
 SETTING = "brokerPublisherThrottlingMaxByteRate"
 SYSTEM = "pulsar/system"
@@ -159,11 +159,10 @@ class Bench:
 
     def order(self, group: str, factor: float, *, ends: bool = False, mode: Mode = Mode.ACTIVE, **more: Any) -> None:
         self.sequence += 1
-        expires_at: datetime | None = None if ends else self.clock.now() + timedelta(minutes=3)
-        named = {"decision_id": f"d{self.sequence}", "sequence": self.sequence, **more}
-        now = self.clock.now()
-        named |= {"factor": factor, "mode": mode, "decided_at": now, "expires_at": expires_at}
-        self.worker.receive(FactorOrder("c1", f"c1/{group}", **named), now)
+        now, about = self.clock.now(), {"cluster": "c1", "subject": f"c1/{group}", "mode": mode}
+        valid_seconds = None if ends else 180.0
+        decision = decide(factor, self.sequence, decided_at=now, valid_seconds=valid_seconds, **about, **more)
+        self.worker.receive(decision, now)
 
     def limits(self) -> dict[str, int | None]:
         """The limit of each target."""

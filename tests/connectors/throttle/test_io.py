@@ -20,7 +20,8 @@ from policies.throttle import ThrottleSettings
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.readings import LogDirs, VolumeReading
 from policies.units import UserError
-from tests.connectors.throttle.quotas.test_worker import CLUSTER, KAFKA, Kafka, KafkaClient
+from tests.connectors.throttle.quotas.test_worker import KAFKA, Kafka, KafkaClient
+from tests.policies.scenario import CLUSTER
 
 MB = 1_000_000
 STOPPED = dict.fromkeys((Entity(None, DEFAULT), Entity(DEFAULT), Entity(DEFAULT, DEFAULT)), 65_536)

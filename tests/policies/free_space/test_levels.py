@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.decisions import Mode
 from policies.free_space.levels import (
-    FactorOrder,
+    FactorDecision,
     LevelPlan,
     LevelRecord,
     LevelSituation,
@@ -22,7 +22,7 @@ from policies.free_space.levels import (
     plan_level,
 )
 from tests.cases import for_each
-from tests.policies.scenario import HARD, throttle
+from tests.policies.scenario import HARD, decide, throttle
 
 FLOOR = 1000
 BASE = 100_000
@@ -222,26 +222,25 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 SETTINGS = throttle(HARD, fallback_factor=0.2)
 
 
-def order(*, valid: float = 60.0, mode: Mode = Mode.ACTIVE) -> FactorOrder:
-    return FactorOrder("payments", "payments", "id-1", 1, 0.5, mode, NOW, NOW + timedelta(seconds=valid))
+order = partial(decide, 0.5, decided_at=NOW)
 
 
 @pytest.mark.parametrize(
     ("order_", "factor", "reason", "slows"),
     [
         pytest.param(order(), 0.5, "decided", True, id="decided"),
-        pytest.param(replace(order(), factor=1.0), 1.0, "decided", False, id="decided to open"),
-        pytest.param(order(valid=0), 0.2, "stale", True, id="expired"),
+        pytest.param(decide(1.0, decided_at=NOW), 1.0, "decided", False, id="decided to open"),
+        pytest.param(order(valid_seconds=0), 0.2, "stale", True, id="expired"),
         pytest.param(order(mode=Mode.SHADOW), 0.5, "shadow", False, id="shadow"),
-        pytest.param(order(valid=0, mode=Mode.SHADOW), 0.5, "shadow", False, id="expired shadow"),
+        pytest.param(order(valid_seconds=0, mode=Mode.SHADOW), 0.5, "shadow", False, id="expired shadow"),
     ],
 )
-def test_what_an_order_asks_for(order_: FactorOrder, factor: float, reason: str, slows: bool) -> None:
+def test_what_an_order_asks_for(order_: FactorDecision, factor: float, reason: str, slows: bool) -> None:
     wanted = order_.choose_factor(NOW, SETTINGS)
     assert (wanted, wanted.slows) == (WantedFactor(factor, LimitReason(reason)), slows)
 
 
-PAUSED = replace(order(mode=Mode.SHADOW), frozen_until=NOW + timedelta(seconds=30))
+PAUSED = order(valid_seconds=60, mode=Mode.SHADOW, frozen_until=NOW + timedelta(seconds=30))
 
 
 @pytest.mark.parametrize(
@@ -256,15 +255,5 @@ def test_a_pause_keeps_what_is_set(after_seconds: float, is_frozen: bool) -> Non
     now = NOW + timedelta(seconds=after_seconds)
     assert PAUSED.is_frozen(now) is is_frozen
     assert is_frozen or PAUSED.choose_factor(now, SETTINGS) == WantedFactor(0.2, LimitReason.STALE)
-    longer = replace(PAUSED, frozen_until=NOW + timedelta(hours=1))
+    longer = PAUSED.model_copy(update={"frozen_until": NOW + timedelta(hours=1)})
     assert longer.is_frozen(now), "a loop that died while paused"
-
-
-def test_a_decision_becomes_an_order_about_its_cluster_until_it_expires() -> None:
-    until, common = NOW + timedelta(minutes=3), {"mode": Mode.ACTIVE, "decided_at": NOW, "frozen_until": None}
-    named = {"cluster": "payments", "subject": "payments/g1", "decision_id": "id-1", "sequence": 7, "factor": 0.5}
-    order_ = FactorOrder("payments", "payments/g1", "id-1", 7, 0.5, Mode.ACTIVE, NOW, until)
-    decision = SimpleNamespace(**named, **common, valid_until=until)
-    assert FactorOrder.build(decision) == order_
-    decision.cluster_id = "abc"
-    assert FactorOrder.build(decision) == replace(order_, cluster_id="abc")

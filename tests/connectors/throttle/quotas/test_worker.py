@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from threading import Event
 from typing import Any
@@ -20,7 +21,8 @@ from connectors.kafka.quotas import BrokerQuotas, BrokerQuotaSettings, QuotaClie
 from connectors.throttle.quotas.reports import QuotaMetrics, QuotaReports, Released
 from connectors.throttle.quotas.worker import QuotaWorker
 from policies.decisions import Mode
-from policies.free_space.levels import FactorOrder, Original
+from policies.free_space.levels import Original
+from policies.throttle.decisions import ThrottleFactor
 from policies.throttle.quota_settings import DEFAULT, Entity, QuotaSettings
 from policies.throttle.quota_state import QuotaState, owner_number
 from policies.throttle.readings import AppliedQuota
@@ -28,9 +30,8 @@ from policies.units import format_instant
 from policies.wire import EventReader
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 from tests.examples import combined, examples
-from tests.policies.scenario import HARD, throttle
+from tests.policies.scenario import CLUSTER, HARD, decide, throttle
 
-CLUSTER = "payments"
 ANY, ALICE = Entity(client_id=DEFAULT), Entity(user="alice")
 KAFKA = WatchedKafka(bootstrap_servers="nowhere:9092")
 
@@ -41,10 +42,7 @@ STOP = {ANY: 65_536, EVERY_USER: 65_536, EACH: 65_536}
 NOTES = EventReader((AppliedQuota,))
 
 
-def order(factor: float, sequence: int = 1, *, valid_seconds: float = 180.0, at: datetime = NOON) -> FactorOrder:
-    """A decision that is valid for three minutes from noon."""
-    until = at + timedelta(seconds=valid_seconds)
-    return FactorOrder(CLUSTER, CLUSTER, f"id-{sequence}", sequence, factor, Mode.ACTIVE, at, until)
+order = partial(decide, decided_at=NOON)
 
 
 @dataclass
@@ -180,7 +178,7 @@ class Bench:
         assert key == CLUSTER
         self.events.append(json.loads(value)["data"])
 
-    def reconcile(self, *orders: FactorOrder, after: float = 0.0) -> list[tuple[str, str]]:
+    def reconcile(self, *orders: ThrottleFactor, after: float = 0.0) -> list[tuple[str, str]]:
         """Time passes, decisions come in, and what is due is done; what was said of it: outcome and reason."""
         self.clock.advance(after)
         before = len(self.events)
@@ -189,7 +187,7 @@ class Bench:
         self.worker.reconcile(Event())
         return [(event["outcome"], event["reason"]) for event in self.events[before:]]
 
-    def restart(self, *recalled: FactorOrder) -> None:
+    def restart(self, *recalled: ThrottleFactor) -> None:
         """Another worker, which learns the decisions from before its start."""
         self.worker = self.made()
         for one in recalled:
@@ -280,7 +278,7 @@ def test_a_restart_within_a_throttle_changes_nothing(bench: Bench) -> None:
     ("found", "recalled"), [(65_536, ()), (500_000, (order(0.5),))], ids=["the floor", "the base times a factor"]
 )
 def test_a_quota_that_may_be_ours_without_a_record_is_no_original_until_an_operator_decides(
-    bench: Bench, found: int, recalled: tuple[FactorOrder, ...]
+    bench: Bench, found: int, recalled: tuple[ThrottleFactor, ...]
 ) -> None:
     bench.kafka.rates[ANY] = found
     bench.restart(*recalled)
@@ -623,7 +621,7 @@ def test_a_tighter_quota_and_shadow_mode_are_no_failures(bench: Bench) -> None:
     bench.kafka.rates[ANY] = 10_000
     bench.reconcile(order(0.5))
     assert (bench.metric("failing"), bench.states[-1].not_set, bench.states[-1].set_count) == (0, None, 1)
-    bench.reconcile(replace(order(0.5, 2), mode=Mode.SHADOW))
+    bench.reconcile(order(0.5, 2, mode=Mode.SHADOW))
     assert (bench.metric("failing"), bench.states[-1].not_set) == (0, None)
 
 
@@ -674,7 +672,7 @@ def test_a_pause_leaves_every_quota_as_it_is_and_its_end_carries_out_what_is_dec
     until = bench.clock.now() + timedelta(hours=1)
     bench.kafka.rates[ANY] = 900_000
     bench.reconcile(order(0.25))
-    paused = replace(order(1.0, 2), mode=Mode.SHADOW, frozen_until=until)
+    paused = order(1.0, 2, mode=Mode.SHADOW, frozen_until=until)
     assert bench.reconcile(paused, after=5) == []
     assert bench.reconcile(after=30) == [], "not even verified"
     assert bench.kafka.rates[ANY] == 250_000
@@ -687,7 +685,7 @@ def test_a_pause_leaves_every_quota_as_it_is_and_its_end_carries_out_what_is_dec
 
 def test_shadow_mode_says_what_it_would_and_takes_back_what_was_applied(bench: Bench) -> None:
     bench.reconcile(order(0.5))
-    assert bench.reconcile(replace(order(0.25, 2), mode=Mode.SHADOW)) == [("applied", "shadow")]
+    assert bench.reconcile(order(0.25, 2, mode=Mode.SHADOW)) == [("applied", "shadow")]
     assert bench.kafka.rates == {}
     assert bench.reconcile(after=5) == [("unchanged", "shadow")]
     assert bench.events[-1]["rate_bytes_per_second"] == 250_000
@@ -705,21 +703,21 @@ def test_what_was_just_set_is_looked_at_soon_and_then_at_the_interval(bench: Ben
 
 def test_nothing_is_set_on_another_cluster_behind_the_address_until_it_is_decided_on(bench: Bench) -> None:
     bench.kafka.cluster_id = "old"
-    bench.reconcile(replace(order(0.5, 1), cluster_id="old"))
+    bench.reconcile(order(0.5, 1, cluster_id="old"))
     assert bench.kafka.rates == {ANY: 500_000}
     bench.kafka.rates, bench.kafka.originals, bench.kafka.cluster_id = {}, {}, "new"
     bench.kafka.fails = [KafkaTimeoutError("gone")]  # its connections end with the cluster
     bench.look(60)
-    bench.reconcile(replace(order(0.0, 2), cluster_id="old"), after=1)
+    bench.reconcile(order(0.0, 2, cluster_id="old"), after=1)
     assert bench.kafka.rates == {}
     assert bench.metric("failing") == 1
     detail = bench.events[-1]["detail"]
     assert "another Kafka cluster answers: its id is new, and the decision is about old" in detail
     assert "headgate adopt --cluster" in detail
-    bench.reconcile(replace(order(0.5, 3), cluster_id="new"), after=1)
+    bench.reconcile(order(0.5, 3, cluster_id="new"), after=1)
     assert bench.kafka.rates == {ANY: 500_000}
     assert bench.kafka.originals[ANY].baseline is None
-    bench.reconcile(replace(order(1.0, 4), cluster_id="new"), after=1)
+    bench.reconcile(order(1.0, 4, cluster_id="new"), after=1)
     assert bench.kafka.rates == {}
 
 
