@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.decisions import Decision
 from policies.observations import Observation, Reading
 from policies.pauses import PauseCommand, PolicyPause, commanded, open_at
 from policies.policy import HOST_ALERTS, POLICY_FAILED, READINGS_REFUSED
@@ -141,8 +140,6 @@ class KeyTransition(NamedTuple):
     """When to step the key next even without records, in milliseconds since the epoch; None: never."""
     outputs: tuple[Output, ...]
     """The records to write."""
-    decisions: tuple[Decision, ...]
-    """The decisions among the outputs."""
 
 
 def reconcile(
@@ -183,7 +180,7 @@ def reconcile(
         names = HOST_ALERTS.keys() | {alert.name for alert in kind.alerts}
         alerts = previous.book.alerts.recover(each.entry() for each in opened[-1].alerts if each.alert in names)
         previous = msgspec.structs.replace(previous, book=msgspec.structs.replace(previous.book, alerts=alerts))
-    now, after, decisions = from_millis(now_ms), previous, tuple[Decision, ...]()
+    now, after = from_millis(now_ms), previous
     quiet, was_quiet = open_at(pause, now), open_at(previous.pause, from_millis(previous.now_ms))
     is_due = previous.wake_ms is not None and previous.wake_ms <= now_ms
     if observed or is_due or (previous.has_stepped and quiet != was_quiet):
@@ -193,7 +190,7 @@ def reconcile(
         for place, error in sorted(refused.items()):
             outputs += limiter.put(observed[place][0], error)
         outputs += result.outputs
-        after, decisions = result.key_state, result.step.decisions
+        after = result.key_state
     heartbeat, wakes = previous.last_heartbeat, [after.wake_ms, limiter.counts().due_ms]
     positions = order.positions()
     # A policy that takes readings of others watches a cluster only once it has got one of its own.
@@ -207,7 +204,7 @@ def reconcile(
         after, letters=limiter.counts(), positions=positions, last_heartbeat=heartbeat, pause=pause
     )
     wake_ms = min((at_ms for at_ms in wakes if at_ms is not None), default=None)
-    return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs), decisions)
+    return KeyTransition(None if after.is_empty else after, wake_ms, tuple(outputs))
 
 
 def step_apart(

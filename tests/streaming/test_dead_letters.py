@@ -14,7 +14,7 @@ from streaming.host import PolicyHost
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, SOFT_AND_HARD, at, log_dirs, throttle
 from tests.streaming.records import changed_data
-from tests.streaming.transitions import Transitions, counted, letters, reasons
+from tests.streaming.transitions import Transitions, counted, letters, reasons, verdicts
 
 ERROR = BadRecordError(DeadLetterReason.INVALID, "data.broker: Input should be a valid integer")
 
@@ -152,7 +152,7 @@ def test_bad_records_of_a_known_cluster_are_counted_beside_its_decisions() -> No
     bad = [transitions.record(changed_data(log_dirs(0, 3, GB), broker="x"), appended=1) for _ in range(100)]
     transition = transitions.take(1, *bad, transitions.record(log_dirs(0, 3, GB // 2), appended=1))
     assert reasons(transition) == ["invalid"] * LETTERS_A_WINDOW
-    assert [d.verdict for d in transition.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert verdicts(transition) == ["lower"]
     assert [each["count"] for each in counted(transitions.take(61))] == [95]
 
 

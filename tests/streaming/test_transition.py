@@ -33,15 +33,9 @@ from streaming.worker_memory import STATE_CACHE
 from tests.cases import for_each
 from tests.policies.scenario import CLUSTER, GB, HARD, SOFT_AND_HARD, at, log_dirs, members, throttle
 from tests.streaming.records import changed_data, event
-from tests.streaming.transitions import Transitions, counted, letters, reasons, told
+from tests.streaming.transitions import Transitions, counted, letters, reasons, told, verdicts
 
 HOST = PolicyHost({"throttle": throttle(SOFT_AND_HARD)}, frozenset({CLUSTER}))
-
-
-(UNFLOODED,) = (
-    d for d in Transitions(HOST).take(1, Transitions(HOST).record(log_dirs(0.99, 3, 3 * GB), appended=0.99)).decisions
-    if d.topic == "decided.throttle"
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -56,8 +50,9 @@ def test_of_a_flood_the_newest_are_taken_in_whatever_order_they_come(seed: int) 
     flood = [transitions.record(log_dirs(n / 100, 3, GB if n < 99 else 3 * GB), appended=n / 100) for n in range(100)]
     random.Random(seed).shuffle(flood)
     transition = transitions.take(1, *flood)
-    (lowered,) = (d for d in transition.decisions if d.topic == "decided.throttle")
-    assert lowered.explanation == UNFLOODED.explanation
+    unflooded = Transitions(HOST).take(1, transitions.record(log_dirs(0.99, 3, 3 * GB), appended=0.99))
+    (lowered,), (as_expected,) = (told(each, "decided.throttle") for each in (transition, unflooded))
+    assert lowered["explanation"] == as_expected["explanation"]
     assert set(reasons(transition)) == {"too-many"}
     assert len(letters(transition)) + sum(c["count"] for c in counted(transitions.take(61))) == 90
 
@@ -68,7 +63,7 @@ def test_garbage_displaces_no_reading() -> None:
     good = transitions.record(log_dirs(0, 3, GB // 2), appended=0)
     garbage = [transitions.record(changed_data(log_dirs(0, 3, GB), broker=-1), appended=0) for _ in range(500)]
     transition = transitions.take(1, *garbage, good)
-    assert [d.verdict for d in transition.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert verdicts(transition) == ["lower"]
     assert set(reasons(transition)) == {"invalid"}
 
 
@@ -78,7 +73,7 @@ def test_a_flood_on_one_topic_or_partition_displaces_nothing_of_another() -> Non
     low = transitions.record(log_dirs(0, 1, GB // 2), appended=0, partition=1)
     flood = [transitions.record(log_dirs(1, 3, 50 * GB), appended=1) for _ in range(50)]
     transition = transitions.take(1, low, *flood)
-    assert [d.verdict for d in transition.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert verdicts(transition) == ["lower"]
 
 
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +91,11 @@ def test_no_more_bytes_are_parsed_and_what_spark_has_cut_uses_up_none(monkeypatc
     cut = transitions.record(b"x" * 1000, appended=0)._replace(cut=Cut(10**9, "ab"))
     monkeypatch.setattr(transition, "MOST_UNREAD_BYTES", 900 + len(good.value or b""))
     taken = transitions.take(1, good, cut, *garbage)
-    assert [d.verdict for d in taken.decisions if d.topic == "decided.throttle"] == ["lower"]
+    assert verdicts(taken) == ["lower"]
     assert set(reasons(taken)) == {"malformed", "too_large"}
     monkeypatch.setattr(transition, "MOST_UNREAD_BYTES", 900)
     taken = Transitions(HOST).take(1, good, cut, *garbage)
-    assert (taken.decisions, set(reasons(taken))) == ((), {"malformed", "too_large", "too-many"})
+    assert (verdicts(taken), set(reasons(taken))) == ([], {"malformed", "too_large", "too-many"})
 
 
 @pytest.mark.parametrize(("policy", "letters_made"), [("isolation", 1), ("bookie_disks", 0)])
@@ -197,7 +192,7 @@ def test_the_culprit_is_a_dead_letter_and_the_alert_ends_ten_minutes_after_the_l
     good, bad = log_dirs(0, 1, GB // 2), log_dirs(0, 1000, 9 * GB)
     operator = transitions.take(1, transitions.record(bad, appended=0), transitions.record(good, appended=0))
     assert reasons(operator) == ["policy-failed"]
-    assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"]
+    assert verdicts(operator) == ["lower"]
     (alert,) = (each for each in told(operator, "decided.alerts") if each["alert"] == "policy-failed")
     assert "in the dead letters: OverflowError at test_transition.py" in alert["summary"]
     again = transitions.take(300, transitions.record(log_dirs(299, 1000, GB), appended=299))
@@ -235,7 +230,7 @@ def test_a_state_or_output_beyond_its_bytes_refuses_the_reading_that_makes_it(mo
             operator = transitions.take(2, transitions.record(log_dirs(1, 1, GB // 2), appended=1), huge)
         assert reasons(operator) == ["policy-failed"], bound
         assert sum(len(output.value) for output in operator.outputs) < 100_000
-        assert [each["verdict"] for each in told(operator, "decided.throttle")] == ["lower"], bound
+        assert verdicts(operator) == ["lower"], bound
 
 
 # --- A paused policy goes on deciding in shadow mode, its alerts wait, and what is outstanding is said once at the end.
@@ -381,7 +376,6 @@ def test_a_replay_shows_the_same() -> None:
 
 
 CONFIRM = CONFIRM_MS / 1000
-ALERTS = "decided.alerts"
 
 
 def fresh(**more: Any) -> Transitions:
@@ -394,17 +388,24 @@ def read(key: Transitions, seconds: float, **free_bytes: int) -> KeyTransition:
     return key.take(seconds, *(key.record(each, appended=seconds) for each in readings))
 
 
+def alerts(transition: KeyTransition) -> list[Alert]:
+    return [Alert.model_validate(each) for each in told(transition, "decided.alerts")]
+
+
 def alert_lives(transition: KeyTransition) -> list[tuple[str, str, str]]:
-    return [(a["subject"], a["status"], a["alert_id"]) for a in told(transition, ALERTS)]
+    return [(each.subject, each.status, each.alert_id) for each in alerts(transition)]
 
 
 def lost(key: Transitions, seconds: float, *fired: KeyTransition) -> Transitions:
     """A key without the state of this one, which has learnt which alerts fire."""
-    open_alerts = [a for each in fired for a in each.decisions if isinstance(a, Alert)]
-    after = Transitions(key.host)
-    command = OpenAlerts.build("throttle", CLUSTER, open_alerts)
-    assert after.take(seconds, after.reading(command, appended=seconds, topic="commands")).decisions == ()
-    return after
+    return learn(Transitions(key.host), seconds, *(alert for each in fired for alert in alerts(each)))
+
+
+def learn(key: Transitions, seconds: float, *fired: Alert) -> Transitions:
+    """The key has learnt that these alerts fire, and says nothing yet."""
+    command = OpenAlerts.build("throttle", CLUSTER, fired)
+    assert key.take(seconds, key.reading(command, appended=seconds, topic=COMMANDS)).outputs == ()
+    return key
 
 
 @pytest.mark.parametrize("grace", ["0s", "20s"])
@@ -436,25 +437,22 @@ def test_no_alert_ends_because_its_broker_is_read_a_little_later() -> None:
 
 def test_without_a_reading_nothing_is_resolved() -> None:
     after = lost(key := fresh(), 3600, read(key, 0, b3=FULL))
-    assert told(after.take(9000), ALERTS) == []
+    assert alerts(after.take(9000)) == []
 
 
 def test_the_last_list_counts_so_what_an_earlier_loss_left_behind_is_not_resolved_again() -> None:
     fired = read(key := fresh(), 0, b3=FULL)
     after = lost(key, 3600, fired)
-    nothing = OpenAlerts.build("throttle", CLUSTER, [])
-    after.take(3601, after.reading(nothing, appended=3601, topic="commands"))
+    learn(after, 3601)
     read(after, 3602, b3=FREE)
-    assert told(read(after, 3700, b3=FREE), ALERTS) == []
+    assert alerts(read(after, 3700, b3=FREE)) == []
 
 
 def test_an_alert_about_the_policy_itself_ends_too() -> None:
     key = fresh()
-    (fired,) = [a for a in read(key, 0, b3=FULL).decisions if isinstance(a, Alert) and "hard" in a.alert][:1]
+    fired = alerts(read(key, 0, b3=FULL))[0]
     own = fired.model_copy(update={"alert": POLICY_FAILED, "subject": CLUSTER})
-    after = Transitions(key.host)
-    command = OpenAlerts.build("throttle", CLUSTER, [own])
-    after.take(3600, after.reading(command, appended=3600, topic="commands"))
+    after = learn(Transitions(key.host), 3600, own)
     read(after, 3601, b3=FREE)
-    ended = told(read(after, 3700, b3=FREE), ALERTS)
-    assert [(a["alert"], a["status"]) for a in ended] == [(POLICY_FAILED, "resolved")]
+    ended = alerts(read(after, 3700, b3=FREE))
+    assert [(each.alert, each.status) for each in ended] == [(POLICY_FAILED, "resolved")]

@@ -67,3 +67,8 @@ def counted(transition: KeyTransition) -> list[dict[str, Any]]:
 
 def reasons(transition: KeyTransition) -> Sequence[str]:
     return [letter["reason"] for letter in letters(transition)]
+
+
+def verdicts(transition: KeyTransition) -> list[str]:
+    """The verdicts on the throttle factor."""
+    return [each["verdict"] for each in told(transition, "decided.throttle")]
