@@ -4,6 +4,8 @@ import uuid
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from deploy.settings.file import load_settings
 from policies.registry import decided_topics
 from tests.system.loop import Headgate, Topic, await_ready, make_topics, produce, write_settings
@@ -15,6 +17,7 @@ def has_more(decided: Topic, count: int) -> bool:
     return len(decided.data()) > count
 
 
+@pytest.mark.long  # varies `test_a_cluster_whose_executor_is_killed`
 def test_a_run_with_and_without_spark_internals_decides_byte_for_byte_as_one_without_spark(
     tmp_path: Path, loop_kafka: str, free_port: int
 ) -> None:
