@@ -4,9 +4,11 @@ A broker may follow a directive long before it reports that, or never report it.
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from policies.switching.alert_kinds import IDS_BEHIND
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
@@ -14,19 +16,18 @@ from policies.switching.fold import InventorySeen
 from policies.switching.judge.table import find_holds
 from policies.switching.ledgers import MAX_HOB, LedgerKind, TargetPolicy, find_owner
 from policies.switching.plan import make_progress
-from policies.switching.readings import LedgerOutcome
+from policies.switching.readings import LedgerOutcome, SwitchBroker, SwitchLedger, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
 from policies.switching.state import (
     ClusterStatus,
     Directive,
     LedgerTask,
-    RegistryEntry,
     SwitchingState,
     SwitchStage,
 )
 from policies.switching.transition import DecisionDraft, Transition
-from tests.policies.switching.events import BrokerSeen, Event, LedgerResult, MembersSeen, RegistrySeen, command
-from tests.policies.switching.world import Bookies, HarmError, Ref, World, answer, apply, few
+from tests.policies.switching.events import Event, Made, answer, command
+from tests.policies.switching.world import Bookies, HarmError, Ref, World, apply, few
 
 S = SwitchStage
 _REMEDY = re.compile(r"(\S+) (?:gives \d+ next|began at \d+)[^;]*?: advance to HOB-(\d+)")
@@ -87,7 +88,7 @@ class Fleet(World):
         """The newest complete list of references that arrived."""
         self.under_way: list[Event] = []
         """Events that have not arrived yet."""
-        self.kept: RegistrySeen | None = None
+        self.kept: SwitchRegistry | None = None
         """After the loss of a checkpoint, the content of the registry until it is read."""
         self.has_forgotten = False
         """Whether a checkpoint was ever lost."""
@@ -109,24 +110,25 @@ class Fleet(World):
     def lose_checkpoint(self) -> None:
         """Start the query without state. Registry, brokers and executors continue, and their reports are under way."""
         switch = self.state.switch
-        self.kept = replace(self.registry_event(), progress=make_progress(switch) if switch is not None else None)
+        progress = make_progress(switch) if switch is not None else None
+        self.kept = self.registry_event().but(progress=progress).reading
         if self.foreign is not None:
             self.directed_to.add(self.foreign.target)
             self.taken_over = self.foreign.epoch
         self.foreign, self.contested_heard, self.listed = None, False, None
-        self.known_writes = {e.name for e in self.kept.entries if e.status is not ClusterStatus.STANDBY}
+        self.known_writes = {e.name for e in self.kept.clusters if e.status is not ClusterStatus.STANDBY}
         self.state = SwitchingState()
         self.has_forgotten = True
         self.orders.clear()
         self.remedies.clear()
 
-    def _copy(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _copy(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         """The executor's journal still has the ids that were deleted from a target, after the policy lost them."""
         if self.has_forgotten and not task.remap and task.ledger_id in self.clusters[target].deleted:
             return answer(LedgerOutcome.EXISTS)
         return super()._copy(task, source, target)
 
-    def _revert(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _revert(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         """The executor looks the ledger up in the source, where an earlier switch may have deleted it."""
         if self.has_forgotten and task.ledger_id in self.clusters[source].deleted:
             return answer(LedgerOutcome.FAILED)
@@ -144,7 +146,7 @@ class Fleet(World):
         directive, known = self.directive_shown(), self.kept or self.state
         if directive is not None and directive.epoch > known.committed_epoch:
             return directive.target
-        return next((e.name for e in known.entries if e.status is ClusterStatus.ACTIVE), "old")
+        return known.committed() or "old"
 
     def adopt(self, name: str, *, opens_client: bool = True) -> None:
         """Make a broker follow the directive in force; it reports that only when `report` is called.
@@ -187,16 +189,16 @@ class Fleet(World):
         """Let a report of a broker arrive now."""
         self.tell(self.said_by(name, **more))
 
-    def said_by(self, name: str, **more: Any) -> BrokerSeen:
+    def said_by(self, name: str, **more: Any) -> Made:
         """A report of a broker as of now, which may arrive later."""
         one = self.fleet[name]
         self.brokers[name] = one.writes_to
         said: dict[str, Any] = {"writes": (one.writes_to,), "client_epoch": one.client_epoch, **more}
         return self.broker_event(name, epoch=one.epoch, **said)
 
-    def members_event(self) -> MembersSeen:
+    def members_event(self, *brokers: str, **more: Any) -> Made:
         """Return a reading of the live brokers."""
-        return MembersSeen(tuple(self.fleet), self.now_ms, self.epoch_shown())
+        return super().members_event(*(brokers or self.fleet), **more)
 
     # --- readings
 
@@ -217,16 +219,16 @@ class Fleet(World):
         listed = self.listed.references if self.listed else ()
         return {r.path for r in listed if r.ledger_id >= 0 and find_owner(r, "old") == cluster}
 
-    def registry_event(self, *, two_active: bool = False) -> RegistrySeen:
+    def registry_event(self, state: SwitchingState | None = None, **changes: Any) -> Made:
         """Return a reading of the registry."""
         if self.kept is not None:
-            return replace(self.kept, at_ms=self.now_ms)
-        entries = tuple(
-            RegistryEntry(e.name, e.uri, e.instance_id, e.root, type(e.status)("active") if two_active else e.status, 3)
-            for e in self.state.entries
-        )
-        committed = self.state.committed_epoch
-        return RegistrySeen(entries, self.state.bootstrap, self.directive_shown(), committed, self.now_ms)
+            return Made(self.kept, self.now_ms)
+        return super().registry_event(state, **({"directive": self.directive_shown()} | changes))
+
+    def two_active_event(self) -> Made:
+        """Return a reading of the registry in which every cluster is active."""
+        active = (replace(e, status=ClusterStatus.ACTIVE) for e in self.state.entries)
+        return self.registry_event(clusters=tuple(active))
 
     # --- events
 
@@ -234,8 +236,9 @@ class Fleet(World):
         """Let events arrive, and raise HarmError when a decision breaks a rule; returns the decisions."""
         said: list[DecisionDraft] = []
         for event in events:
-            if isinstance(event, BrokerSeen):
-                self.known_writes.update(event.writes)
+            seen = event.reading if isinstance(event, Made) else event
+            if isinstance(seen, SwitchBroker):
+                self.known_writes.update(seen.writes)
             if isinstance(event, InventorySeen) and (self.listed is None or event.at_ms >= self.listed.at_ms):
                 self.listed = event
             stage, epoch = self.state.switch.stage if self.state.switch else S.NONE, self.state.epoch
@@ -247,7 +250,7 @@ class Fleet(World):
             if self.foreign and self.state.epoch > self.foreign.epoch:
                 self.directed_to.add(self.foreign.target)
                 self.foreign, self.contested_heard = None, False
-            is_read = isinstance(event, RegistrySeen) and bool(event.entries) and self.state.registry_ms >= 0
+            is_read = isinstance(seen, SwitchRegistry) and bool(seen.clusters) and self.state.registry_ms >= 0
             if self.kept is not None and is_read:
                 kept, self.kept = self.kept.directive, None
                 if kept is not None and kept != self.state.directive:  # then somebody else wrote it

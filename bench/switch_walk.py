@@ -15,10 +15,10 @@ from random import Random
 
 from bench.switch_fleet import Broker, Fleet, fleet_of
 from policies.switching.ledgers import LedgerKind, TargetPolicy
-from policies.switching.readings import LedgerOutcome
+from policies.switching.readings import LedgerOutcome, SwitchLedger, SwitchStatus
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, ClusterStatus, Directive, SwitchStage
-from tests.policies.switching.events import Event, LedgerResult, StatusResult, command
+from tests.policies.switching.events import Event, answer, command
 from tests.policies.switching.world import HarmError, Held, Ref, few, stored
 
 S = SwitchStage
@@ -176,7 +176,7 @@ def _fails(fleet: Fleet, draw: Random) -> None:
         names = {fleet.refs[path].attribution for path in order.task.paths}
         if outcome is LedgerOutcome.ADVANCED and names == {fleet.switch.target}:
             outcome = LedgerOutcome.FAILED  # no executor reports a promoted ledger as advanced
-        fleet.tell(LedgerResult(order.task.ledger_id, order.op, outcome))
+        fleet.tell(answer(outcome, order.task.ledger_id, order.op))
 
 
 def _repeats(fleet: Fleet, draw: Random) -> None:
@@ -195,7 +195,7 @@ def _somebody_else_directs(fleet: Fleet, draw: Random) -> None:
 def _two_are_active(fleet: Fleet, draw: Random) -> None:
     if draw.random() < 0.1 and fleet.foreign is None and len(fleet.state.entries) > 1:
         fleet.contested_heard = True
-        fleet.later().tell(fleet.registry_event(two_active=True))
+        fleet.later().tell(fleet.two_active_event())
         fleet.contested_heard = False
         fleet.later().tell(fleet.registry_event())
 
@@ -230,7 +230,7 @@ def _comes(fleet: Fleet, draw: Random) -> None:
 
 def _is_lost(fleet: Fleet, draw: Random) -> None:
     """Lose a delayed event, but no executor's answer: executors repeat those."""
-    lost = [e for e in fleet.under_way if not isinstance(e, LedgerResult | StatusResult)]
+    lost = [e for e in fleet.under_way if not isinstance(e, SwitchLedger | SwitchStatus)]
     if lost:
         fleet.under_way.remove(draw.choice(lost))
 

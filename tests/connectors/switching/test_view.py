@@ -19,7 +19,6 @@ from policies.units import from_millis, to_millis
 from policies.wire import observation_event
 from tests.cases import for_each
 from tests.connectors.exporter.loop import PREFIX, START, Series, decided, series
-from tests.policies.switching.events import BrokerSeen
 from tests.policies.switching.wire import CLUSTER, WireWorld
 
 DECIDED = f"{PREFIX}.decided.switches"
@@ -93,9 +92,7 @@ def test_brokers_are_counted_as_live_and_as_acked() -> None:
     world = switched_to(SwitchStage.TRIGGERED)
     assert of(shown(world.published), "headgate_switch_brokers") == {(CLUSTER, "live"): 2, (CLUSTER, "acked"): 0}
     world.now_ms += 1000
-    world.tell(
-        BrokerSeen("b1", sequence=99, epoch=1, failed=False, writes=("new",), reads=("old",), at_ms=world.now_ms)
-    )
+    world.tell(world.report_event("b1", 1, writes=("new",), reads=("old",)))
     assert of(shown(world.published), "headgate_switch_brokers") == {(CLUSTER, "live"): 2, (CLUSTER, "acked"): 1}
 
 

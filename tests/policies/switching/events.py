@@ -2,41 +2,45 @@
 
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from policies.observations import Observation, Outcome, Reading
 from policies.switching.fold import InventorySeen
-from policies.switching.ledgers import ClusterSnapshot, Ledger
+from policies.switching.ledgers import ClusterSnapshot
 from policies.switching.readings import (
     CommandArgs,
     CommandName,
-    FindingReading,
     LedgerOutcome,
     LowerCounter,
     StatusAction,
-    SwitchBroker,
-    SwitchBrokers,
     SwitchCluster,
     SwitchCommand,
     SwitchInventory,
     SwitchInventoryPart,
-    SwitchLease,
     SwitchLedger,
-    SwitchPrecheck,
-    SwitchRegistry,
     SwitchStatus,
-)
-from policies.switching.state import (
-    Directive,
-    OrchestratorLease,
-    PrecheckResult,
-    RegistryEntry,
-    SwitchAction,
-    SwitchProgress,
 )
 from policies.units import from_millis
 
 CLUSTER = "pulsar-1"
+OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
+_NUMBERS = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A reading with the time when it was made; it may arrive later."""
+
+    reading: Any
+    at_ms: int
+
+    def but(self, at_ms: int | None = None, **fields: Any) -> Self:
+        """It with other fields."""
+        return type(self)(self.reading.model_copy(update=fields), self.at_ms if at_ms is None else at_ms)
+
+
+Event = Reading | Made | ClusterSnapshot | InventorySeen | None
+"""A reading without a time was made when it arrives. None: only time passes."""
 
 
 def command(
@@ -61,148 +65,43 @@ def command(
     )
 
 
-OK: dict[str, Any] = {"cluster": CLUSTER, "outcome": Outcome.OK}
-_NUMBERS = count()
+def answer(outcome: LedgerOutcome, ledger_id: int = -1, op: int = 0, **more: Any) -> SwitchLedger:
+    """An executor's answer to an order about a ledger."""
+    return SwitchLedger(**OK, ledger_id=ledger_id, op=op, result=outcome, **more)
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrySeen:
-    """The registry as ZooKeeper has it."""
-
-    entries: tuple[RegistryEntry, ...]
-    bootstrap: str | None
-    directive: Directive | None
-    committed_epoch: int
-    at_ms: int = -1
-    """When it was read; -1: now."""
-    progress: SwitchProgress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MembersSeen:
-    """The live brokers; None: they could not be read."""
-
-    brokers: tuple[str, ...] | None
-    at_ms: int
-    epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerSeen:
-    """A report of a broker's agent."""
-
-    broker: str
-    sequence: int
-    epoch: int
-    failed: bool
-    writes: tuple[str, ...]
-    reads: tuple[str, ...]
-    at_ms: int
-    client_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerResult:
-    """An executor's result for one ledger."""
-
-    ledger_id: int
-    op: int
-    outcome: LedgerOutcome
-    source: Ledger | None = None
-    target: Ledger | None = None
-    changed: tuple[str, ...] = ()
-    new_id: int | None = None
-    attribution: str | None = None
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusResult:
-    """An executor's result for a status that it was ordered to write."""
-
-    action: SwitchAction
-    op: int
-    ok: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TimePassed:
-    """Time passed without an observation."""
-
-
-Event = (
-    SwitchCommand | OrchestratorLease | RegistrySeen | MembersSeen | BrokerSeen | ClusterSnapshot | PrecheckResult
-    | InventorySeen | LedgerResult | StatusResult | TimePassed
-)  # fmt: skip
+def status(op: int, *, ok: bool) -> SwitchStatus:
+    """An executor's answer to the order to write the statuses."""
+    return SwitchStatus(**OK, action=StatusAction.STATUS_NEW, op=op, written=ok)
 
 
 def observations_of(event: Event, now_ms: int) -> list[Observation | None]:
     """The observations of an event, each dated by when it was made."""
-    if isinstance(event, TimePassed):
-        return [None]
     at_ms = now_ms
-    match event:
-        case OrchestratorLease():
-            at_ms = min(now_ms, event.valid_until_ms)
-        case PrecheckResult():
-            at_ms = event.checked_ms
-        case ClusterSnapshot():
-            at_ms = event.read_ms
-        case RegistrySeen() | MembersSeen() | BrokerSeen() | InventorySeen():
-            at_ms = now_ms if event.at_ms < 0 else event.at_ms
+    if isinstance(event, Made | InventorySeen):
+        at_ms = event.at_ms
+    elif isinstance(event, ClusterSnapshot):
+        at_ms = event.read_ms
     readings = readings_of(event, at_ms)
-    return [Observation(f"o{next(_NUMBERS):09d}", from_millis(at_ms), reading) for reading in readings]
+    return [Observation(f"o{next(_NUMBERS):09d}", from_millis(at_ms), reading) for reading in readings] or [None]
 
 
 def readings_of(event: Event, now_ms: int) -> list[Reading]:
     """The readings that a collector, an executor or an operator would publish for an event."""
-    if isinstance(event, SwitchCommand):
-        return [event]
-    return inventory_readings(event, now_ms) if isinstance(event, InventorySeen) else [_sighting(event, now_ms)]
-
-
-def _sighting(event: Event, now_ms: int) -> Reading:
-    match event:
-        case OrchestratorLease() as lease:
-            return SwitchLease(**OK, token=lease.token, holder=lease.holder, valid_ms=lease.valid_until_ms - now_ms)
-        case MembersSeen():
-            outcome = Outcome.TIMEOUT if event.brokers is None else Outcome.OK
-            return SwitchBrokers(cluster=CLUSTER, outcome=outcome, brokers=event.brokers or (), epoch=event.epoch)
-        case BrokerSeen():
-            return SwitchBroker(
-                **OK, broker=event.broker, sequence=event.sequence, epoch=event.epoch,
-                client_init_failed=event.failed, writes=event.writes, reads=event.reads,
-                client_epoch=event.client_epoch,
-            )  # fmt: skip
-        case ClusterSnapshot() as seen:
-            return SwitchCluster(
-                **OK, name=seen.name, instance_id=seen.instance_id, root=seen.root, layout=seen.layout,
-                generator=seen.generator, took_ms=now_ms - seen.read_ms, epoch=_shown(seen.epoch),
-                lower=tuple(
-                    LowerCounter(hob=n or None, given=0 if n else seen.lower_given) for n in range(seen.lower_counters)
-                ),
-            )  # fmt: skip
-        case PrecheckResult() as check:
-            return SwitchPrecheck(
-                **OK, source=check.source, target=check.target, ready=check.ready, digest=check.digest,
-                greatest_id=check.greatest_id, valid_ms=check.expires_ms - check.checked_ms,
-                findings=tuple(FindingReading(reason=r, detail="x") for r in check.reasons),
-                bypassed=check.bypassed,
-            )  # fmt: skip
-        case LedgerResult():
-            return SwitchLedger(
-                **OK, ledger_id=event.ledger_id, op=event.op, result=event.outcome, source=event.source,
-                target=event.target, changed=event.changed, new_id=event.new_id, attribution=event.attribution,
-                detail=event.detail or None,
-            )  # fmt: skip
-        case RegistrySeen():
-            return SwitchRegistry(
-                **OK, clusters=event.entries, bootstrap=event.bootstrap, directive=event.directive,
-                committed_epoch=event.committed_epoch, progress=event.progress,
-            )  # fmt: skip
-        case StatusResult():
-            return SwitchStatus(**OK, action=StatusAction.STATUS_NEW, op=event.op, written=event.ok)
-    raise AssertionError(event)
+    if isinstance(event, InventorySeen):
+        return inventory_readings(event, now_ms)
+    if isinstance(event, Made):
+        return [event.reading]
+    if event is None or isinstance(event, Reading):
+        return [] if event is None else [event]
+    counters = range(event.lower_counters)
+    lower = tuple(LowerCounter(hob=n or None, given=0 if n else event.lower_given) for n in counters)
+    return [
+        SwitchCluster(
+            **OK, name=event.name, instance_id=event.instance_id, root=event.root, layout=event.layout,
+            generator=event.generator, took_ms=now_ms - event.read_ms, epoch=_shown(event.epoch), lower=lower,
+        )
+    ]  # fmt: skip
 
 
 def _shown(epoch: int) -> int | None:

@@ -16,7 +16,7 @@ from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import DeletedIds, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
-from tests.policies.switching.events import MembersSeen, command
+from tests.policies.switching.events import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes, few
 
@@ -120,7 +120,7 @@ def test_a_report_on_the_directive_before_forgets_no_cluster() -> None:
 
 def test_a_list_of_brokers_read_under_the_directive_before_forgets_no_cluster() -> None:
     world = settled()
-    world.tell(MembersSeen(tuple(world.brokers), world.now_ms, 0))
+    world.tell(world.members_event(epoch=0))
     assert codes(world.tell(command("unregister", "u", name="old"))) == [RejectCode.IN_USE]
 
 
@@ -139,7 +139,7 @@ def test_an_agent_that_does_not_report_its_client_is_not_back_where_a_cluster_wa
     world = World().to(S.TRIGGERED)
     world.tell(world.cluster_event("new"), command("abort", "a"))
     world.raise_ids().later()
-    world.tell(world.members_event(), *(replace_event(world.follow(b), client_epoch=None) for b in world.brokers))
+    world.tell(world.members_event(), *(world.follow(b).but(client_epoch=None) for b in world.brokers))
     assert world.is_at(S.ROLLBACK)
     world.later().tell(*(world.broker_event(b) for b in world.brokers))
     assert world.work().is_at(S.ROLLED_BACK)

@@ -15,7 +15,7 @@ from policies.switching.state import Directive, LedgerStage, SwitchingState, Swi
 from policies.switching.transition import Transition
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.events import RegistrySeen, command
+from tests.policies.switching.events import command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import World, codes
 
@@ -25,7 +25,7 @@ def test_no_order_after_a_lost_checkpoint_has_a_number_of_before() -> None:
     world = World().to(SwitchStage.BUILD)
     registry, before = world.state, world.state.ops
     world.state = SwitchingState()
-    world.later().tell(_as_read(world, registry), world.lease_event(), world.members_event())
+    world.later().tell(world.registry_event(registry), world.lease_event(), world.members_event())
     world.orders.clear()
     told = len(world.said)
     world.tell(*(world.cluster_event(name) for name in world.clusters))
@@ -42,7 +42,7 @@ def test_a_command_before_the_registry_is_read_does_not_make_a_cluster_the_first
     before, world.state = world.state, SwitchingState()
     world.tell(command("register", "r", name="new", uri="zk://new", instance_id="id-of-new", root="/ledgers"))
     world.tell(command("register", "s", name="third", uri="zk://third", instance_id="id-of-third", root="/ledgers"))
-    world.later().tell(_as_read(world, before))
+    world.later().tell(world.registry_event(before))
     statuses = {entry.name: entry.status.value for entry in world.state.entries}
     assert statuses == {"new": "standby", "old": "active", "third": "standby"}
     assert (world.state.bootstrap, world.state.active(), world.state.epoch) == ("old", "new", 1)
@@ -66,7 +66,7 @@ def lose(world: Journalled) -> Journalled:
     before, world.state = world.state, SwitchingState()
     assert before.switch is not None
     world.orders.clear()
-    seen = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
+    seen = world.later().registry_event(before, progress=make_progress(before.switch))
     world.tell(seen, world.lease_event(2))
     world.later().refresh()
     return world
@@ -133,7 +133,7 @@ def test_a_rollback_goes_on_although_the_order_of_its_directive_was_lost() -> No
     world.raise_ids()
     progress, before, world.state = make_progress(world.switch), world.state, SwitchingState()
     world.orders.clear()
-    seen = replace_event(_as_read(world.later(), before), directive=first, progress=progress)
+    seen = world.later().registry_event(before, directive=first, progress=progress)
     world.tell(seen, world.lease_event(2))
     assert (world.stage, world.state.epoch, progress.epoch) == (S.ROLLBACK, 2, 2)
     world.later().refresh()
@@ -153,10 +153,10 @@ def test_a_registry_that_was_read_long_ago_is_not_adopted() -> None:
     """The topic is read from its oldest record on, which may be from before the directive."""
     world = World().to(S.HOLD)
     before, world.state = world.state, SwitchingState()
-    old = replace_event(_as_read(world, before), directive=None)
+    old = world.registry_event(before, directive=None)
     world.later(world.limits.ack_timeout_ms).tell(old)
     assert (world.state.entries, world.state.registry_ms) == ((), -1)
-    world.tell(_as_read(world, before))
+    world.tell(world.registry_event(before))
     assert (world.state.active(), world.state.contested) == ("new", "")
 
 
@@ -168,9 +168,9 @@ def test_a_reading_from_before_the_progress_that_comes_first_gives_way_to_it(sta
     before, world.state = world.state, SwitchingState()
     assert before.switch is not None
     world.orders.clear()
-    full = replace_event(_as_read(world.later(), before), progress=make_progress(before.switch))
-    started = replace_event(full, at_ms=full.at_ms - 1, progress=None)  # the directive is written before the progress
-    early = replace_event(started, at_ms=full.at_ms - 2, directive=None)
+    full = world.later().registry_event(before, progress=make_progress(before.switch))
+    started = full.but(full.at_ms - 1, progress=None)  # the directive is written before the progress
+    early = started.but(full.at_ms - 2, directive=None)
     for seen in (early, started)[first:]:
         world.tell(seen)
     assert (world.state.switch, bool(world.state.contested)) == (None, not first)
@@ -187,10 +187,10 @@ def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_
     world.state = SwitchingState()
     world.later().registered()
     world.later().tell(*(world.cluster_event(name) for name in world.clusters))
-    world.tell(replace_event(_as_read(world, before), directive=None))
+    world.tell(world.registry_event(before, directive=None))
     world.checked().triggered()
     assert (world.stage, world.switch.epoch) == (S.TRIGGERED, 1)
-    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    world.later().tell(world.registry_event(before, progress=progress))
     world.acks().work()
     assert (world.stage, world.switch.live_ms) == (S.HOLD, progress.live_ms)
     assert world.stages() == dict.fromkeys(("/c1", "/c2", "/s1"), LedgerStage.PROMOTED)
@@ -200,7 +200,7 @@ def test_a_switch_that_old_commands_begin_again_gives_way_to_the_one_that_began_
 def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: bool) -> None:
     """Old readings of the registry come first, and may be young enough to be adopted."""
     world = Journalled().to(S.TRIGGERED)
-    early, first = make_progress(world.switch), _as_read(world, world.state)
+    early, first = make_progress(world.switch), world.registry_event(world.state)
     world.acks().work()
     if with_brokers:
         world.tell(command("rollback", "r", attribution_only=False))
@@ -208,9 +208,9 @@ def test_an_early_progress_gives_way_to_the_one_that_went_live(with_brokers: boo
     kept, last = make_progress(world.switch), world.state
     world.state = SwitchingState()
     world.orders.clear()
-    world.later().tell(replace_event(first, progress=early, at_ms=world.now_ms), world.lease_event(2))
+    world.later().tell(first.but(world.now_ms, progress=early), world.lease_event(2))
     world.later().acks()
-    world.later().tell(replace_event(_as_read(world, last), progress=kept))
+    world.later().tell(world.registry_event(last, progress=kept))
     assert (world.state.contested, world.switch.live_ms) == ("", kept.live_ms)
     world.later().acks().work()
     assert world.is_at(S.ROLLED_BACK if with_brokers else S.HOLD)
@@ -221,13 +221,13 @@ def test_the_progress_of_a_switch_that_is_over_replaces_that_of_its_clean_up() -
     """The former was adopted with a registry in which the source was still active."""
     world = Journalled().to(S.HOLD)
     world.tell(command("end", "e"))
-    early, first = make_progress(world.switch), _as_read(world, world.state)
+    early, first = make_progress(world.switch), world.registry_event(world.state)
     world.work()
     kept, last = make_progress(world.switch), world.state
     world.state = SwitchingState()
-    world.later().tell(replace_event(first, progress=early, at_ms=world.now_ms))
+    world.later().tell(first.but(world.now_ms, progress=early))
     assert world.is_at(S.CLEANUP)
-    world.later().tell(replace_event(_as_read(world, last), progress=kept))
+    world.later().tell(world.registry_event(last, progress=kept))
     assert (world.stage, world.state.committed(), world.state.committed_epoch) == (S.DONE, "new", 1)
     assert codes(world.tell(command("rollback", "r"))) == [RejectCode.INVALID_TRANSITION]
 
@@ -241,7 +241,7 @@ def test_commands_that_were_judged_before_do_nothing_when_they_come_again() -> N
     world = Journalled().to(S.HOLD)
     progress, before = make_progress(world.switch, commanded_ms=world.now_ms), world.state
     world.state = SwitchingState()
-    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    world.later().tell(world.registry_event(before, progress=progress))
     again, later = (observed(command("abort", key), progress.commanded_ms + n) for n, key in enumerate("ab"))
     once, is_judged = fold(world.state, again)
     assert once is not None
@@ -258,7 +258,7 @@ def test_the_progress_of_another_directive_is_not_taken_up() -> None:
     world = World().to(S.HOLD)
     progress, before = make_progress(world.switch), replace_state(world.state, directive=Directive(7, "third"))
     world.state = SwitchingState()
-    world.later().tell(replace_event(_as_read(world, before), progress=progress))
+    world.later().tell(world.registry_event(before, progress=progress))
     assert world.state.switch is None
     world.later().refresh()
     assert {mark.name for mark in world.state.marks if mark.written} == {"new", "old"}, "brokers got ids of both"
@@ -271,7 +271,3 @@ def test_a_plan_that_no_inventory_shows_is_an_alert_and_end_ends_it() -> None:
     assert [(hold.key, hold.ends_with) for hold in find_holds(facts)][:1] == [("inventory", "`rollback` or `end`")]
     world.tell(command("rollback", "a"), command("end", "b"))
     assert world.is_at(S.ABORTED)
-
-
-def _as_read(world: World, state: SwitchingState) -> RegistrySeen:
-    return RegistrySeen(state.entries, state.bootstrap, state.directive, state.committed_epoch, world.now_ms)

@@ -22,7 +22,7 @@ from policies.switching.state import ClusterStatus, LedgerStage, SwitchingState,
 from policies.switching.transition import DecisionDraft
 from policies.units import from_millis, to_millis
 from tests.cases import for_each
-from tests.policies.switching.events import OK, BrokerSeen, Event, LedgerResult, command
+from tests.policies.switching.events import OK, Event, answer, command
 from tests.policies.switching.judge.test_judge import bare
 from tests.policies.switching.wire import CLUSTER, READER, SETTINGS, WireWorld
 from tests.policies.switching.world import World, apply, codes, few, stored, tell_of, well_at
@@ -180,7 +180,7 @@ def test_of_a_switch_that_is_done_the_ledgers_are_counted_and_forgotten() -> Non
     world.work()
     assert (world.stage, world.switch.ledgers, world.switch.tasks) == (SwitchStage.DONE, {LedgerStage.CLEANED: 3}, ())
     before = bare(world.state)
-    assert world.tell(LedgerResult(last.ledger_id, last.op, LedgerOutcome.DELETED)) == []
+    assert world.tell(answer(LedgerOutcome.DELETED, last.ledger_id, last.op)) == []
     assert bare(world.state) == before
 
 
@@ -382,7 +382,7 @@ def test_a_late_ack_of_an_earlier_switch_is_no_ack() -> None:
     world = World().to(SwitchStage.REJECTED)
     world.clusters["new"].hob = 5
     world.refresh().checked().triggered()
-    late = BrokerSeen("b1", 50, 1, failed=False, writes=(), reads=(), at_ms=world.now_ms)
+    late = world.report_event("b1", 1)
     world.tell(late)
     assert world.state.brokers[0].acked_epoch != world.switch.epoch
 
@@ -405,7 +405,8 @@ def test_a_late_answer_to_an_earlier_order_is_not_taken_for_the_present_one() ->
     world = World().to(SwitchStage.BUILD)
     task = world.task("/c1")
     facts = world.facts("old", task.ledger_id)
-    world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.FAILED))
+    world.tell(answer(LedgerOutcome.FAILED, task.ledger_id, task.op))
     before = world.state
-    assert world.tell(LedgerResult(task.ledger_id, task.op, LedgerOutcome.COPIED, facts, facts)) == []
+    late = answer(LedgerOutcome.COPIED, task.ledger_id, task.op, source=facts, target=facts)
+    assert world.tell(late) == []
     assert bare(world.state) == bare(before)

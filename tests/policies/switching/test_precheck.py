@@ -331,7 +331,7 @@ def bypassed(limits: SwitchingSettings) -> tuple[World, SwitchCommand]:
     world.clusters["new"].hob = None
     world.later().tell(*(world.cluster_event(name) for name in world.clusters))
     seen = world.prechecked_event()
-    world.later().tell(with_fields(seen, ready=True, bypassed=True))
+    world.later().tell(seen.but(ready=True, bypassed=True))
     return world, world.start_event()
 
 

@@ -7,15 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from policies.decisions import Alert, AlertStatus
+from policies.observations import Outcome
 from policies.switching.alert_kinds import ASTRAY, AWAITED, CONTESTED, IMPOSTOR, LEFT_BEHIND, UNPLANNED
 from policies.switching.decisions import ORDERS, RejectCode, SwitchVerdict
-from policies.switching.fold import InventorySeen
 from policies.switching.ledgers import ANY_CLUSTER, LedgerKind, StayingKind, StayingLedgers
 from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from policies.units import from_millis
 from tests.cases import for_each
-from tests.policies.switching.events import MembersSeen, RegistrySeen, command
+from tests.policies.switching.events import Made, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes
 
@@ -24,7 +24,7 @@ S = SwitchStage
 
 def joins(world: World) -> None:
     """A broker is there of which nothing else is heard."""
-    world.later().tell(MembersSeen(("b1", "b2", "b3"), world.now_ms, world.state.epoch))
+    world.later().tell(world.members_event("b1", "b2", "b3"))
 
 
 def joins_without_following(world: World) -> None:
@@ -114,7 +114,7 @@ def test_who_is_awaited_is_on_the_record_and_past_ack_timeout_an_alert() -> None
 
 def test_a_switch_that_no_live_broker_is_known_of_is_an_alert_past_ack_timeout() -> None:
     world = WireWorld().to(S.TRIGGERED)
-    world.tell(MembersSeen((), world.now_ms))
+    world.tell(world.members_event(brokers=()))
     started = world.switch.started_ms
     assert "brokers are told to write to new" in world.records()[-1].explanation, "nobody is known to do so"
     assert (firing(world, AWAITED), world.wake_at) == ([], from_millis(started + 60_000))
@@ -146,27 +146,26 @@ def test_a_broker_that_lapses_after_its_ack_is_read_after_again() -> None:
     assert world.is_at(S.LIVE_DUAL_READ)
 
 
-def theirs(world: World, epoch: int, target: str) -> RegistrySeen:
-    world.later()
-    return RegistrySeen(world.state.entries, "old", Directive(epoch, target), 0, world.now_ms)
+def theirs(world: World, epoch: int, target: str) -> Made:
+    return world.later().registry_event(directive=Directive(epoch, target))
 
 
-def two_active(world: World) -> RegistrySeen:
+def two_active(world: World) -> Made:
     entries = tuple(replace(entry, status=ClusterStatus.ACTIVE, version=1) for entry in world.state.entries)
-    return RegistrySeen(entries, "old", world.state.directive, 0, world.later().now_ms)
+    return world.later().registry_event(clusters=entries)
 
 
-def other_active(active: str) -> Callable[[World], RegistrySeen]:
-    def seen(world: World) -> RegistrySeen:
+def other_active(active: str) -> Callable[[World], Made]:
+    def seen(world: World) -> Made:
         statuses = {active: ClusterStatus.ACTIVE}
         known = world.state.entries
         entries = tuple(replace(e, status=statuses.get(e.name, ClusterStatus.DEPRECATED)) for e in known)
-        return RegistrySeen(entries, "old", world.state.directive, 0, world.later().now_ms)
+        return world.later().registry_event(clusters=entries)
 
     return seen
 
 
-CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
+CONTESTS: dict[str, Callable[[World], Made]] = {
     "a later directive": lambda w: theirs(w, w.state.epoch + 3, "new"),
     "another directive of our epoch": lambda w: theirs(w, w.state.epoch, "third"),
     "two active clusters": two_active,
@@ -177,9 +176,7 @@ CONTESTS: dict[str, Callable[[World], RegistrySeen]] = {
 
 @for_each("stage", [S.TRIGGERED, S.LIVE_DUAL_READ, S.BUILD, S.PROMOTE, S.HOLD, S.CLEANUP, S.ROLLBACK])
 @for_each("contest", CONTESTS.values(), ids=CONTESTS)
-def test_what_somebody_else_wrote_stops_all_orders(
-    stage: SwitchStage, contest: Callable[[World], RegistrySeen]
-) -> None:
+def test_what_somebody_else_wrote_stops_all_orders(stage: SwitchStage, contest: Callable[[World], Made]) -> None:
     world = World().to(stage)
     world.tell(contest(world))
     world.orders.clear()
@@ -194,16 +191,16 @@ def test_it_is_an_alert_until_the_registry_says_what_was_ordered() -> None:
     world.tell(two_active(world))
     [alert] = firing(world, CONTESTED)
     assert "new and old are active in the registry at once" in alert.summary
-    world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0))
+    world.later().tell(world.registry_event())
     assert firing(world, CONTESTED) == []
 
 
 def test_a_reading_without_a_foreign_directive_is_an_older_one_whatever_its_time() -> None:
     world = World().to(S.HOLD)
-    ours = RegistrySeen(world.state.entries, "old", world.state.directive, world.state.committed_epoch)
+    ours = world.registry_event()
     world.tell(theirs(world, 7, "old"))
     for at_ms in (world.now_ms, world.later().now_ms):
-        world.tell(dataclasses.replace(ours, at_ms=at_ms))
+        world.tell(ours.but(at_ms))
         assert world.state.contested_by == Directive(7, "old")
     world.tell(command("resume", "r"))
     assert world.state.contested_by is None
@@ -249,7 +246,7 @@ def test_orders_are_given_again_once_it_is_resolved() -> None:
     world = World().to(S.BUILD)
     world.orders.clear()
     world.tell(two_active(world))
-    said = world.later().tell(RegistrySeen(world.state.entries, "old", world.state.directive, 0, world.now_ms))
+    said = world.later().tell(world.registry_event())
     assert [s.verdict for s in said if s.verdict in ORDERS].count(SwitchVerdict.START_COPY) == 2
 
 
@@ -267,7 +264,7 @@ def test_a_broker_that_falls_silent_has_not_acked_any_more() -> None:
 def test_a_list_of_brokers_that_cannot_be_read_permits_nothing_and_is_an_alert() -> None:
     world = WireWorld().to(S.HOLD).later(15 * DAY_MS)
     world.later()
-    world.tell(MembersSeen(None, world.now_ms))
+    world.tell(world.members_event(outcome=Outcome.TIMEOUT))
     [refused] = world.tell(command("cleanup", "c"))
     way = "it is not known which brokers are alive; to go on: start the brokers' agents, or `end`"
     assert (refused.code, refused.sentence) == (RejectCode.BROKERS_BEHIND, way)
@@ -368,7 +365,6 @@ def test_once_a_switch_is_done_only_an_inventory_since_then_shows_such_reference
 def test_topics_ledgers_that_are_the_targets_own_break_nothing() -> None:
     """A topic does not say which cluster holds its ledgers; an inventory may be newer than the generator's reading."""
     world = World().to(S.HOLD)
-    seen = world.later().inventory_event()
     staying = (StayingLedgers(StayingKind.TOPIC, ANY_CLUSTER, 1, 2**32 + 1000),)
-    world.tell(InventorySeen(seen.references, seen.at_ms, seen.target, seen.existing, staying))
+    world.tell(dataclasses.replace(world.later().inventory_event(), staying=staying))
     assert not world.switch.halted

@@ -6,7 +6,7 @@ The machine sees it through observations only; `HarmError` is what must never ha
 import pickle
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 
@@ -27,15 +27,21 @@ from policies.switching.ledgers import (
 from policies.switching.plan import load_plan
 from policies.switching.policy import reconcile
 from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, precheck
-from policies.switching.readings import LedgerOutcome, SwitchCommand
+from policies.switching.readings import (
+    LedgerOutcome,
+    SwitchBroker,
+    SwitchBrokers,
+    SwitchCommand,
+    SwitchLease,
+    SwitchLedger,
+    SwitchRegistry,
+)
 from policies.switching.settings import DAY_MS, HOUR_MS, SwitchingSettings
 from policies.switching.state import (
     UNDONE,
     Directive,
     LedgerStage,
     LedgerTask,
-    OrchestratorLease,
-    PrecheckResult,
     Switch,
     SwitchAction,
     SwitchingState,
@@ -43,15 +49,7 @@ from policies.switching.state import (
 )
 from policies.switching.transition import DecisionDraft, Transition
 from policies.units import millis_of
-from tests.policies.switching.events import (
-    BrokerSeen,
-    Event,
-    LedgerResult,
-    MembersSeen,
-    StatusResult,
-    command,
-    observations_of,
-)
+from tests.policies.switching.events import CLUSTER, OK, Event, Made, answer, command, observations_of, status
 
 START_MS = 1_800_000_000_000
 LONG_LEASE = 400 * DAY_MS
@@ -178,11 +176,11 @@ class World:
         """The present readings, and each broker's last report once more."""
         events: list[Event] = [self.members_event(), *(self.cluster_event(n) for n in self.clusters)]
         for last in self.state.brokers:
-            self.sequences[last.name] = max(self.sequences.get(last.name, 0), last.sequence) + 1
+            self.sequences[last.name] = max(self.sequences.get(last.name, 0), last.sequence)
             failed = last.failed_epoch >= 0
             epoch = last.failed_epoch if failed else last.acked_epoch
-            number, writes, reads = self.sequences[last.name], last.writes, last.reads
-            events.append(BrokerSeen(last.name, number, epoch, failed, writes, reads, self.now_ms, last.client_epoch))
+            more = {"writes": last.writes, "reads": last.reads, "client_epoch": last.client_epoch}
+            events.append(self.report_event(last.name, epoch, failed=failed, **more))
         return events
 
     def tell(self, *events: Event) -> list[DecisionDraft]:
@@ -232,13 +230,18 @@ class World:
             raise HarmError(f"INV-3: {topic} gets {ledger_id} after {self.topics[topic][-1]}")
         self.topics[topic].append(ledger_id)
 
-    def broker_event(self, broker: str, *, failed: bool = False, epoch: int | None = None, **more: Any) -> BrokerSeen:
-        self.sequences[broker] = self.sequences.get(broker, 0) + 1
+    def broker_event(self, broker: str, *, failed: bool = False, epoch: int | None = None, **more: Any) -> Made:
         acked = self.acked.get(broker, 0) if epoch is None else epoch
-        values: dict[str, Any] = {"writes": (self.brokers[broker],), "reads": (), "client_epoch": acked} | more
-        return BrokerSeen(broker, self.sequences[broker], acked, failed, at_ms=self.now_ms, **values)
+        values: dict[str, Any] = {"writes": (self.brokers[broker],), "client_epoch": acked} | more
+        return self.report_event(broker, acked, failed=failed, **values)
 
-    def follow(self, broker: str) -> BrokerSeen:
+    def report_event(self, broker: str, epoch: int, *, failed: bool = False, **more: Any) -> Made:
+        """A report of a broker's agent."""
+        self.sequences[broker] = number = self.sequences.get(broker, 0) + 1
+        reading = SwitchBroker(**OK, broker=broker, sequence=number, epoch=epoch, client_init_failed=failed, **more)
+        return Made(reading, self.now_ms)
+
+    def follow(self, broker: str) -> Made:
         """Let a broker follow the directive; returns its report."""
         directive = self.state.directive
         if directive is not None:
@@ -256,8 +259,17 @@ class World:
             lower_counters=int(one.hob is not None) + len(one.lower),
         )  # fmt: skip
 
-    def members_event(self) -> MembersSeen:
-        return MembersSeen(tuple(self.brokers), self.now_ms, self.epoch_shown())
+    def members_event(self, *brokers: str, **more: Any) -> Made:
+        """A reading of the live brokers: these, or all."""
+        values = {"brokers": brokers or tuple(self.brokers), "epoch": self.epoch_shown()} | more
+        return Made(SwitchBrokers(**(OK | values)), self.now_ms)
+
+    def registry_event(self, state: SwitchingState | None = None, **changes: Any) -> Made:
+        """The registry as it is by a state; else by the present one."""
+        state = state or self.state
+        shown = {"clusters": state.entries, "bootstrap": state.bootstrap, "directive": state.directive}
+        values = shown | {"committed_epoch": state.committed_epoch} | changes
+        return Made(SwitchRegistry(**OK, **values), self.now_ms)
 
     def references(self) -> tuple[Reference, ...]:
         return tuple(Reference(r.kind, p, r.ledger_id, r.attribution) for p, r in sorted(self.refs.items()))
@@ -297,10 +309,11 @@ class World:
         held = self.clusters[cluster].ledgers[ledger_id]
         return held.source if held.by_headgate and ledger_id not in self.new_ids.values() else ""
 
-    def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> OrchestratorLease:
-        return OrchestratorLease(token, f"orchestrator-{token}", self.now_ms + valid_ms)
+    def lease_event(self, token: int = 1, valid_ms: int = LONG_LEASE) -> Made:
+        lease = SwitchLease(**OK, token=token, holder=f"orchestrator-{token}", valid_ms=max(0, valid_ms))
+        return Made(lease, self.now_ms + min(0, valid_ms))
 
-    def prechecked_event(self, target: str = "new") -> PrecheckResult:
+    def prechecked_event(self, target: str = "new") -> Made:
         source = self.state.committed() or "old"
         one, other = (self.cluster_event(n) for n in (source, target))
         existing = TargetLedgers(
@@ -315,11 +328,7 @@ class World:
             deleted=frozenset(gone),
         )  # fmt: skip
         rules = self.limits.model_copy(update={"target_policy": self.policy})
-        report = precheck("c1", seen, rules, self.now_ms)
-        return PrecheckResult(
-            report.source, report.target, report.ready, report.digest, report.reasons, self.now_ms,
-            self.now_ms + report.valid_ms, report.greatest_id,
-        )  # fmt: skip
+        return Made(precheck(CLUSTER, seen, rules, self.now_ms), self.now_ms)
 
     # --- executors
 
@@ -349,7 +358,7 @@ class World:
         if order.verdict is SwitchVerdict.RUN_PRECHECK:
             return [self.prechecked_event(str(order.details["target"]))]
         if order.verdict is SwitchVerdict.WRITE_STATUS:
-            return [StatusResult(self.switch.awaiting, order.op, ok=True)]
+            return [status(order.op, ok=True)]
         if order.task is None:
             return []
         names = (str(order.details["source"]), str(order.details["target"]))
@@ -365,9 +374,9 @@ class World:
             SwitchVerdict.REVERT: self._revert,
             SwitchVerdict.DELETE_OLD: self._delete_old,
         }[order.verdict](order.task, *names)
-        return [replace(done, ledger_id=order.task.ledger_id, op=order.op)]
+        return [done.model_copy(update={"ledger_id": order.task.ledger_id, "op": order.op})]
 
-    def _copy(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _copy(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         old, new = self.clusters[source], self.clusters[target]
         if task.ledger_id not in old.ledgers:
             return answer(LedgerOutcome.SOURCE_UNREADABLE)
@@ -383,7 +392,7 @@ class World:
         new.ledgers[task.ledger_id] = Held(content, self.now_ms, by_headgate=True, source=old.instance)
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, task.ledger_id))
 
-    def _copy_anew(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _copy_anew(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         """Copy under the target's next id. A repeated order gets the same id again."""
         key, facts = (target, task.ledger_id), self.facts(source, task.ledger_id)
         if key in self.new_ids:
@@ -396,7 +405,7 @@ class World:
         held.by_headgate, held.source = True, self.clusters[source].instance
         return answer(LedgerOutcome.COPIED, source=facts, target=self.facts(target, made))
 
-    def _delete_copy(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+    def _delete_copy(self, task: LedgerTask, _source: str, target: str) -> SwitchLedger:
         made = self.new_ids.pop((target, task.ledger_id), -1) if task.remap else task.ledger_id
         held = self.clusters[target].ledgers.get(made)
         if held is not None and not held.by_headgate:
@@ -406,7 +415,7 @@ class World:
         self.clusters[target].ledgers.pop(made, None)
         return answer(LedgerOutcome.COPY_DELETED)
 
-    def _promote(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _promote(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         ref, made = self.refs[task.paths[0]], task.target_id if task.target_id is not None else task.ledger_id
         if (ref.attribution, ref.ledger_id) == (target, made):
             return answer(LedgerOutcome.PROMOTED)
@@ -425,12 +434,12 @@ class World:
         changed = ("attribution",) if made == task.ledger_id else ("attribution", "ledger_id")
         return answer(LedgerOutcome.PROMOTED, changed=changed)
 
-    def _roll_over(self, task: LedgerTask, _source: str, target: str) -> LedgerResult:
+    def _roll_over(self, task: LedgerTask, _source: str, target: str) -> SwitchLedger:
         ref = self.refs[task.paths[0]]
         ref.ledger_id, ref.attribution = self.clusters[target].allocate(ref.content, self.now_ms), target
         return answer(LedgerOutcome.ROLLED_OVER, new_id=ref.ledger_id, attribution=target)
 
-    def _revert(self, task: LedgerTask, source: str, target: str) -> LedgerResult:
+    def _revert(self, task: LedgerTask, source: str, target: str) -> SwitchLedger:
         ref, held = self.refs[task.paths[0]], self.clusters[source].ledgers.get(task.ledger_id)
         if held is None:
             raise HarmError(f"{task.paths[0]} is taken back to ledger {task.ledger_id}, which {source} no longer has")
@@ -443,7 +452,7 @@ class World:
         changed = ("attribution",) if made == task.ledger_id else ("attribution", "ledger_id")
         return answer(LedgerOutcome.REVERTED, changed=changed)
 
-    def _delete_old(self, task: LedgerTask, source: str, _target: str) -> LedgerResult:
+    def _delete_old(self, task: LedgerTask, source: str, _target: str) -> SwitchLedger:
         is_early = not self.deletes_early and self.now_ms < self.switch.live_ms + millis_of(self.limits.cleanup_after)
         if is_early and task.ledger_id in self.clusters[source].ledgers:  # a repeated order finds its work done
             raise HarmError(f"ledger {task.ledger_id} is deleted before its time")
@@ -577,7 +586,7 @@ def tell_of(world: World, path: str, outcome: LedgerOutcome, **more: Any) -> lis
     """Let the executor's answer about the ledger of one reference arrive."""
     task = world.task(path)
     world.orders = [o for o in world.orders if o.task is None or o.task.ledger_id != task.ledger_id]
-    return world.tell(LedgerResult(task.ledger_id, task.op, outcome, **more))
+    return world.tell(answer(outcome, task.ledger_id, task.op, **more))
 
 
 def apply(
@@ -587,10 +596,6 @@ def apply(
     transition = Transition(state, limits, now_ms)
     said = reconcile(transition, [each for event in events for each in observations_of(event, now_ms)])
     return transition.packed(), said
-
-
-def answer(outcome: LedgerOutcome, **more: Any) -> LedgerResult:
-    return LedgerResult(ledger_id=-1, op=-1, outcome=outcome, **more)
 
 
 def stored(state: SwitchingState) -> SwitchingState:

@@ -15,12 +15,11 @@ from policies.switching.state import (
     Directive,
     LedgerStage,
     RegistryEntry,
-    SwitchAction,
     SwitchingState,
     SwitchStage,
 )
 from tests.cases import for_each
-from tests.policies.switching.events import RegistrySeen, StatusResult, command
+from tests.policies.switching.events import command, status
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, World, codes, few, verdicts
 
@@ -194,14 +193,14 @@ def test_where_no_cluster_is_active_a_person_says_which_one_is(directive: Direct
     world = World().to(S.REGISTERED)
     entries = tuple(replace(e, status=C.DEPRECATED if e.name == "old" else C.STANDBY) for e in world.state.entries)
     world.state = SwitchingState()
-    seen = RegistrySeen(entries, "old", directive, 0, world.now_ms)
+    seen = world.registry_event(clusters=entries, bootstrap="old", directive=directive)
     world.tell(seen, world.lease_event(), *(world.cluster_event(n) for n in world.clusters))
     [refused] = world.later().tell(command("start", "s", target="new", digest="x"))
     assert "`register` new with" in refused.sentence or "`register` the one" in refused.sentence
     said = world.tell(asked("new", C.ACTIVE))
     assert [each.verdict for each in said] == [SwitchVerdict.WRITE_REGISTRY]
     assert (world.state.active(), world.state.committed(), world.state.contested) == ("new", "new", "")
-    assert world.later().tell(dataclasses.replace(seen, at_ms=world.now_ms)) == [], "not written yet"
+    assert world.later().tell(seen.but(world.now_ms)) == [], "not written yet"
     check = world.later().checked("old").state.check("old")
     assert check is not None
     assert check.source == "new"
@@ -210,7 +209,7 @@ def test_where_no_cluster_is_active_a_person_says_which_one_is(directive: Direct
 def test_a_registry_without_an_active_cluster_is_one_alert_with_the_remedy() -> None:
     world = WireWorld()
     standby = tuple(RegistryEntry(n, f"zk://{n}", f"id-of-{n}", "/ledgers", C.STANDBY) for n in ("new", "old"))
-    world.tell(RegistrySeen(standby, "old", None, 0), world.lease_event())
+    world.tell(world.registry_event(clusters=standby, bootstrap="old"), world.lease_event())
     for _ in range(3):
         world.later().tell(world.members_event())
     [alert] = [d for d in world.published if isinstance(d, Alert)]
@@ -227,7 +226,7 @@ def test_the_first_cluster_is_active_and_not_said_to_be_before_it_is_known(statu
 def test_while_the_registry_is_contested_nothing_is_registered_or_removed_without_a_word() -> None:
     world = World().to(S.PRECHECKED)
     entries = tuple(replace(each, status=C.ACTIVE) for each in world.state.entries)
-    world.later().tell(RegistrySeen(entries, "old", None, 0, world.now_ms), world.inventory_event())
+    world.later().tell(world.registry_event(clusters=entries), world.inventory_event())
     assert codes(world.tell(asked("third", None))) == [RejectCode.CONTESTED]
     assert codes(world.tell(command("unregister", "u", name="new"))) == [RejectCode.CONTESTED]
     assert list(statuses(world)) == ["new", "old"]
@@ -242,7 +241,7 @@ def test_a_deprecated_cluster_may_stand_by_again() -> None:
 
 def test_a_status_that_could_not_be_written_is_settled() -> None:
     world = World().to(S.CLEANUP).work(SwitchVerdict.TAKE_INVENTORY, SwitchVerdict.DELETE_OLD)
-    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=False))
+    world.tell(status(world.switch.op, ok=False))
     assert world.stage is S.DONE_WITH_FAILURES
     world.orders.clear()
     world.tell(asked("new", C.ACTIVE))

@@ -11,7 +11,7 @@ from policies.switching.ledgers import LedgerKind, LedgerState
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.events import RegistrySeen, command
+from tests.policies.switching.events import command
 from tests.policies.switching.world import START_MS, Held, Ref, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -202,12 +202,12 @@ def test_a_cursor_that_rolled_over_elsewhere_is_looked_for_again() -> None:
 def test_what_the_registry_lacks_is_written_again_until_it_is_seen_there() -> None:
     world = World().to(S.REGISTERED)
     held = list(world.state.entries)
-    said = world.tell(RegistrySeen((replace(held[1], version=3),), "old", None, 0))
+    said = world.tell(world.registry_event(clusters=(replace(held[1], version=3),)))
     assert [(s.verdict, s.reason, s.subject) for s in said] == [
         (SwitchVerdict.WRITE_REGISTRY, SwitchReason.NOT_SEEN, f"registry/{held[0].name}")
     ]
     assert said[0].details["bootstrap"] == "old"
-    assert world.tell(RegistrySeen(tuple(replace(e, version=4) for e in held), "old", None, 0)) == []
+    assert world.tell(world.registry_event(clusters=tuple(replace(e, version=4) for e in held))) == []
     assert [e.version for e in world.state.entries] == [4, 4]
 
 
@@ -216,19 +216,19 @@ def test_what_was_unregistered_is_removed_again_until_the_registry_is_seen_witho
     everything = tuple(replace(e, version=7) for e in world.state.entries)
     world.later().tell(world.inventory_event())
     world.tell(command("unregister", world.key(), name="new"))
-    said = world.tell(RegistrySeen(everything, "old", None, 0))
+    said = world.tell(world.registry_event(clusters=everything))
     assert [(s.verdict, s.reason, s.details["version"]) for s in said] == [
         (SwitchVerdict.REMOVE_REGISTRY, SwitchReason.NOT_SEEN, 7)
     ]
     left = tuple(e for e in everything if e.name != "new")
-    assert world.tell(RegistrySeen(left, "old", None, 0)) == []
-    assert world.tell(RegistrySeen(everything, "old", None, 0)) == [], "somebody else registered it since"
+    assert world.tell(world.registry_event(clusters=left)) == []
+    assert world.tell(world.registry_event(clusters=everything)) == [], "somebody else registered it since"
 
 
 def test_without_the_lease_nothing_of_the_registry_is_written_again() -> None:
     world = World().to(S.REGISTERED)
     world.state = replace(world.state, lease=None)
-    assert world.tell(RegistrySeen((), "old", None, 0)) == []
+    assert world.tell(world.registry_event(clusters=())) == []
 
 
 def test_a_paused_switch_is_not_taken_back_by_itself_as_no_directive_would_say_so() -> None:

@@ -1,7 +1,6 @@
 """Each guard taken away: what it prevented then happens. So every one of them is needed, and tested."""
 
 from collections.abc import Callable
-from dataclasses import replace as replace_event
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from policies.switching.ledgers import MAX_HOB, LedgerKind
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchStage
-from tests.policies.switching.events import LedgerResult, command
+from tests.policies.switching.events import answer, command
 from tests.policies.switching.world import Bookies, HarmError, Held, Ref, World, few, tell_of
 
 S, L = SwitchStage, LedgerStage
@@ -115,7 +114,7 @@ def with_one_ack(world: World) -> None:
 
 
 def with_an_old_client(world: World) -> None:
-    world.tell(world.members_event(), world.follow("b1"), replace_event(world.follow("b2"), client_epoch=0))
+    world.tell(world.members_event(), world.follow("b1"), world.follow("b2").but(client_epoch=0))
     world.later().tell(*(world.cluster_event(n) for n in world.clusters))
 
 
@@ -312,7 +311,7 @@ def copy_that_a_schema_needs() -> None:
     world.to(S.HOLD).tell(command("rollback", "r"))
     schema = world.task("/s2")
     world.orders = [o for o in world.orders if o.task is None or o.task.key != schema.key]
-    world.tell(LedgerResult(schema.ledger_id, schema.op, LedgerOutcome.FAILED))
+    world.tell(answer(LedgerOutcome.FAILED, schema.ledger_id, schema.op))
     world.work()
     world.later(15 * DAY_MS).tell(world.members_event(), world.lease_event(2))
     world.work()

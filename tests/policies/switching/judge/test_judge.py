@@ -1,7 +1,6 @@
 """Every stage, every event: what is listed happens, anything else changes nothing and says so."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace as replace_event
 
 import pytest
 from msgspec.structs import replace
@@ -15,16 +14,8 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ENDED, SwitchAction, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import case
-from tests.policies.switching.events import (
-    Event,
-    LedgerResult,
-    RegistrySeen,
-    StatusResult,
-    TimePassed,
-    command,
-    observations_of,
-)
-from tests.policies.switching.world import Bookies, World, answer, built_once, stored, well_at
+from tests.policies.switching.events import Event, answer, command, observations_of, status
+from tests.policies.switching.world import Bookies, World, built_once, stored, well_at
 
 IGNORED, TAKEN = "ignored", "taken"
 """Nothing changes; something is learned or asked, but the stage stays."""
@@ -56,17 +47,17 @@ def answered(outcome: LedgerOutcome) -> Callable[[World], Event]:
     def build(world: World) -> Event:
         switch = world.state.switch
         if switch is None or not switch.tasks:
-            return LedgerResult(2, 1, outcome)
+            return answer(outcome, 2, 1)
         task = world.task("/c1")
         facts = world.facts("old", task.ledger_id) if task.ledger_id in world.clusters["old"].ledgers else None
         more = {"source": facts, "target": facts, "new_id": 2**32 + 77, "attribution": "new"}
-        return replace_event(answer(outcome, **more), ledger_id=task.ledger_id, op=task.op)
+        return answer(outcome, task.ledger_id, task.op, **more)
 
     return build
 
 
-def status(action: SwitchAction, *, ok: bool) -> Callable[[World], Event]:
-    return lambda w: StatusResult(action, w.state.switch.op if w.state.switch else 1, ok)
+def written(*, ok: bool) -> Callable[[World], Event]:
+    return lambda w: status(w.state.switch.op if w.state.switch else 1, ok=ok)
 
 
 OVER = (S.REJECTED, S.ROLLED_BACK, S.ROLLED_BACK_WITH_FAILURES, S.ABORTED)
@@ -169,7 +160,7 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "lease, repeated": (lambda w: w.lease_event(1, -DAY_MS), IGNORED, {}),
     "lease, older": (lambda w: w.lease_event(0), REJECTED, {}),
     "registry": (
-        lambda w: RegistrySeen(tuple(replace(e, version=7) for e in w.state.entries), "x", None, 0), TAKEN, {},
+        lambda w: w.registry_event(clusters=tuple(replace(e, version=7) for e in w.state.entries)), TAKEN, {},
     ),
     "answer: copied": (answered(LedgerOutcome.COPIED), REJECTED, answers({S.BUILD: TAKEN})),
     "answer: exists": (answered(LedgerOutcome.EXISTS), REJECTED, answers({S.BUILD: TAKEN})),
@@ -183,16 +174,16 @@ EVENTS: dict[str, tuple[Callable[[World], Event], Expected, dict[SwitchStage, Ex
     "answer: deleted": (answered(LedgerOutcome.DELETED), REJECTED, answers({S.CLEANUP: TAKEN})),
     "answer: failed": (answered(LedgerOutcome.FAILED), REJECTED, answers(each((*REVERTS, S.BUILD, S.CLEANUP), TAKEN))),
     "answer about no ledger of the plan": (
-        lambda w: LedgerResult(99, 1, LedgerOutcome.COPIED), REJECTED, {S.DONE: IGNORED},
+        lambda w: answer(LedgerOutcome.COPIED, 99, 1), REJECTED, {S.DONE: IGNORED},
     ),
-    "answer to an order to come": (lambda w: LedgerResult(2, 10**9, LedgerOutcome.COPIED), REJECTED, {}),
+    "answer to an order to come": (lambda w: answer(LedgerOutcome.COPIED, 2, 10**9), REJECTED, {}),
     "status written": (
-        status(SwitchAction.STATUS_NEW, ok=True), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), IGNORED),
+        written(ok=True), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), IGNORED),
     ),
     "status failed": (
-        status(SwitchAction.STATUS_NEW, ok=False), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), IGNORED),
+        written(ok=False), REJECTED, each((S.DONE, S.DONE_WITH_FAILURES), IGNORED),
     ),
-    "tick": (lambda w: TimePassed(), IGNORED, {}),
+    "tick": (lambda w: None, IGNORED, {}),
 }  # fmt: skip
 
 
@@ -313,7 +304,8 @@ def it_fits_or_is_invalid(path: str, action: SwitchAction, outcome: LedgerOutcom
     world.state = replace(world.state, switch=replace(world.switch, tasks=tasks))
     before = world.state
     facts = world.facts("old", task.ledger_id)
-    said = world.tell(LedgerResult(task.ledger_id, task.op, outcome, facts, facts, (), 2**32 + 9, "new"))
+    more = {"source": facts, "target": facts, "new_id": 2**32 + 9, "attribution": "new"}
+    said = world.tell(answer(outcome, task.ledger_id, task.op, **more))
     if action in (SwitchAction.NONE, SwitchAction.GIVEN_UP):
         assert said == []
         assert bare(world.state) == bare(before)

@@ -6,7 +6,7 @@ from policies.switching.decisions import SwitchVerdict
 from policies.switching.readings import LedgerOutcome
 from policies.switching.settings import DAY_MS
 from policies.switching.state import LedgerStage, SwitchAction, SwitchStage
-from tests.policies.switching.events import LedgerResult, StatusResult, command
+from tests.policies.switching.events import answer, command, status
 from tests.policies.switching.world import Held, World, few, tell_of, verdicts
 
 S, L = SwitchStage, LedgerStage
@@ -119,7 +119,7 @@ def test_what_was_not_taken_back_stays_in_the_plan() -> None:
     world = World(few(retries=1)).to(S.HOLD)
     world.tell(command("rollback", world.key()))
     kept = world.orders.pop()
-    world.tell(LedgerResult(kept.task.ledger_id, kept.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]
+    world.tell(answer(LedgerOutcome.FAILED, kept.task.ledger_id, kept.op))  # type: ignore[union-attr]
     world.work()
     world.later(16 * DAY_MS).tell(world.members_event())
     world.work()
@@ -166,6 +166,6 @@ def test_the_registry_has_one_active_entry_at_every_moment() -> None:
     [order] = [o for o in world.orders if o.verdict is SwitchVerdict.WRITE_STATUS]
     assert (order.details["name"], order.details["deprecated"]) == ("new", "old"), "one order for both"
     assert world.state.committed() == "old"
-    world.tell(StatusResult(SwitchAction.STATUS_NEW, world.switch.op, ok=True))
+    world.tell(status(world.switch.op, ok=True))
     assert {e.name: e.status.value for e in world.state.entries} == {"old": "deprecated", "new": "active"}
     assert world.is_at(S.DONE)

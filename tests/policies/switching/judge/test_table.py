@@ -20,7 +20,7 @@ from policies.switching.settings import DAY_MS
 from policies.switching.state import ClusterStatus, Directive, SwitchStage
 from tests.cases import for_each
 from tests.examples import combined
-from tests.policies.switching.events import RegistrySeen, StatusResult, command
+from tests.policies.switching.events import command, status
 from tests.policies.switching.wire import WireWorld
 
 S = SwitchStage
@@ -131,7 +131,7 @@ def test_a_switch_whose_registry_could_not_be_written_is_driven_on() -> None:
     """Neither `abort` nor `end` is accepted before its last step is done."""
     world = reached(S.CLEANUP)
     world.work(*(ORDERS - {SwitchVerdict.WRITE_STATUS}))
-    world.tell(StatusResult(world.switch.awaiting, world.switch.op, ok=False))
+    world.tell(status(world.switch.op, ok=False))
     assert world.is_at(S.DONE_WITH_FAILURES)
     [refused] = world.tell(command("cleanup", "c"))
     assert refused.sentence.endswith("; to go on: `start --target new`")
@@ -143,7 +143,8 @@ def test_a_contested_switch_is_resumed_only_over_a_directive(theirs: bool, way: 
     world = reached(S.HOLD)
     entries = tuple(structs.replace(e, status=ClusterStatus.ACTIVE) for e in world.state.entries)
     directive = Directive(world.state.epoch + 2, "old")
-    world.tell(RegistrySeen(world.state.entries if theirs else entries, "old", directive if theirs else None, 0))
+    shown: dict[str, Any] = {"directive": directive} if theirs else {"clusters": entries}
+    world.tell(world.registry_event(**shown))
     [refused] = world.tell(command("end", "e"))
     assert (refused.verdict, refused.sentence.endswith(f"; to go on: {way}")) == (SwitchVerdict.REJECT, True)
     assert is_accepted(world, "resume") is theirs

@@ -15,7 +15,7 @@ from policies.switching.settings import DAY_MS, HOUR_MS
 from policies.switching.state import LedgerStage, SwitchingState, SwitchStage
 from policies.switching.transition import Transition
 from tests.cases import for_each
-from tests.policies.switching.events import Event, LedgerResult, RegistrySeen, command
+from tests.policies.switching.events import Event, answer, command
 from tests.policies.switching.wire import WireWorld
 from tests.policies.switching.world import Bookies, Ref, World, codes, few, tell_of
 
@@ -46,7 +46,7 @@ def test_a_reading_from_before_zookeeper_had_the_directive_sends_nobody_back() -
     world = World().to(S.TRIGGERED)
     advance(world, "old", 2)
     world.tell(command("abort", "a"))
-    registry = RegistrySeen(world.state.entries, "old", None, 0, world.later().now_ms)
+    registry = world.later().registry_event(directive=None)
     early = world.cluster_event("new")
     world.later().tell(registry)
     assert world.state.active() == "old", "what was read before shows the directive"
@@ -156,7 +156,7 @@ def test_after_end_a_clean_up_waits_for_deletions_that_were_begun_and_orders_non
     world.work()
     assert (world.stage, len(deletions)) == (S.CLEANUP, 2)
     failed, done = deletions
-    world.tell(LedgerResult(failed.task.ledger_id, failed.op, LedgerOutcome.FAILED))  # type: ignore[union-attr]
+    world.tell(answer(LedgerOutcome.FAILED, failed.task.ledger_id, failed.op))  # type: ignore[union-attr]
     world.tell(*world.carry_out(done))
     world.work()
     assert world.is_at(S.DONE_WITH_FAILURES)
@@ -321,9 +321,8 @@ def test_a_rollback_after_an_ended_clean_up_tries_no_ledger_again_that_was_delet
 
 def test_a_switch_that_was_forgotten_is_taken_up_again_as_the_refusal_says() -> None:
     world = World().to(S.HOLD)
-    entries, directive = world.state.entries, world.state.directive
-    world.state = SwitchingState()
-    world.later().tell(RegistrySeen(entries, "old", directive, 0, world.now_ms), world.lease_event(2))
+    before, world.state = world.state, SwitchingState()
+    world.later().tell(world.registry_event(before), world.lease_event(2))
     world.acks()
     [refused] = world.tell(world.start_event("old"))
     assert "`start --target new` takes their switch up again" in refused.sentence
