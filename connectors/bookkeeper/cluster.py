@@ -12,6 +12,7 @@ and `DataFormats.proto` of BookKeeper 4.18.
 import base64
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -20,9 +21,8 @@ from google.protobuf import proto, text_format  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from msgspec import structs
 
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, OtherSourceError
 from connectors.foreign_json import build, checked
-from connectors.zookeeper.json_znodes import ZnodeConflictError
 from connectors.zookeeper.session import IN_FLIGHT, Reader
 from policies.switching.ledgers import (
     EMPTY_LONG,
@@ -295,17 +295,12 @@ def confirm_provenance(found: FoundLedgers, journal: CopyJournal) -> tuple[dict[
     """
     ledgers, proved = {}, {}
     for ledger_id, ledger in found.facts.items():
-        mark = found.provenances.get(ledger_id)
-        record = None if mark is None else _find(journal, ledger_id)
+        mark, record = found.provenances.get(ledger_id), None
+        if mark is not None:
+            with suppress(OtherSourceError):
+                record = journal.find(ledger_id)
         is_ours = record is not None and record.provenance == mark
         ledgers[ledger_id] = structs.replace(ledger, provenance=record.source if record and is_ours else NOT_OURS)
         if record is not None and is_ours and record.copied is not None:
             proved[ledger_id] = record.copied
     return ledgers, proved
-
-
-def _find(journal: CopyJournal, ledger_id: int) -> CopyRecord | None:
-    try:
-        return journal.find(ledger_id)
-    except ZnodeConflictError:  # the record is of another source's ledger
-        return None

@@ -10,21 +10,20 @@ a kill at any moment, the same call finds the existing copy and reports it.
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
 
 import msgspec
 import structlog
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict
 
-from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
+from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord, OtherSourceError
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
-from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout, Ledger, same_ledger
+from policies.switching.readings import LedgerOutcome
 from policies.units import MAX_INT64, UserError
 
 CONCURRENCY = 16
@@ -34,43 +33,33 @@ WINDOW_BYTES = 1024 * 1024
 _log = structlog.get_logger(__name__)
 
 
-class CopyOutcome(StrEnum):
-    """The outcome of a copy or a deletion."""
+class NotPossibleError(Exception):
+    """An order about a ledger cannot be carried out now; the message has the reason. It is tried again."""
 
-    COPIED = "copied"
-    """The copy was written, closed, read back, and is equal."""
-    BUILT = "built"
-    """Our earlier copy exists, complete and equal."""
-    OWN_PARTIAL = "own_partial"
-    """Our earlier copy exists and is incomplete: delete it and copy again."""
-    FOREIGN_CONFLICT = "foreign_conflict"
-    """The id belongs to a ledger of somebody else, or is journalled for another source. It was not changed."""
-    SOURCE_OPEN = "source_open"
-    """The ledger has a writer, or is in recovery: its owner must close it first."""
-    SOURCE_UNREADABLE = "source_unreadable"
-    """The ledger does not exist, or not all of its entries can be read."""
-    COPY_DIFFERS = "copy_differs"
-    """The copy was written and closed, and differs from the source when read back."""
-    DELETED = "deleted"
-    """The metadata are removed, now or before; the bookies delete the entries later."""
-    NOT_RECORDED = "not_recorded"
-    """The journal does not have it as our copy, or as a complete copy. Nothing was deleted."""
-    REFUSED = "refused"
-    """The existing ledger is not the journalled one. Nothing was deleted."""
-    FAILED = "failed"
-    """A cluster, the journal or the JVM does not answer, or refuses: to be tried again."""
+
+class SourceUnreadableError(NotPossibleError):
+    """The source answers, but lacks the ledger or some of its entries. So the copy is not tried again."""
+
+
+class NotRecordedError(NotPossibleError):
+    """The journal does not have a ledger as our copy, or as a complete copy. Nothing was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """The result of a copy or a deletion."""
+    """The target's ledger under the id of a copy."""
 
-    outcome: CopyOutcome
+    outcome: LedgerOutcome
+    """`copied`: it was made now, closed and read back. `exists`: it was there before, and was not changed."""
     source: Ledger | None = None
-    """The source's ledger, as far as it was read; with the digest of its entries once all were read."""
+    """The source's ledger; with the digest of its entries once all were read."""
     target: Ledger | None = None
-    """The target's ledger without our provenance property, for comparison with the source."""
+    """The target's ledger without our provenance property; None if its id is journalled for another source."""
     detail: str = ""
+    is_ours: bool = False
+    """Whether it is our copy; else it was made by somebody else."""
+    is_equal: bool = False
+    """Whether it is complete and equal to the source's. Our copy that is not must be deleted and made again."""
 
 
 class JavaResult(BaseModel):
@@ -88,38 +77,22 @@ class JavaResult(BaseModel):
     detail: str = ""
     new_id: int | None = None
 
-    def outcome(self) -> CopyOutcome:
-        """Return the outcome of a failure: a source that answers and cannot be read is not tried again."""
+    def error(self) -> NotPossibleError:
+        """Return the error of a failure: a source that answers and cannot be read is not tried again."""
         side, _, step = self.phase.partition("-")
         is_unreachable = step == "connect" or self.code in (_UNREACHABLE if step == "read" else _SILENT)
-        return CopyOutcome.SOURCE_UNREADABLE if side == "source" and not is_unreachable else CopyOutcome.FAILED
+        kind = SourceUnreadableError if side == "source" and not is_unreachable else NotPossibleError
+        return kind(": ".join(filter(None, (self.phase, self.detail))) or self.status)
 
 
 _ZOOKEEPER, _META_STORE, _QUORUM_TIMEOUT, _TIMEOUT, _BUSY = -9, -18, -21, -23, -105
 _UNREACHABLE = frozenset({_ZOOKEEPER, _META_STORE, _BUSY})
 _SILENT = _UNREACHABLE | {_TIMEOUT, _QUORUM_TIMEOUT}
 
-_COPIES = {
-    "copied": (CopyOutcome.COPIED, CopyOutcome.COPY_DIFFERS),
-    "own_closed": (CopyOutcome.BUILT, CopyOutcome.OWN_PARTIAL),
-    "own_partial": (CopyOutcome.OWN_PARTIAL, CopyOutcome.OWN_PARTIAL),
-    "foreign": (CopyOutcome.FOREIGN_CONFLICT, CopyOutcome.FOREIGN_CONFLICT),
-    "source_open": (CopyOutcome.SOURCE_OPEN, CopyOutcome.SOURCE_OPEN),
-}
-"""The outcome of a copy by Java's status, if both ledgers are equal, and if they are not."""
 _OURS = frozenset({"copied", "own_closed", "own_partial"})
 """States in which Java found the journalled provenance in the target's ledger."""
-_WHOLE = frozenset({CopyOutcome.COPIED, CopyOutcome.BUILT})
 COMPARED = ("length_bytes", "last_entry_id", "created_ms")
 """The source's facts that must be as they were when it was copied."""
-
-
-class _FailedError(Exception):
-    """Java could not carry out a request."""
-
-    def __init__(self, answer: JavaResult) -> None:
-        super().__init__(": ".join(filter(None, (answer.phase, answer.detail))) or answer.status)
-        self.outcome = answer.outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,48 +182,41 @@ class LedgerCopier:
         self._jvm.start(self._settings_json())
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
-        """Copy one ledger, or report the ledger that has its id in the target. Every failure is an outcome.
+        """Copy one ledger, or return the ledger that has its id in the target.
 
         Args:
             new_id: copy the ledger under an id from the target. Another call for the ledger uses the same id. If our
                 copy already exists under the old id, it counts; so take the id from the target's ledger.
 
         Raises:
+            SourceUnreadableError: the source's ledger cannot be read.
+            NotPossibleError: a cluster does not answer, or refuses; or the ledger is still written to.
+            ZnodeError: the journal cannot be read or written.
+            JvmDiedError: the JVM cannot be started, or ended; JavaError: Java threw an unexpected exception.
             ValueError: this is no ledger's id; -1 means "no ledger".
         """
         _check(ledger_id)
         try:
-            result = self._copy_under_new_id(ledger_id) if new_id else self._copy_under_own_id(ledger_id)
-        except ZnodeConflictError as error:
-            result = CopyResult(CopyOutcome.FOREIGN_CONFLICT, detail=str(error))
-        except _FailedError as error:
-            result = CopyResult(error.outcome, detail=str(error))
-        except (ZnodeError, JvmDiedError, JavaError) as error:
-            result = CopyResult(CopyOutcome.FAILED, detail=str(error))
-        log = _log.debug if result.outcome in _WHOLE else _log.warning
-        log("ledger copy ended", ledger=ledger_id, outcome=result.outcome.value, detail=result.detail)
-        return result
+            return self._copy_under_new_id(ledger_id) if new_id else self._copy_under_own_id(ledger_id)
+        except OtherSourceError as error:
+            return CopyResult(LedgerOutcome.EXISTS, detail=str(error))
 
-    def delete(self, ledger_id: int, *, own: bool) -> CopyResult:
-        """Delete our copy from the target and from the journal; or a ledger from the source. Raises as `copy` does.
+    def delete(self, ledger_id: int, *, own: bool) -> None:
+        """Delete our copy from the target and from the journal; or a ledger from the source.
 
-        The source's ledger must be unchanged since it was copied completely. Every failure is an outcome.
+        The metadata are removed, now or before; the bookies delete the entries later. The source's ledger must be
+        unchanged since it was copied completely. Raises as `copy` does, NotRecordedError if there is no such copy, and
+        OtherSourceError if the journal has it of another source; then nothing was deleted.
         """
         _check(ledger_id)
-        try:
-            record = self.journal.find(ledger_id)
-            if record is None or not (own or record.copied):
-                return CopyResult(CopyOutcome.NOT_RECORDED, detail="no complete copy of it is journalled")
-            expected = _identity(record) if own else {name: getattr(record.copied, name) for name in COMPARED}
-            if self._run(ledger_id, "delete_own" if own else "delete_old", expected).status == "refused":
-                return CopyResult(CopyOutcome.REFUSED, detail="the ledger there is not the journalled one")
-            if own:
-                self.journal.forget(record)
-        except ZnodeConflictError as error:
-            return CopyResult(CopyOutcome.NOT_RECORDED, detail=str(error))
-        except (_FailedError, ZnodeError, JvmDiedError, JavaError) as error:
-            return CopyResult(CopyOutcome.FAILED, detail=str(error))
-        return CopyResult(CopyOutcome.DELETED)
+        record = self.journal.find(ledger_id)
+        if record is None or not (own or record.copied):
+            raise NotRecordedError("no complete copy of it is journalled")
+        expected = _identity(record) if own else {name: getattr(record.copied, name) for name in COMPARED}
+        if self._run(ledger_id, "delete_own" if own else "delete_old", expected).status == "refused":
+            raise NotPossibleError("the ledger there is not the journalled one")
+        if own:
+            self.journal.forget(record)
 
     def limit(self, bytes_per_second: int) -> None:
         """Limit the bytes that all copies together write in a second; 0 is no limit."""
@@ -267,12 +233,13 @@ class LedgerCopier:
     def _copy_under_own_id(self, ledger_id: int) -> CopyResult:
         if self.journal.came_from_target(ledger_id) and self._find_state(ledger_id, "", ledger_id) == "missing":
             detail = f"ledger {ledger_id} was deleted from the target, which may still hold entries of it"
-            return CopyResult(CopyOutcome.FOREIGN_CONFLICT, detail=detail)
+            return CopyResult(LedgerOutcome.EXISTS, detail=detail)
         # An earlier intent for a new id counts only while our copy under that id exists.
         while (record := self.journal.intend(ledger_id)).target_id is not None:
             if self._exists(record):
-                detail = f"our copy of it has id {record.target_id} in the target: it cannot have its own as well"
-                return CopyResult(CopyOutcome.FAILED, detail=detail)
+                raise NotPossibleError(
+                    f"our copy of it has id {record.target_id} in the target: it cannot have its own as well"
+                )
             self.journal.forget(record)
         return self._copy(record)
 
@@ -288,30 +255,42 @@ class LedgerCopier:
         if record is None:
             record = self.journal.intend(ledger_id, self._run(ledger_id, "new_id", {}).new_id)
         result = self._copy(record)
-        is_lost = result.outcome is CopyOutcome.FOREIGN_CONFLICT and record.target_id is not None
-        if not is_lost or record.copied is not None:  # a copied ledger that became foreign needs a person
+        # A copied ledger that became foreign needs a person.
+        if result.is_ours or record.target_id is None or record.copied is not None:
             return result
-        # Another client created a ledger under the new id first, so the next copy draws another id.
         self.journal.forget(record)
-        detail = f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
-        return CopyResult(CopyOutcome.FAILED, source=result.source, detail=detail)
+        raise NotPossibleError(
+            f"id {record.target_id}, which the target gave, was taken by others: the next try gets another one"
+        )
 
     def _copy(self, record: CopyRecord) -> CopyResult:
-        """Make the copy of a journalled intent, and record in the journal that the copy is equal."""
-        result = copy_result(record, self._run(record.ledger_id, "copy", {**_identity(record), **self._sizes}))
-        if result.outcome not in _WHOLE or result.source is None:
-            return result
-        copied = CopiedLedger(
-            length_bytes=result.source.length_bytes,
-            last_entry_id=result.source.last_entry_id,
-            entries_digest=result.source.entries_digest or "",
-            created_ms=result.source.created_ms or 0,
+        """Make the copy of a journalled intent, and record in the journal that the copy is equal.
+
+        The policy's own rule decides whether it is equal. But for the id in the target, which may be another one,
+        everything must be equal.
+        """
+        answer = self._run(record.ledger_id, "copy", {**_identity(record), **self._sizes})
+        if answer.status == "source_open":
+            raise NotPossibleError("the ledger is still written to: its owner must close it first")
+        source, target, is_ours = _without_mark(answer.source), _without_mark(answer.target), answer.status in _OURS
+        if target is not None:
+            target = structs.replace(target, provenance=record.source if is_ours else "")
+        is_equal = (
+            source is not None
+            and target is not None
+            and target.ledger_id == record.id_in_target
+            and same_ledger(source, structs.replace(target, ledger_id=source.ledger_id))
         )
-        try:
+        if source is not None and is_ours and is_equal:
+            copied = CopiedLedger(
+                length_bytes=source.length_bytes,
+                last_entry_id=source.last_entry_id,
+                entries_digest=source.entries_digest or "",
+                created_ms=source.created_ms or 0,
+            )
             self.journal.complete(record, copied)
-        except ZnodeError as error:
-            return replace(result, outcome=CopyOutcome.FAILED, detail=str(error))
-        return result
+        outcome = LedgerOutcome.COPIED if answer.status == "copied" else LedgerOutcome.EXISTS
+        return CopyResult(outcome, source, target, is_ours=is_ours, is_equal=is_equal)
 
     def _exists(self, record: CopyRecord) -> bool:
         return self._find_state(record.ledger_id, record.provenance, record.id_in_target) == "own"
@@ -324,28 +303,11 @@ class LedgerCopier:
         request = msgspec.json.encode({"ledger_id": ledger_id, "kind": kind, **more}).decode()
         answer = JavaResult.model_validate_json(self._jvm.run(request, self._settings_json()))
         if answer.status == "failed":
-            raise _FailedError(answer)
+            raise answer.error()
         return answer
 
     def _settings_json(self) -> str:
         return msgspec.json.encode(self._settings).decode()
-
-
-def copy_result(record: CopyRecord, answer: JavaResult) -> CopyResult:
-    """Make the result of a copy from Java's answer, by the policy's own rule for equal ledgers.
-
-    But for the id in the target, which may be another one, everything must be equal.
-    """
-    source, target = _without_mark(answer.source), _without_mark(answer.target)
-    if target is not None:
-        target = structs.replace(target, provenance=record.source if answer.status in _OURS else "")
-    is_equal = (
-        source is not None
-        and target is not None
-        and target.ledger_id == record.id_in_target
-        and same_ledger(source, structs.replace(target, ledger_id=source.ledger_id))
-    )
-    return CopyResult(_COPIES[answer.status][not is_equal], source=source, target=target)
 
 
 def _without_mark(ledger: Ledger | None) -> Ledger | None:

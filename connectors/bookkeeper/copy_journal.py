@@ -28,6 +28,10 @@ _ONLY_WAY_SECONDS = 60.0
 """How long it is remembered that no ledger was copied the other way; a switch back comes days later."""
 
 
+class OtherSourceError(ZnodeConflictError):
+    """A ledger's record is of another source, so its copy is none of this one."""
+
+
 class CopiedLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a source ledger when its copy was found equal."""
 
@@ -80,13 +84,13 @@ class CopyJournal:
     def find(self, ledger_id: int) -> CopyRecord | None:
         """Return the record of a ledger's copy; None if no copy was intended.
 
-        Raises ZnodeError if the journal cannot be read, ZnodeConflictError if the record is of another source.
+        Raises ZnodeError if the journal cannot be read, OtherSourceError if the record is of another source.
         """
         found = self._nodes.get(self._node(ledger_id), CopyRecord)
         if found is None:
             return None
         if ((record := found.value).source, record.target) != (self._source, self._target):
-            raise ZnodeConflictError(
+            raise OtherSourceError(
                 f"ledger {ledger_id} of {record.target} is journalled as a copy from {record.source}"
             )
         return replace(record, ledger_id=ledger_id, version=found.version)
@@ -141,7 +145,7 @@ class CopyJournal:
             return False
         try:
             record = CopyJournal(self._session, source=self._target, target=self._source).find(ledger_id)
-        except ZnodeConflictError:
+        except OtherSourceError:
             return False
         return record is not None and record.copied is not None and record.target_id is None
 

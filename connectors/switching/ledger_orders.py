@@ -6,16 +6,24 @@ reconciler tries again until the order is done.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import structlog
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import NOT_OURS
-from connectors.bookkeeper.copier import COMPARED, CopyOutcome, LedgerCluster, LedgerCopier, metadata_service_uri
-from connectors.bookkeeper.copy_journal import CopyJournal
-from connectors.bookkeeper.gateway import BookKeeperJvm, JvmDiedError
+from connectors.bookkeeper.copier import (
+    COMPARED,
+    LedgerCluster,
+    LedgerCopier,
+    NotPossibleError,
+    NotRecordedError,
+    SourceUnreadableError,
+    metadata_service_uri,
+)
+from connectors.bookkeeper.copy_journal import CopyJournal, OtherSourceError
+from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.collection import whole_line
 from connectors.switching.broker_agent import ReferenceZnodes
 from connectors.switching.clusters import ClusterSessions
@@ -113,26 +121,12 @@ LEDGER_ORDERS = frozenset(
     }
 )
 
-_RESULTS: Mapping[CopyOutcome, LedgerOutcome] = {
-    CopyOutcome.COPIED: LedgerOutcome.COPIED,
-    CopyOutcome.COPY_DIFFERS: LedgerOutcome.COPIED,  # the policy compares, and orders the copy deleted and made again
-    CopyOutcome.BUILT: LedgerOutcome.EXISTS,
-    CopyOutcome.OWN_PARTIAL: LedgerOutcome.EXISTS,
-    CopyOutcome.FOREIGN_CONFLICT: LedgerOutcome.EXISTS,
-    CopyOutcome.SOURCE_UNREADABLE: LedgerOutcome.SOURCE_UNREADABLE,
-}
-"""The results of copies for the policy; all others have failed."""
-_NOT_WHOLE = frozenset({CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS})
 MOST_DETAIL = 500
 """Limit of the characters of a result's detail."""
 _WRITERS = 64
 """Limit of the znodes that are written at the same time."""
 
 _log = structlog.get_logger(__name__)
-
-
-class NotPossibleError(Exception):
-    """An order cannot be carried out now; the message has the reason."""
 
 
 class LedgerOrder:
@@ -205,7 +199,7 @@ class LedgerOrders:
             return self._handlers[decision.verdict](order)
         except (UnreadError, NotConnectedError) as error:
             return order.result(LedgerOutcome.FAILED, describe_zookeeper_error(error))
-        except (NotPossibleError, ZnodeError, UserError, ValueError) as error:
+        except (NotPossibleError, JvmDiedError, JavaError, ZnodeError, UserError, ValueError) as error:
             return order.result(LedgerOutcome.FAILED, str(error))
         except Exception as error:
             _log.exception("unexpected error", verdict=decision.verdict.value, ledger=order.ledger_id)
@@ -217,37 +211,37 @@ class LedgerOrders:
         new_id = order.ledger.remap
         if new_id and order.ledger.kind is LedgerKind.CURSOR:
             raise NotPossibleError("a cursor is never copied under a new id: its owner makes the new ledger")
-        result = self._copier(order).copy(order.ledger_id, new_id=new_id)
-        if result.outcome in _NOT_WHOLE and not order.is_shared:
-            self._delete_to_copy_again(order, why := f"our copy is not whole ({result.outcome.value})")
+        try:
+            result = self._copier(order).copy(order.ledger_id, new_id=new_id)
+        except SourceUnreadableError as error:
+            return order.result(LedgerOutcome.SOURCE_UNREADABLE, str(error))
+        if result.is_ours and not result.is_equal and not order.is_shared:
+            self._delete_to_copy_again(order, why := "our copy is not whole")
             raise NotPossibleError(f"{why}: it is deleted and made again")
-        if result.outcome is CopyOutcome.SOURCE_OPEN:
-            raise NotPossibleError(f"the ledger is still written to; {result.detail}".strip())
         target = result.target
-        if result.outcome is CopyOutcome.FOREIGN_CONFLICT and target is None and not new_id:
+        if target is None and not new_id:
             # The id is journalled for another source, so the target's ledger is no copy of this one.
             found = self._find_ledger(order.target, order.ledger_id)
             target = None if found is None else structs.replace(found, provenance=NOT_OURS)
-        outcome = _RESULTS.get(result.outcome, LedgerOutcome.FAILED)
-        return order.result(outcome, result.detail, source=result.source, target=target)
+        return order.result(result.outcome, result.detail, source=result.source, target=target)
 
     def _delete_to_copy_again(self, order: LedgerOrder, why: str) -> None:
-        """Delete our copy, so that the next copy is made again. Raises NotPossibleError if it stays."""
+        """Delete our copy, so that the next copy is made again. Raises as `_delete_own` does, if it stays."""
         if not order.is_allowed():
             raise NotPossibleError(f"{why}, and the order is recalled")
-        deleted = self._delete_own(order)
-        if deleted.result is not LedgerOutcome.COPY_DELETED:
-            raise NotPossibleError(f"{why}: {deleted.detail}")
+        self._delete_own(order)
 
     def _delete_own(self, order: LedgerOrder) -> SwitchLedger:
         # The policy may not know the new id of a copy; then no reference has that id either.
         if any(order.target in self._read_owners(order, each) for each in {order.ledger_id, order.target_id}):
             raise NotPossibleError(f"a reference attributes it to {order.target}: the copy is in use")
-        result = self._copier(order).delete(order.ledger_id, own=True)
-        # Without a record, an earlier attempt may have deleted it.
-        is_gone = result.outcome is CopyOutcome.NOT_RECORDED and not self._copy_exists(order)
-        is_gone = is_gone or result.outcome is CopyOutcome.DELETED
-        return order.result(LedgerOutcome.COPY_DELETED if is_gone else LedgerOutcome.FAILED, result.detail)
+        try:
+            self._copier(order).delete(order.ledger_id, own=True)
+        except (NotRecordedError, OtherSourceError):
+            # Without a record, an earlier attempt may have deleted it.
+            if self._copy_exists(order):
+                raise
+        return order.result(LedgerOutcome.COPY_DELETED)
 
     # --- attributing
 
@@ -323,9 +317,8 @@ class LedgerOrders:
         if others:
             named = ", ".join(sorted(owner or "nobody" for owner in others))
             raise NotPossibleError(f"a reference still attributes it to {named}")
-        result = self._copier(order).delete(order.ledger_id, own=False)
-        is_gone = result.outcome is CopyOutcome.DELETED
-        return order.result(LedgerOutcome.DELETED if is_gone else LedgerOutcome.FAILED, result.detail)
+        self._copier(order).delete(order.ledger_id, own=False)
+        return order.result(LedgerOutcome.DELETED)
 
     def _read_owners(self, order: LedgerOrder, ledger_id: int) -> frozenset[str | None]:
         return self._references.read_owners(order.ledger.paths, order.ledger.kind, ledger_id)

@@ -8,21 +8,14 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from msgspec import structs
 
-from connectors.bookkeeper.copier import (
-    CopyOutcome,
-    CopyResult,
-    JavaResult,
-    LedgerCluster,
-    LedgerCopier,
-    copy_result,
-    metadata_service_uri,
-)
+from connectors.bookkeeper.copier import CopyResult, LedgerCluster, LedgerCopier, metadata_service_uri
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout
 from tests.cases import for_each
+from tests.connectors.bookkeeper.copies import COPIED, DELETED, EXISTS, FOREIGN, PARTIAL, UNRECORDED, end
 from tests.fakes.zookeeper import Server
 
 OLD, NEW = LedgerCluster("i-old", "zk://old/ledgers"), LedgerCluster("i-new", "zk://new/ledgers")
@@ -33,7 +26,7 @@ FACTS: dict[str, Any] = {
 }  # fmt: skip
 COPY = {**FACTS, "created_ms": 6, "custom_metadata": {"a": "YQ==", PROVENANCE: "c291cmNlL3Rva2Vu"}}
 EQUAL = {"source": FACTS, "target": COPY}
-COPIED = CopiedLedger(length_bytes=30, last_entry_id=2, entries_digest="d", created_ms=5)
+FACTS_OF_COPIED = CopiedLedger(length_bytes=30, last_entry_id=2, entries_digest="d", created_ms=5)
 
 
 class Java:
@@ -87,9 +80,12 @@ class World:
         self.java.answers_ahead = list(answers)
         return self.copier.copy(LEDGER, **more)
 
+    def end(self, *answers: dict[str, Any] | Exception, **more: Any) -> str:
+        return end(lambda: self.copy(*answers, **more))
+
     def copied(self) -> "World":
         """It was copied once."""
-        assert self.copy({"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
+        self.copy({"status": "copied", **EQUAL})
         self.java.requests.clear()
         return self
 
@@ -97,6 +93,11 @@ class World:
         record = self.journal.find(LEDGER)
         assert record is not None
         return record
+
+    def change_record(self) -> None:
+        self.journal.complete(
+            self.record(), CopiedLedger(length_bytes=0, last_entry_id=0, entries_digest="", created_ms=0)
+        )
 
     def lose_zookeeper(self) -> None:
         self.server.away = ConnectionLoss()
@@ -116,13 +117,12 @@ def test_what_is_no_ledgers_id_is_refused_before_anything(ledger_id: int) -> Non
 def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after() -> None:
     world = World(replication=CopyReplication(ensemble_size=3, write_quorum=2, ack_quorum=2))
     result = world.copy({"status": "copied", **EQUAL})
-    assert result.outcome is CopyOutcome.COPIED
     assert result.target is not None
     assert result.target.provenance == "i-old"
     assert structs.replace(result.target, provenance=None, created_ms=5) == result.source
     record = world.record()
     assert world.java.journalled == [structs.replace(record, copied=None, version=0)]
-    assert record.copied == COPIED
+    assert record.copied == FACTS_OF_COPIED
     assert world.java.requests == [
         {
             "kind": "copy", "ledger_id": LEDGER, "provenance": record.provenance, "target_id": LEDGER,
@@ -131,105 +131,88 @@ def test_the_intent_is_written_before_java_hears_of_it_and_the_copy_noted_after(
     ]  # fmt: skip
 
 
-@for_each(
-    ("answer", "outcome"),
-    [
-        ({"status": "copied", **EQUAL}, CopyOutcome.COPIED),
-        ({"status": "own_closed", **EQUAL}, CopyOutcome.BUILT),
-        ({"status": "own_partial", "source": FACTS}, CopyOutcome.OWN_PARTIAL),
-        ({"status": "foreign", **EQUAL}, CopyOutcome.FOREIGN_CONFLICT),
-        ({"status": "source_open"}, CopyOutcome.SOURCE_OPEN),
-        ({"status": "failed", "phase": "copier", "detail": "a bug"}, CopyOutcome.FAILED),
-        (JvmDiedError("killed by signal 9"), CopyOutcome.FAILED),
-        (JavaError("a bug"), CopyOutcome.FAILED),
-    ],
-)
-def test_every_end_is_an_outcome_and_only_a_whole_copy_is_noted_as_one(
-    answer: dict[str, Any] | Exception, outcome: CopyOutcome
-) -> None:
-    world = World()
-    assert world.copy(answer).outcome is outcome
-    is_whole = outcome in (CopyOutcome.COPIED, CopyOutcome.BUILT)
-    assert (world.record().copied is not None) is is_whole
+OTHERS: list[dict[str, Any]] = [
+    {"length_bytes": 11}, {"last_entry_id": 1}, {"entries_digest": "e"}, {"entries_digest": None}, {"state": "open"},
+    {"custom_metadata": {}}, {"custom_metadata": {"a": "eA=="}}, {"ledger_id": 9},
+]  # fmt: skip
+UNEQUAL = (None, *(COPY | other for other in OTHERS))
 
 
 @for_each(
-    "target",
+    ("answer", "ends"),
     [
-        {"length_bytes": 11}, {"last_entry_id": 1}, {"entries_digest": "e"}, {"entries_digest": None},
-        {"state": "open"}, {"custom_metadata": {}}, {"custom_metadata": {"a": "eA=="}}, {"ledger_id": 9}, None,
+        ({"status": "copied", **EQUAL}, COPIED),
+        ({"status": "own_closed", **EQUAL}, EXISTS),
+        ({"status": "own_partial", "source": FACTS}, PARTIAL),
+        ({"status": "foreign", **EQUAL}, FOREIGN),
+        ({"status": "source_open"}, "the ledger is still written to: its owner must close it first"),
+        ({"status": "failed", "phase": "copier", "detail": "a bug"}, "copier: a bug"),
+        (JvmDiedError("killed by signal 9"), "killed by signal 9"),
+        (JavaError("a bug"), "a bug"),
+        *(({"status": status, "source": FACTS, "target": each}, PARTIAL)
+          for status in ("copied", "own_closed") for each in UNEQUAL),
     ],
-    ids=["length", "last entry", "digest", "no digest", "open", "no metadata", "other metadata", "id", "unknown"],
 )  # fmt: skip
-@for_each(("status", "outcome"), [("copied", CopyOutcome.COPY_DIFFERS), ("own_closed", CopyOutcome.OWN_PARTIAL)])
-def test_a_copy_that_is_not_wholly_equal_is_no_copy(
-    target: dict[str, Any] | None, status: str, outcome: CopyOutcome
-) -> None:
-    answer = {"status": status, "source": FACTS, "target": None if target is None else COPY | target}
-    assert World().copy(answer).outcome is outcome
+def test_only_a_copy_that_is_wholly_equal_is_journalled_as_one(answer: dict[str, Any] | Exception, ends: str) -> None:
+    world = World()
+    assert world.end(answer) == ends
+    assert (world.record().copied is not None) is (ends in (COPIED, EXISTS))
 
 
 def test_two_unread_digests_prove_nothing() -> None:
     unread = {"entries_digest": None}
     answer = {"status": "copied", "source": FACTS | unread, "target": COPY | unread}
-    assert World().copy(answer).outcome is CopyOutcome.COPY_DIFFERS
-
-
-def test_a_copy_has_the_id_that_was_journalled_for_it_and_its_mark_is_no_part_of_it() -> None:
-    record = CopyRecord(ledger_id=LEDGER, source="i-old", target="i-new", token="t", target_id=9)
-    answer = JavaResult.model_validate({"status": "copied", "source": FACTS, "target": COPY | {"ledger_id": 9}})
-    result = copy_result(record, answer)
-    assert (result.outcome, result.target and result.target.ledger_id) == (CopyOutcome.COPIED, 9)
-    assert result.target is not None
-    assert (result.target.custom_metadata, result.target.provenance) == ({"a": "YQ=="}, "i-old")
-    assert copy_result(structs.replace(record, target_id=None), answer).outcome is CopyOutcome.COPY_DIFFERS
+    assert World().end(answer) == PARTIAL
 
 
 @for_each(
-    ("phase", "code", "outcome"),
+    ("phase", "code", "is_unreadable"),
     [
-        ("source-connect", None, CopyOutcome.FAILED),
-        ("source-connect", -9, CopyOutcome.FAILED),
-        ("source-metadata", -25, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-metadata", -7, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-metadata", -9, CopyOutcome.FAILED),
-        ("source-metadata", -23, CopyOutcome.FAILED),
-        ("source-metadata", -107, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-read", -25, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-read", -9, CopyOutcome.FAILED),
-        ("source-read", -105, CopyOutcome.FAILED),
-        ("source-read", -8, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-read", -13, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-read", -23, CopyOutcome.SOURCE_UNREADABLE),
-        ("source-read", 0, CopyOutcome.SOURCE_UNREADABLE),
-        ("target-connect", None, CopyOutcome.FAILED),
-        ("target-write", -6, CopyOutcome.FAILED),
-        ("target-verify", -25, CopyOutcome.FAILED),
-        ("copier", None, CopyOutcome.FAILED),
-        ("", -9, CopyOutcome.FAILED),
+        ("source-connect", None, False),
+        ("source-connect", -9, False),
+        ("source-metadata", -25, True),
+        ("source-metadata", -7, True),
+        ("source-metadata", -9, False),
+        ("source-metadata", -23, False),
+        ("source-metadata", -107, True),
+        ("source-read", -25, True),
+        ("source-read", -9, False),
+        ("source-read", -105, False),
+        ("source-read", -8, True),
+        ("source-read", -13, True),
+        ("source-read", -23, True),
+        ("source-read", 0, True),
+        ("target-connect", None, False),
+        ("target-write", -6, False),
+        ("target-verify", -25, False),
+        ("", -9, False),
     ],
 )
-def test_each_failure_has_its_outcome(phase: str, code: int | None, outcome: CopyOutcome) -> None:
-    result = World().copy({"status": "failed", "phase": phase, "code": code, "detail": "why"})
-    assert (result.outcome, result.detail) == (outcome, f"{phase}: why" if phase else "why")
+def test_a_source_that_answers_and_cannot_be_read_is_unreadable(
+    phase: str, code: int | None, is_unreadable: bool
+) -> None:
+    why = f"{phase}: why" if phase else "why"
+    ends = World().end({"status": "failed", "phase": phase, "code": code, "detail": "why"})
+    assert ends == (f"unreadable: {why}" if is_unreadable else why)
 
 
-@for_each(("is_foreign", "outcome"), [(False, CopyOutcome.FAILED), (True, CopyOutcome.FOREIGN_CONFLICT)])
-def test_what_cannot_be_written_down_is_not_begun(is_foreign: bool, outcome: CopyOutcome) -> None:
+def test_what_cannot_be_written_down_is_not_begun() -> None:
+    for is_foreign, ends in ((False, "the connection was lost"), (True, FOREIGN)):
+        world = World()
+        if is_foreign:
+            world.open_journal("another", "i-new").intend(LEDGER)
+        else:
+            world.lose_zookeeper()
+        assert ends in world.end({"status": "copied", **EQUAL})
+        assert world.java.requests == []
+
+
+@pytest.mark.parametrize("is_conflict", [False, True])
+def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet(is_conflict: bool) -> None:
     world = World()
-    if is_foreign:
-        world.open_journal("another", "i-new").intend(LEDGER)
-    else:
-        world.lose_zookeeper()
-    assert world.copy({"status": "copied", **EQUAL}).outcome is outcome
-    assert world.java.requests == []
-
-
-def test_a_copy_whose_end_cannot_be_written_down_is_no_copy_yet() -> None:
-    world = World()
-    world.java.meanwhile = world.lose_zookeeper
-    result = world.copy({"status": "copied", **EQUAL})
-    assert (result.outcome, "the connection was lost" in result.detail) == (CopyOutcome.FAILED, True)
+    world.java.meanwhile = world.change_record if is_conflict else world.lose_zookeeper
+    ends = world.end({"status": "copied", **EQUAL})
+    assert ("was changed by others" if is_conflict else "the connection was lost") in ends
 
 
 NEW_ID = {"status": "new_id", "new_id": 99}
@@ -238,86 +221,87 @@ AT_99 = {"source": FACTS, "target": COPY | {"ledger_id": 99}}
 
 def test_a_new_id_is_drawn_once_and_known_before_anything_is_created() -> None:
     world = World()
-    assert world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True).outcome is CopyOutcome.COPIED
+    result = world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
+    assert (result.is_equal, result.target and result.target.ledger_id) == (True, 99)
     assert [(request["kind"], request.get("target_id")) for request in world.java.requests] == [
         ("new_id", None),
         ("copy", 99),
     ]
     assert [each and each.target_id for each in world.java.journalled] == [None, 99]
     world.java.requests.clear()
-    assert world.copy({"status": "own_closed", **AT_99}, new_id=True).outcome is CopyOutcome.BUILT
+    assert world.end({"status": "own_closed", **AT_99}, new_id=True) == EXISTS
     assert [request["kind"] for request in world.java.requests] == ["copy"]
 
 
 def test_without_a_new_id_nothing_is_journalled() -> None:
     world = World()
-    result = world.copy({"status": "failed", "phase": "target-create", "detail": "no bookie"}, new_id=True)
-    assert (result.outcome, result.detail) == (CopyOutcome.FAILED, "target-create: no bookie")
-    assert world.journal.find(LEDGER) is None
+    ends = world.end({"status": "failed", "phase": "target-create", "detail": "no bookie"}, new_id=True)
+    assert (ends, world.journal.find(LEDGER)) == ("target-create: no bookie", None)
 
 
 def test_a_new_id_that_others_took_meanwhile_is_given_up_for_another() -> None:
     world = World()
-    result = world.copy(NEW_ID, {"status": "foreign", **AT_99}, new_id=True)
-    assert (result.outcome, "id 99" in result.detail) == (CopyOutcome.FAILED, True)
+    assert "id 99" in world.end(NEW_ID, {"status": "foreign", **AT_99}, new_id=True)
     assert world.journal.find(LEDGER) is None
 
 
 def test_one_that_was_ours_is_not_given_up_though_it_is_foreign_now() -> None:
     world = World()
     world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
-    assert world.copy({"status": "foreign", **AT_99}, new_id=True).outcome is CopyOutcome.FOREIGN_CONFLICT
+    assert world.end({"status": "foreign", **AT_99}, new_id=True) == FOREIGN
     assert world.record().target_id == 99
 
 
 def test_an_intent_of_the_other_way_stands_only_as_long_as_its_copy_does() -> None:
     world = World()
     world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True)
-    kept = world.copy({"status": "own"})
-    assert (kept.outcome, "has id 99" in kept.detail) == (CopyOutcome.FAILED, True)
-    assert world.copy({"status": "missing"}, {"status": "copied", **EQUAL}).outcome is CopyOutcome.COPIED
+    assert "has id 99" in world.end({"status": "own"})
+    assert world.end({"status": "missing"}, {"status": "copied", **EQUAL}) == COPIED
     assert world.record().target_id is None
 
 
-DELETIONS = [
-    ({"status": "deleted"}, CopyOutcome.DELETED),
-    ({"status": "missing"}, CopyOutcome.DELETED),
-    ({"status": "refused"}, CopyOutcome.REFUSED),
-    ({"status": "failed", "detail": "no answer"}, CopyOutcome.FAILED),
-    (JvmDiedError("gone"), CopyOutcome.FAILED),
-    (JavaError("a bug"), CopyOutcome.FAILED),
-]
-
-
-@for_each(("answer", "outcome"), DELETIONS)
-def test_our_copy_is_forgotten_once_it_is_gone(answer: dict[str, Any] | Exception, outcome: CopyOutcome) -> None:
+@for_each("own", [True, False])
+@for_each(
+    ("answer", "ends"),
+    [
+        ({"status": "deleted"}, DELETED),
+        ({"status": "missing"}, DELETED),
+        ({"status": "refused"}, "the ledger there is not the journalled one"),
+        ({"status": "failed", "detail": "no answer"}, "no answer"),
+        (JvmDiedError("gone"), "gone"),
+        (JavaError("a bug"), "a bug"),
+    ],
+)
+def test_only_the_journalled_ledger_is_deleted_and_only_our_copy_is_forgotten(
+    own: bool, answer: dict[str, Any] | Exception, ends: str
+) -> None:
     world = World().copied()
     provenance = world.record().provenance
     world.java.answers_ahead = [answer]
-    assert world.copier.delete(LEDGER, own=True).outcome is outcome
-    assert (world.journal.find(LEDGER) is None) is (outcome is CopyOutcome.DELETED)
-    assert world.java.requests == [
-        {"kind": "delete_own", "ledger_id": LEDGER, "provenance": provenance, "target_id": LEDGER}
-    ]
-
-
-@for_each(("answer", "outcome"), DELETIONS)
-def test_the_old_one_is_deleted_only_as_it_was_when_it_was_copied(
-    answer: dict[str, Any] | Exception, outcome: CopyOutcome
-) -> None:
-    world = World().copied()
-    world.java.answers_ahead = [answer]
-    assert world.copier.delete(LEDGER, own=False).outcome is outcome
-    assert world.record().copied == COPIED, "the journal keeps what was copied"
-    assert world.java.requests == [
-        {"kind": "delete_old", "ledger_id": LEDGER, "length_bytes": 30, "last_entry_id": 2, "created_ms": 5}
-    ]
+    assert end(lambda: world.copier.delete(LEDGER, own=own)) == ends
+    assert (world.journal.find(LEDGER) is None) is (own and ends == DELETED)
+    expected: dict[str, Any] = {"kind": "delete_own", "provenance": provenance, "target_id": LEDGER}
+    if not own:
+        expected = {"kind": "delete_old", "length_bytes": 30, "last_entry_id": 2, "created_ms": 5}
+    assert world.java.requests == [{"ledger_id": LEDGER, **expected}]
 
 
 @for_each("own", [True, False])
-def test_what_was_never_journalled_is_not_touched(own: bool) -> None:
+@for_each(
+    ("before", "ends"),
+    [
+        ("nothing", UNRECORDED),
+        ("a record of another source", "journalled as a copy from another"),
+        ("ZooKeeper is away", "the connection was lost"),
+    ],
+)
+def test_without_a_record_of_its_copy_no_ledger_is_touched(own: bool, before: str, ends: str) -> None:
     world = World()
-    assert world.copier.delete(LEDGER, own=own).outcome is CopyOutcome.NOT_RECORDED
+    if before == "a record of another source":
+        world.open_journal("another", "i-new").intend(LEDGER)
+    elif before == "ZooKeeper is away":
+        world.copied().lose_zookeeper()
+    assert ends in end(lambda: world.copier.delete(LEDGER, own=own))
     assert world.java.requests == []
 
 
@@ -325,19 +309,7 @@ def test_an_old_one_whose_copy_is_not_whole_is_not_touched() -> None:
     world = World()
     world.copy({"status": "own_partial", "source": FACTS})
     world.java.requests.clear()
-    assert world.copier.delete(LEDGER, own=False).outcome is CopyOutcome.NOT_RECORDED
-    assert world.java.requests == []
-
-
-@for_each("own", [True, False])
-@for_each(("is_foreign", "outcome"), [(False, CopyOutcome.FAILED), (True, CopyOutcome.NOT_RECORDED)])
-def test_without_the_journal_nothing_is_deleted(own: bool, is_foreign: bool, outcome: CopyOutcome) -> None:
-    world = World()
-    if is_foreign:
-        world.open_journal("another", "i-new").intend(LEDGER)
-    else:
-        world.copied().lose_zookeeper()
-    assert world.copier.delete(LEDGER, own=own).outcome is outcome
+    assert end(lambda: world.copier.delete(LEDGER, own=False)) == UNRECORDED
     assert world.java.requests == []
 
 
@@ -366,20 +338,18 @@ def test_the_clients_own_time_outs_end_before_ours_and_passwords_are_not_shown()
     assert "secret" not in repr(cluster)
 
 
-@for_each(("looks", "outcome"), [("missing", CopyOutcome.FOREIGN_CONFLICT), ("foreign", CopyOutcome.COPIED)])
-def test_a_ledger_that_was_deleted_from_the_target_comes_back_only_under_a_new_id(
-    looks: str, outcome: CopyOutcome
-) -> None:
-    world = World()
-    back = world.open_journal("i-new", "i-old")
-    back.complete(back.intend(LEDGER), COPIED)
-    result = world.copy({"status": looks}, {"status": "copied", **EQUAL})
-    assert result.outcome is outcome
-    if outcome is CopyOutcome.FOREIGN_CONFLICT:
-        assert "was deleted from the target" in result.detail
-        assert [request["kind"] for request in world.java.requests] == ["look"]
-        assert world.journal.find(LEDGER) is None, "nothing is meant to be created"
-        assert world.copy(NEW_ID, {"status": "copied", **AT_99}, new_id=True).outcome is CopyOutcome.COPIED
+def test_a_ledger_that_was_deleted_from_the_target_comes_back_only_under_a_new_id() -> None:
+    for looks in ("missing", "foreign"):
+        world = World()
+        back = world.open_journal("i-new", "i-old")
+        back.complete(back.intend(LEDGER), FACTS_OF_COPIED)
+        result = world.copy({"status": looks}, {"status": "copied", **EQUAL})
+        assert result.is_ours is (looks == "foreign")
+        if looks == "missing":
+            assert "was deleted from the target" in result.detail
+            assert [request["kind"] for request in world.java.requests] == ["look"]
+            assert world.journal.find(LEDGER) is None, "nothing is meant to be created"
+            assert world.end(NEW_ID, {"status": "copied", **AT_99}, new_id=True) == COPIED
 
 
 # --- The metadata service URI: of its parts, each is where BookKeeper's clients look for it

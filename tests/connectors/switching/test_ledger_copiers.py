@@ -16,7 +16,7 @@ from tests.connectors.switching.test_readings import MemorySessions
 
 
 class Jvm(BookKeeperJvm):
-    """One that is never started; what is made in it says that nothing can be copied."""
+    """One that is never started; all that it finds is foreign."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, object]] = []
@@ -25,7 +25,7 @@ class Jvm(BookKeeperJvm):
 
     def run(self, request: str, settings: str) -> str:
         self.made.append(json.loads(settings))
-        return json.dumps({"status": "source_open"})
+        return json.dumps({"status": "foreign"})
 
     def limit(self, bytes_per_second: int) -> None:
         self.limits.append(bytes_per_second)

@@ -1,16 +1,16 @@
 """What the policy is told of each way an order about a ledger may end, and what is checked before a deletion."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from connectors.bookkeeper.cluster import FoundLedgers
-from connectors.bookkeeper.copier import CopyOutcome, CopyResult
-from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord
-from connectors.bookkeeper.gateway import JvmDiedError
+from connectors.bookkeeper.copier import CopyResult, NotPossibleError, NotRecordedError, SourceUnreadableError
+from connectors.bookkeeper.copy_journal import CopiedLedger, CopyRecord, OtherSourceError
+from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.pulsar.topics import ValuePart
 from connectors.redaction import remember_secret
 from connectors.switching.broker_agent import Attribution
@@ -30,6 +30,13 @@ COPIED = CopyRecord(
 )  # fmt: skip
 
 
+OURS = structs.replace(CLOSED, provenance="id-old")
+MADE, FOUND = LedgerOutcome.COPIED, LedgerOutcome.EXISTS
+WHOLE = CopyResult(MADE, CLOSED, OURS, is_ours=True, is_equal=True)
+PARTIAL = CopyResult(FOUND, CLOSED, OURS, is_ours=True)
+FOREIGN = CopyResult(FOUND, detail="it is journalled as a copy from another")
+
+
 COPY, PROMOTE, REVERT = SwitchVerdict.START_COPY, SwitchVerdict.PROMOTE, SwitchVerdict.REVERT
 DELETE_OWN, DELETE_OLD = SwitchVerdict.DELETE_OWN_COPY, SwitchVerdict.DELETE_OLD
 SCHEMA = LedgerRef(
@@ -44,8 +51,8 @@ CURSOR = SCHEMA.model_copy(update={"kind": LedgerKind.CURSOR, "target_id": None}
 class World:
     """What the order finds, and what was asked of it: sessions, references, the copier and its journal at once."""
 
-    copied: CopyOutcome = CopyOutcome.COPIED
-    deleted: CopyOutcome = CopyOutcome.DELETED
+    copied: CopyResult | Exception = WHOLE
+    deleted: Exception | None = None
     attributed: Attribution = field(default_factory=lambda: Attribution(changed=(ValuePart.ATTRIBUTION,)))
     owners: Collection[str | None] = ()
     unreadable: bool = False
@@ -103,13 +110,14 @@ class World:
 
     def copy(self, ledger_id: int, *, new_id: bool = False) -> CopyResult:
         self.asked.append("copy anew" if new_id else "copy")
-        is_ours = self.copied is not CopyOutcome.FOREIGN_CONFLICT
-        target = structs.replace(CLOSED, provenance="id-old") if is_ours else None
-        return CopyResult(self.copied, source=CLOSED, target=target)
+        if isinstance(self.copied, Exception):
+            raise self.copied
+        return self.copied
 
-    def delete(self, _ledger_id: int, *, own: bool) -> CopyResult:
+    def delete(self, _ledger_id: int, *, own: bool) -> None:
         self.asked.append("delete_own" if own else "delete_old")
-        return CopyResult(self.deleted)
+        if self.deleted is not None:
+            raise self.deleted
 
     def find(self, _ledger_id: int) -> CopyRecord | None:
         return self.record
@@ -164,9 +172,9 @@ def test_a_detail_is_one_line_without_secrets() -> None:
     assert World(attributed=failed).carry_out(order(PROMOTE)).detail == f"{'x' * 490} ***"
 
 
-@pytest.mark.parametrize("outcome", [CopyOutcome.OWN_PARTIAL, CopyOutcome.COPY_DIFFERS])
-def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(outcome: CopyOutcome) -> None:
-    world = World(copied=outcome)
+@pytest.mark.parametrize("copied", [PARTIAL, replace(PARTIAL, outcome=MADE)], ids=["found", "made"])
+def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(copied: CopyResult) -> None:
+    world = World(copied=copied)
     assert world.carry_out(order(COPY)).result is LedgerOutcome.FAILED
     assert world.asked == ["copy", "delete_own"]
 
@@ -175,7 +183,7 @@ def test_our_copy_that_is_not_whole_is_deleted_and_the_next_try_makes_it_again(o
 @for_each("why", ["the order is recalled", "another reference needs it", "a reference names it"])
 def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: str) -> None:
     """The copy is partial, or it is not of the cursor's present ledger."""
-    world = World(copied=CopyOutcome.OWN_PARTIAL, record=structs.replace(COPIED, copied=None))
+    world = World(copied=PARTIAL, record=structs.replace(COPIED, copied=None))
     world.owners = frozenset({"old", "new"} if why == "a reference names it" else ())
     said = world.orders().carry_out(
         order(verdict, args={"shared": why == "another reference needs it"}), lambda: why != "the order is recalled"
@@ -186,10 +194,10 @@ def test_our_copy_is_not_deleted_to_be_made_again(verdict: SwitchVerdict, why: s
 
 def test_a_cursor_without_a_whole_copy_is_copied_before_it_is_promoted() -> None:
     """An earlier try deleted the copy, and ended there."""
-    world = World(record=None, deleted=CopyOutcome.NOT_RECORDED, in_new=None)
+    world = World(record=None, deleted=NotRecordedError(), in_new=None)
     said = world.carry_out(order(PROMOTE))
     assert (said.result, world.asked) == (LedgerOutcome.ADVANCED, ["delete_own", "copy"])
-    foreign = World(record=None, copied=CopyOutcome.FOREIGN_CONFLICT, deleted=CopyOutcome.NOT_RECORDED, in_new=None)
+    foreign = World(record=None, copied=FOREIGN, deleted=NotRecordedError(), in_new=None)
     assert foreign.carry_out(order(PROMOTE)).result is LedgerOutcome.FAILED
 
 
@@ -207,18 +215,18 @@ def test_legacy_references_are_changed_only_where_the_order_says_so() -> None:
         assert (world.moves, world.owners_expected) == ([(7, "new", 7)], owners)
 
 
-@for_each("outcome", [CopyOutcome.DELETED, CopyOutcome.NOT_RECORDED, CopyOutcome.REFUSED, CopyOutcome.FAILED])
+@for_each("error", [None, NotRecordedError("no"), NotPossibleError("no"), OtherSourceError("no"), ZnodeError("no")])
 @for_each(("verdict", "done"), [(DELETE_OWN, LedgerOutcome.COPY_DELETED), (DELETE_OLD, LedgerOutcome.DELETED)])
 def test_what_is_gone_is_deleted_and_nothing_else_is(
-    verdict: SwitchVerdict, done: LedgerOutcome, outcome: CopyOutcome
+    verdict: SwitchVerdict, done: LedgerOutcome, error: Exception | None
 ) -> None:
-    said = World(deleted=outcome).carry_out(order(verdict))
-    assert said.result is (done if outcome is CopyOutcome.DELETED else LedgerOutcome.FAILED)
+    said = World(deleted=error).carry_out(order(verdict))
+    assert (said.result, said.detail) == ((LedgerOutcome.FAILED, "no") if error else (done, None))
 
 
-def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted() -> None:
-    world = World(deleted=CopyOutcome.NOT_RECORDED, in_new=None)
-    assert world.carry_out(order(DELETE_OWN)).result is LedgerOutcome.COPY_DELETED
+@pytest.mark.parametrize("error", [NotRecordedError(), OtherSourceError()])
+def test_a_copy_that_an_earlier_try_deleted_and_forgot_is_deleted(error: Exception) -> None:
+    assert World(deleted=error, in_new=None).carry_out(order(DELETE_OWN)).result is LedgerOutcome.COPY_DELETED
 
 
 REFUSED: list[tuple[dict[str, Any], SwitchVerdict, dict[str, Any], str]] = [
@@ -251,33 +259,32 @@ def test_what_is_still_needed_or_not_known_is_not_touched(
     assert why in (said.detail or "")
 
 
-def test_an_open_ledger_is_not_copied_and_the_next_try_finds_it_closed() -> None:
-    said = World(copied=CopyOutcome.SOURCE_OPEN).carry_out(order(COPY))
-    assert said.result is LedgerOutcome.FAILED
-    assert "still written to" in (said.detail or "")
-
-
 def test_what_stands_under_an_id_journalled_for_another_source_is_foreign() -> None:
-    said = World(copied=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(COPY))
-    assert said.result is LedgerOutcome.EXISTS
-    assert said.target is not None
-    assert said.target.provenance == ""
+    said = World(copied=FOREIGN).carry_out(order(COPY))
+    assert (said.result, said.target and said.target.provenance) == (LedgerOutcome.EXISTS, "")
 
 
 @for_each(
-    ("outcome", "result"),
+    ("copied", "result"),
     [
-        (CopyOutcome.COPIED, LedgerOutcome.COPIED),
-        (CopyOutcome.BUILT, LedgerOutcome.EXISTS),
-        (CopyOutcome.OWN_PARTIAL, LedgerOutcome.EXISTS),
-        (CopyOutcome.COPY_DIFFERS, LedgerOutcome.COPIED),
-        (CopyOutcome.SOURCE_UNREADABLE, LedgerOutcome.SOURCE_UNREADABLE),
-        (CopyOutcome.FAILED, LedgerOutcome.FAILED),
+        (WHOLE, MADE),
+        (replace(WHOLE, outcome=FOUND), FOUND),
+        (PARTIAL, FOUND),
+        (replace(PARTIAL, outcome=MADE), MADE),
+        (SourceUnreadableError("no"), LedgerOutcome.SOURCE_UNREADABLE),
+        (NotPossibleError("no"), LedgerOutcome.FAILED),
+        (JvmDiedError("no"), LedgerOutcome.FAILED),
+        (JavaError("no"), LedgerOutcome.FAILED),
     ],
 )
-def test_each_end_of_a_shared_copy_has_its_result(outcome: CopyOutcome, result: LedgerOutcome) -> None:
-    said = World(copied=outcome).carry_out(order(COPY, args={"shared": True}))
-    assert said.result is result
+def test_each_end_of_a_shared_copy_has_its_result(copied: CopyResult | Exception, result: LedgerOutcome) -> None:
+    said = World(copied=copied).carry_out(order(COPY, args={"shared": True}))
+    assert (said.result, said.detail) == (result, "no" if isinstance(copied, Exception) else None)
+
+
+def test_a_cursor_whose_source_cannot_be_read_is_not_promoted() -> None:
+    world = World(record=None, deleted=NotRecordedError(), in_new=None, copied=SourceUnreadableError("no"))
+    assert world.carry_out(order(PROMOTE)).result is LedgerOutcome.FAILED
 
 
 @pytest.mark.parametrize(("remap", "asked"), [(True, "copy anew"), (False, "copy")])
@@ -309,12 +316,12 @@ def test_references_get_the_id_that_the_ledger_has_in_their_cluster(
 def test_a_foreign_ledger_under_the_old_id_does_not_stand_for_a_copy_that_is_gone(
     ledger: LedgerRef, in_new: Ledger | None
 ) -> None:
-    world = World(deleted=CopyOutcome.NOT_RECORDED, in_new=in_new)
+    world = World(deleted=NotRecordedError(), in_new=in_new)
     assert world.carry_out(order(DELETE_OWN, ledger=ledger)).result is LedgerOutcome.COPY_DELETED
 
 
 def test_an_id_journalled_for_another_source_says_nothing_of_what_stands_under_it() -> None:
-    said = World(copied=CopyOutcome.FOREIGN_CONFLICT).carry_out(order(COPY, ledger=UNTOLD))
+    said = World(copied=FOREIGN).carry_out(order(COPY, ledger=UNTOLD))
     assert (said.result, said.target) == (LedgerOutcome.EXISTS, None)
 
 
