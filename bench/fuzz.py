@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import yaml
 from prometheus_client.exposition import generate_latest
+from pydantic import TypeAdapter, ValidationError
 
 from connectors.exporter.loop_view import LoopView
 from connectors.foreign_json import UnreadableJsonError, read_json
@@ -30,7 +31,7 @@ from connectors.kafka.tail import Record
 from connectors.pulsar.admin import AdminApi
 from connectors.pulsar.referrers import BookieHttp
 from connectors.pulsar.settings import PulsarAdmin
-from connectors.switching.registry import AtEpoch, ClusterDocument, DirectiveDocument
+from connectors.switching.registry import AtEpoch
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import owner_member, parse_groups
 from connectors.zookeeper.server_admin import AdminServer
@@ -38,6 +39,7 @@ from connectors.zookeeper.session import StatusError
 from deploy.commands.check import effective_settings, settings_warnings, text_warnings
 from deploy.settings.file import read_file, settings_of
 from policies.registry import POLICIES, decided_topics, decision_types, observed_topic, observed_topics, reading_types
+from policies.switching.state import Directive, RegistryEntry
 from policies.units import UserError
 from policies.wire import BadRecordError, DeadLetterReason, EventReader, ObservedRecord
 from streaming.host import PolicyHost
@@ -155,9 +157,11 @@ def _znode(document: bytes) -> None:
     for parse in (parse_groups, parse_affinity, parse_persistence, parse_racks):
         with suppress(ValueError):
             parse(document)
-    for kind in (ClusterDocument, DirectiveDocument, AtEpoch):
-        with suppress(UnreadableJsonError):
-            read_json(document, kind)
+    with suppress(UnreadableJsonError):
+        read_json(document, AtEpoch)
+    for kind in (Directive, RegistryEntry):
+        with suppress(ValidationError):
+            TypeAdapter(kind).validate_json(document, strict=True)
 
 
 _answer = [b""]

@@ -5,13 +5,14 @@ docs/design/switching.md.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 import structlog
+from msgspec.structs import asdict
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
@@ -35,12 +36,13 @@ from policies.switching.readings import StatusAction, SwitchRegistry, SwitchStat
 from policies.switching.state import ClusterStatus, Directive, RegistryEntry, SwitchProgress
 from policies.units import MAX_INT64
 
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 _Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 
 _ENTRY = TypeAdapter(RegistryEntry)
+_DIRECTIVE = TypeAdapter(Directive)
 _PROGRESS = TypeAdapter(SwitchProgress)
+Document = TypeVar("Document")
 
 _log = structlog.get_logger(__name__)
 
@@ -59,26 +61,10 @@ REGISTRY_ORDERS = frozenset(
 )
 
 
-class ClusterDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A BookKeeper cluster."""
-
-    uri: _Text
-    instance_id: _Text
-    root: _Text
-    status: ClusterStatus
-
-
 class _Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster of legacy references."""
 
     name: _Name
-
-
-class DirectiveDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The directive: the cluster that brokers must write to."""
-
-    epoch: _Epoch
-    target: _Name
 
 
 class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +77,10 @@ class AtEpoch(msgspec.Struct, frozen=True, kw_only=True):
 class _Content:
     """The znodes of the whole registry."""
 
-    directive: Node[DirectiveDocument] | None
+    directive: Node[Directive] | None
     committed: Node[AtEpoch] | None
     bootstrap: Node[_Bootstrap] | None
-    entries: dict[str, Node[ClusterDocument]]
+    entries: dict[str, Node[RegistryEntry]]
 
     @property
     def committed_epoch(self) -> int:
@@ -144,13 +130,12 @@ class Registry:
             contested_too: also if two clusters are active, for callers that only report the state.
         """
         content = self._read_content(contested_too=contested_too)
-        found, bootstrap = content.directive, content.bootstrap
         return SwitchRegistry(
             cluster=self._cluster,
             outcome=Outcome.OK,
-            clusters=tuple(_describe_entry(name, node) for name, node in content.entries.items()),
-            bootstrap=None if bootstrap is None else bootstrap.value.name,
-            directive=None if found is None else Directive(found.value.epoch, found.value.target),
+            clusters=tuple(node.value for node in content.entries.values()),
+            bootstrap=None if content.bootstrap is None else content.bootstrap.value.name,
+            directive=None if content.directive is None else content.directive.value,
             committed_epoch=content.committed_epoch,
         )
 
@@ -158,7 +143,7 @@ class Registry:
         """Read the epoch of the directive in force from the leader; 0: there is none, None: it cannot be read."""
         try:
             self.nodes.catch_up(REGISTRY_ROOT)
-            directive = self.nodes.get(f"{REGISTRY_ROOT}/directive", DirectiveDocument)
+            directive = self._get(f"{REGISTRY_ROOT}/directive", _DIRECTIVE)
         except ZnodeError:
             return None
         return 0 if directive is None else directive.value.epoch
@@ -171,17 +156,25 @@ class Registry:
         kept = list[SwitchProgress]()
         for name in self.nodes.children(_ORCHESTRATOR):
             try:
-                kept += filter(None, [self._read_kept(f"{_ORCHESTRATOR}/{name}")[1]])
+                node = self._get(f"{_ORCHESTRATOR}/{name}", _PROGRESS)
             except DamagedZnodeError as error:
                 _log.warning("the progress of a switch cannot be used", detail=str(error))
+            else:
+                kept += [] if node is None else [node.value]
         return max(kept, key=lambda each: each.epoch, default=None)
 
-    def _read_kept(self, path: str) -> tuple[Node[dict[str, Any]] | None, SwitchProgress | None]:
+    def _get(self, path: str, shape: TypeAdapter[Document], **known: object) -> Node[Document] | None:
+        """Return a document that has a struct of the policy, with the fields that its content does not have."""
         node = self.nodes.get(path, dict[str, Any])
+        if node is None:
+            return None
         try:
-            return node, None if node is None else _PROGRESS.validate_python(node.value)
+            value = shape.validate_json(
+                msgspec.json.encode({**node.value, "version": node.version, **known}), strict=True
+            )
         except ValidationError as error:
             raise DamagedZnodeError(f"{path} is damaged: {first_problem(error)}") from None
+        return replace(node, value=value)
 
     def read_permits(self) -> dict[str, int]:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit."""
@@ -196,8 +189,7 @@ class Registry:
         try:
             match order.verdict:
                 case SwitchVerdict.WRITE_REGISTRY:
-                    wanted = msgspec.convert(args, ClusterDocument)
-                    self.write_cluster(args["name"], wanted, args.get("version"), args.get("bootstrap"))
+                    self.write_cluster(_ENTRY.validate_python(args), args.get("bootstrap"))
                 case SwitchVerdict.REMOVE_REGISTRY:
                     self.remove_cluster(args["name"], args.get("version"))
                 case SwitchVerdict.WRITE_DIRECTIVE:
@@ -211,7 +203,7 @@ class Registry:
                     self.write_status(args["name"], status, version, commit, args.get("deprecated"))
                 case SwitchVerdict.CLOSE_CLIENT:
                     self.allow_close(args["name"], order.epoch)
-        except (ZnodeConflictError, msgspec.ValidationError) as error:
+        except (ZnodeConflictError, ValidationError) as error:
             refusal = str(error)
             _log.warning("registry conflict", cluster=self._cluster, subject=order.subject, detail=refusal)
         if order.verdict is not SwitchVerdict.WRITE_STATUS:
@@ -226,28 +218,26 @@ class Registry:
         )
 
     @_committed
-    def write_cluster(
-        self, name: str, wanted: ClusterDocument, version: int | None, bootstrap: str | None
-    ) -> list[Step]:
-        """Create an entry (version None), or change the one of this version.
+    def write_cluster(self, wanted: RegistryEntry, bootstrap: str | None) -> list[Step]:
+        """Create an entry (version None), or change the one of its version.
 
         `bootstrap` is the cluster of legacy references, written with the entry unless one was written before.
         """
-        content = self._read_content()
+        content, name = self._read_content(), wanted.name
         found, steps = content.entries.get(name), list[Step]()
         if content.bootstrap is None and bootstrap is not None:
             steps.append(self._write_step(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap(name=bootstrap), None))
-        if found is None or found.value != wanted:
-            _require_version(name, found, version)
+        if found is None or msgspec.structs.replace(found.value, version=wanted.version) != wanted:
+            _require_version(name, found, wanted.version)
             if wanted.status is ClusterStatus.ACTIVE and (others := content.list_active(but=[name])):
                 raise ZnodeConflictError(f"{name} cannot become active: {others[0]} is")
-            steps.append(self._write_step(_entry_path(name), wanted, found))
+            steps.append(self._write_step(_entry_path(name), _content(wanted), found))
         return steps
 
     @_committed
     def remove_cluster(self, name: str, version: int | None) -> list[Step]:
         """Remove an entry, if it exists, and the permit to close its client: it must not hold for a later cluster."""
-        found = self.nodes.get(_entry_path(name), ClusterDocument)
+        found = self._get(_entry_path(name), _ENTRY, name=name)
         if found is None:
             return []
         if version is not None:
@@ -263,14 +253,14 @@ class Registry:
     @_committed
     def write_directive(self, epoch: int, target: str) -> list[Step]:
         """Write the directive of an epoch, unless a later one or another one of this epoch exists."""
-        wanted, found, committed = DirectiveDocument(epoch=epoch, target=target), *self._read_directives()
+        wanted, found, committed = Directive(epoch, target), *self._read_directives()
         if found is not None and found.value == wanted:
             return []
         if found is not None and found.value.epoch >= epoch:
             raise ZnodeConflictError(f"epoch {found.value.epoch} directs to {found.value.target}")
         if committed is not None and committed.value.epoch >= epoch:
             raise ZnodeConflictError(f"epoch {committed.value.epoch} is committed")
-        return [self._write_step(f"{REGISTRY_ROOT}/directive", wanted, found)]
+        return [self._write_step(f"{REGISTRY_ROOT}/directive", asdict(wanted), found)]
 
     @_committed
     def write_status(
@@ -307,7 +297,7 @@ class Registry:
         for each, node in content.entries.items():
             if each in wanted:
                 entry = msgspec.structs.replace(node.value, status=wanted[each])
-                steps.append(create_or_put(_entry_path(each), entry, node))
+                steps.append(create_or_put(_entry_path(each), _content(entry), node))
             elif status is ClusterStatus.ACTIVE:
                 steps.append(check(_entry_path(each), node.version))
         if commit_epoch is not None and committed < commit_epoch:
@@ -329,10 +319,10 @@ class Registry:
         A query that has lost its checkpoint reads old commands again, and begins a switch once more. It began before.
         """
         path = f"{_ORCHESTRATOR}/{quote_name(progress.target)}"
-        node, kept = self._read_kept(path)
-        if kept is not None and (kept.epoch, -kept.started_ms) > (progress.epoch, -progress.started_ms):
+        kept = self._get(path, _PROGRESS)
+        if kept and (kept.value.epoch, -kept.value.started_ms) > (progress.epoch, -progress.started_ms):
             return []
-        return [self._write_step(path, msgspec.structs.asdict(progress), node)]
+        return [self._write_step(path, asdict(progress), kept)]
 
     def _write_step(self, path: str, value: object, found: Node[Any] | None) -> Step:
         if found is None:
@@ -345,18 +335,19 @@ class Registry:
         self.nodes.catch_up(REGISTRY_ROOT)
         directive, committed = self._read_directives()
         bootstrap = self.nodes.get(f"{REGISTRY_ROOT}/bootstrap", _Bootstrap)
-        folder = f"{REGISTRY_ROOT}/clusters"
-        nodes = {name: self.nodes.get(f"{folder}/{name}", ClusterDocument) for name in self.nodes.children(folder)}
-        entries = {unquote(name): node for name, node in nodes.items() if node is not None}
+        folder, entries = f"{REGISTRY_ROOT}/clusters", dict[str, Node[RegistryEntry]]()
+        for child in self.nodes.children(folder):
+            if (node := self._get(f"{folder}/{child}", _ENTRY, name=unquote(child))) is not None:
+                entries[node.value.name] = node
         content = _Content(directive, committed, bootstrap, dict(sorted(entries.items())))
         active = content.list_active()
         if len(active) > 1 and not contested_too:
             raise ZnodeError(f"{REGISTRY_ROOT} is damaged: {active[0]} and {active[1]} are both active")
         return content
 
-    def _read_directives(self) -> tuple[Node[DirectiveDocument] | None, Node[AtEpoch] | None]:
+    def _read_directives(self) -> tuple[Node[Directive] | None, Node[AtEpoch] | None]:
         """Return the directive in force, and the committed epoch."""
-        directive = self.nodes.get(f"{REGISTRY_ROOT}/directive", DirectiveDocument)
+        directive = self._get(f"{REGISTRY_ROOT}/directive", _DIRECTIVE)
         return directive, self.nodes.get(f"{REGISTRY_ROOT}/committed", AtEpoch)
 
 
@@ -368,14 +359,12 @@ def _permit_path(name: str) -> str:
     return f"{REGISTRY_ROOT}/clients/{quote_name(name)}"
 
 
-def _describe_entry(name: str, node: Node[ClusterDocument]) -> RegistryEntry:
-    try:
-        return _ENTRY.validate_python({"name": name, "version": node.version, **msgspec.structs.asdict(node.value)})
-    except ValueError:
-        raise ZnodeError(f"{_entry_path(name)} is damaged: its name is no cluster's") from None
+def _content(entry: RegistryEntry) -> dict[str, Any]:
+    """Return an entry as its znode has it: without its name and version, which are the znode's."""
+    return {name: value for name, value in asdict(entry).items() if name not in ("name", "version")}
 
 
-def _require_version(name: str, found: Node[ClusterDocument] | None, version: int | None) -> None:
+def _require_version(name: str, found: Node[RegistryEntry] | None, version: int | None) -> None:
     there = None if found is None else found.version
     if there != version:
         found_text = "does not exist" if there is None else f"has version {there}"

@@ -18,14 +18,14 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_acl, make_dige
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
 from connectors.switching.broker_agent import BrokerAgent
 from connectors.switching.lease import HeldLease, ZooKeeperLease
-from connectors.switching.registry import ClusterDocument, Registry
+from connectors.switching.registry import Registry
 from connectors.zookeeper.json_znodes import JsonZnodes, Step, ZnodeConflictError, ZnodeError, check, create, delete
 from connectors.zookeeper.json_znodes import put as put_step
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.observations import Outcome, Reading
 from policies.switching.readings import SwitchBroker, SwitchRegistry
-from policies.switching.state import ClusterStatus
+from policies.switching.state import ClusterStatus, RegistryEntry
 from tests.fakes.broker import Clients
 from tests.system.tcp_proxy import TcpProxy
 from tests.system.waiting import DEADLINE_SECONDS, eventually
@@ -91,8 +91,8 @@ def document(tree: KazooClient, path: str) -> Any:
 def register(
     registry: Registry, name: str, status: ClusterStatus, version: int | None = None, bootstrap: str | None = None
 ) -> None:
-    entry = ClusterDocument(uri=f"zk://{name}/ledgers", instance_id=f"id-{name}", root="/ledgers", status=status)
-    registry.write_cluster(name, entry, version, bootstrap)
+    entry = RegistryEntry(name, f"zk://{name}/ledgers", f"id-{name}", "/ledgers", status, version)
+    registry.write_cluster(entry, bootstrap)
 
 
 @pytest.fixture

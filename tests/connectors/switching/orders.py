@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from connectors.switching.registry import ClusterDocument, Registry
+from connectors.switching.registry import Registry
 from policies.switching.decisions import (
     BrokerCounts,
     LedgerRef,
@@ -13,7 +13,7 @@ from policies.switching.decisions import (
     SwitchVerdict,
 )
 from policies.switching.ledgers import LedgerKind
-from policies.switching.state import ClusterStatus, LedgerStage, SwitchStage
+from policies.switching.state import ClusterStatus, LedgerStage, RegistryEntry, SwitchStage
 from tests.decisions import decided
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -48,5 +48,4 @@ def record(**more: Any) -> SwitchRecord:
 def register_two(registry: Registry) -> None:
     """Make `old` active and let `new` stand by."""
     for name, status in (("old", ClusterStatus.ACTIVE), ("new", ClusterStatus.STANDBY)):
-        entry = ClusterDocument(uri=f"zk://{name}", instance_id=f"i-{name}", root="/ledgers", status=status)
-        registry.write_cluster(name, entry, None, "old")
+        registry.write_cluster(RegistryEntry(name, f"zk://{name}", f"i-{name}", "/ledgers", status), "old")

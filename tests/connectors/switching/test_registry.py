@@ -11,7 +11,7 @@ from kazoo.exceptions import ConnectionLoss
 from msgspec.structs import replace
 
 from connectors.bookkeeper.copy_journal import REGISTRY_ROOT
-from connectors.switching.registry import REGISTRY_ORDERS, ClusterDocument, Registry
+from connectors.switching.registry import REGISTRY_ORDERS, Registry
 from connectors.zookeeper.json_znodes import ZnodeConflictError, ZnodeError, quote_name
 from policies.observations import Outcome
 from policies.switching.decisions import SwitchVerdict
@@ -50,8 +50,8 @@ class World:
         self.server.write(f"{REGISTRY_ROOT}/{path}", data)
 
     def register(self, name: str, status: str, version: int | None = None, bootstrap: str | None = None) -> None:
-        entry = ClusterDocument(**ENTRY, status=ClusterStatus(status))
-        self.registry.write_cluster(name, entry, version, bootstrap)
+        entry = RegistryEntry(name, **ENTRY, status=ClusterStatus(status), version=version)
+        self.registry.write_cluster(entry, bootstrap)
 
 
 DONE = (True, None)
@@ -70,7 +70,7 @@ def test_clusters_are_registered_and_the_first_bootstrap_stays() -> None:
     [
         {"name": "new", "status": "standby", "uri": "zk://other"},
         {"name": "third", "status": "active"},
-        {"name": "third", "status": "standby", "uri": ""},
+        {"name": "", "status": "standby"},
     ],
     ids=["there is another one", "a second one would be active", "it would be damaged"],
 )
