@@ -23,7 +23,7 @@ from msgspec import structs
 
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, OtherSourceError
 from connectors.foreign_json import build, checked
-from connectors.zookeeper.session import IN_FLIGHT, Reader
+from connectors.zookeeper.session import IN_FLIGHT, Reader, UnreadError
 from policies.switching.ledgers import (
     EMPTY_LONG,
     EMPTY_SHORT,
@@ -255,7 +255,6 @@ class ListedLedgers(NamedTuple):
 
     ids: frozenset[int]
     """Bookies keep entries by id alone, so a ledger counts whatever layout its path is of."""
-    is_complete: bool
     misplaced: tuple[str, ...] = ()
     """The paths below the root where the layout puts no ledger and BookKeeper nothing else."""
 
@@ -263,12 +262,12 @@ class ListedLedgers(NamedTuple):
 def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> ListedLedgers:
     """List all ledgers of a cluster, with one request for each folder, which may hold thousands of ledgers.
 
-    The listing ends when it has more than `most` ledgers. Raises UnreadError if a znode cannot be read.
+    Raises UnreadError if a znode cannot be read, or there are more than `most` ledgers.
     """
     found, misplaced, ahead = set[int](), list[str](), [root]
     while ahead:
         if len(found) + len(misplaced) > most:
-            return ListedLedgers(frozenset(found), is_complete=False, misplaced=tuple(misplaced))
+            raise UnreadError(f"{reader.client.chroot}{root}", ValueError(f"more than {most:,} ledgers are there"))
         # Depth first, so that the list of open folders stays short.
         batch, ahead = ahead[-IN_FLIGHT:], ahead[:-IN_FLIGHT]
         for folder, names in reader.read_all(reader.client.get_children_async, batch):
@@ -282,7 +281,7 @@ def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LIST
                 elif path not in _OWN_PATHS and not path.startswith("/ID-"):
                     misplaced.append(path)
     found.update(ledger_id for path in misplaced if (ledger_id := id_of_any_layout(path)) is not None)
-    return ListedLedgers(frozenset(found), is_complete=True, misplaced=tuple(misplaced))
+    return ListedLedgers(frozenset(found), tuple(misplaced))
 
 
 NOT_OURS = ""

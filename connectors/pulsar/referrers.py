@@ -6,6 +6,7 @@ Only the settings can exclude a path, by its name; the inventory then lists it.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -68,29 +69,19 @@ class Inventory:
     """Znodes that are unknown or cannot be parsed; with any of them the inventory is incomplete."""
     left_out: list[str] = field(default_factory=list)
     """Paths that the settings exclude."""
-    _topics: dict[tuple[StayingKind, str | None], _Tally] = field(default_factory=dict)
-    _others: list[tuple[str, StayingReference]] = field(default_factory=list)
+    placed: dict[tuple[StayingKind, str], _Tally] = field(default_factory=dict)
+    """Ledgers that a switch does not move, by kind and cluster."""
+    unplaced: list[tuple[str, StayingReference]] = field(default_factory=list)
+    """Paths and ledgers that a switch does not move, and of which no znode names the cluster."""
 
-    def add_staying(self, path: str, found: Iterable[StayingReference]) -> None:
-        """Add ledgers that a switch does not move."""
-        for each in found:
-            if each.kind in _BY_LOOKUP:
-                self._others.append((path, each))
-            else:
-                self._topics.setdefault((each.kind, each.attribution), _Tally()).add(path, each.ledger_id)
-
-    def staying(self, bootstrap: str, holders: Holders) -> tuple[StayingLedgers, ...]:
+    def staying(self, holders: Holders) -> tuple[StayingLedgers, ...]:
         """Return the ledgers that a switch does not move, counted by kind and cluster.
 
-        Ledgers of topics without an attribution belong to the cluster `bootstrap`. `holders` finds the clusters of
-        other kinds of ledgers; a ledger that no cluster has does not count.
+        `holders` finds the clusters of the unplaced ones; a ledger that no cluster has does not count.
         """
-        tallies: dict[tuple[StayingKind, str], _Tally] = {}
-        for (kind, attribution), tally in self._topics.items():
-            _merge(tallies.setdefault((kind, attribution or bootstrap), _Tally()), tally)
-        known = {each.ledger_id for _, each in self._others} - {NO_LEDGER}
+        tallies, known = deepcopy(self.placed), {each.ledger_id for _, each in self.unplaced} - {NO_LEDGER}
         having = holders(known) if known else {}
-        for path, each in self._others:
+        for path, each in self.unplaced:
             clusters = [name for name, ids in having.items() if each.ledger_id in ids]
             for cluster in [ANY_CLUSTER] if each.ledger_id == NO_LEDGER else clusters:
                 tallies.setdefault((each.kind, cluster), _Tally()).add(path, each.ledger_id)
@@ -100,29 +91,22 @@ class Inventory:
         )
 
 
-_BY_LOOKUP = frozenset({StayingKind.COMPACTED, StayingKind.DELAYED_INDEX, StayingKind.LOG})
-
-
-def _merge(into: _Tally, more: _Tally) -> None:
-    into.count += more.count
-    into.greatest_id = max(into.greatest_id, more.greatest_id)
-    into.samples = [*into.samples, *more.samples][:SAMPLES]
-
-
-def read_references(reader: Reader, leave_out: Collection[str] = ()) -> Inventory:
+def read_references(reader: Reader, bootstrap: str, leave_out: Collection[str] = ()) -> Inventory:
     """Read all references to ledgers.
 
     It costs one request for each schema and namespace, two for each topic and one for each cursor. Nodes that disappear
-    meanwhile are omitted. Znodes in `leave_out` are skipped with all below them.
+    meanwhile are omitted. Ledgers of topics without an attribution belong to the cluster `bootstrap`. Znodes in
+    `leave_out` are skipped with all below them.
 
     Raises UnreadError if a znode cannot be read, so there is no inventory.
     """
-    return _Walk(reader, leave_out).read()
+    return _Walk(reader, bootstrap, leave_out).read()
 
 
 class _Walk:
-    def __init__(self, reader: Reader, leave_out: Collection[str]) -> None:
+    def __init__(self, reader: Reader, bootstrap: str, leave_out: Collection[str]) -> None:
         self._reader = reader
+        self._bootstrap = bootstrap
         self._leave_out = frozenset(leave_out)
         self._found = Inventory()
 
@@ -150,14 +134,16 @@ class _Walk:
     def _read_topics(self, some: list[str]) -> None:
         for path, answer in self._get(some):
             with self._noting_problem(path):
-                self._found.add_staying(path, parse_topic(path, _content(answer)[0]))
+                for each in parse_topic(path, _content(answer)[0]):
+                    place = (each.kind, each.attribution or self._bootstrap)
+                    self._found.placed.setdefault(place, _Tally()).add(path, each.ledger_id)
         for path, answer in self._get(self._children(some)):
             if answer is None:
                 continue
             data, stat = answer
             with self._noting_problem(path):
                 self._found.references.append(parse_cursor(path, data))
-                self._found.add_staying(path, parse_cursor_extras(path, data))
+                self._found.unplaced += ((path, each) for each in parse_cursor_extras(path, data))
                 if stat.numChildren:
                     raise ValueError("is a cursor, and its children are unknown to Headgate")
 
@@ -191,8 +177,8 @@ class _Walk:
                 with self._noting_problem(below):
                     if not is_log:
                         raise ValueError("is not known to Headgate")
-                    segment = parse_segment(below, value)
-                    self._found.add_staying(below, () if segment is None else (segment,))
+                    if (segment := parse_segment(below, value)) is not None:
+                        self._found.unplaced.append((below, segment))
 
     # --- nodes
 

@@ -6,12 +6,13 @@ Changes are published at once, everything again at intervals.
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
 import structlog
 from msgspec import structs
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from connectors.bookkeeper.cluster import confirm_provenance
 from connectors.pulsar.referrers import read_references
@@ -63,7 +64,7 @@ class SwitchReadings:
         self._publish = publish
         self._seen: SwitchRegistry | None = None
         """The registry as it was last read."""
-        self._last: dict[str, Reading] = {}
+        self._last: dict[str, dict[str, Any]] = {}
         self._all_published_at = float("-inf")
 
     def publish(self, *, unchanged_too: bool) -> None:
@@ -80,17 +81,15 @@ class SwitchReadings:
             registry = seen.model_copy(update={"progress": self._registry.read_progress()})
         except ZnodeError as error:
             registry = SwitchRegistry(cluster=self._cluster, outcome=Outcome.ERROR, detail=str(error))
-        self._publish_if("registry", registry, registry, due=due)
+        self._publish_if("registry", registry, due=due)
         if registry.outcome is not Outcome.OK:
             return  # no reading counts of which it is not known which directive it follows
         # Later readings are of this epoch or a later one, whatever the clocks show.
         epoch = {"epoch": registry.directive.epoch if registry.directive else 0}
         brokers = read_brokers(self._sessions, self._brokers_path).model_copy(update=epoch)
-        self._publish_if("brokers", brokers, brokers, due=due)
+        self._publish_if("brokers", brokers, due=due)
         for name in self._sessions.settings.clusters:
-            cluster = self._read_cluster(name).model_copy(update=epoch)
-            # The duration of the reading does not count as a change.
-            self._publish_if(name, cluster, cluster.model_copy(update={"took_ms": 0}), due=due)
+            self._publish_if(f"cluster {name}", self._read_cluster(name).model_copy(update=epoch), due=due)
 
     def publish_precheck(self, source: str, target: str) -> None:
         """Run a precheck, and publish its report."""
@@ -134,9 +133,10 @@ class SwitchReadings:
         self._publish(SwitchInventory.model_validate({**manifest.model_dump(), **failure}))
         return False
 
-    def _publish_if(self, what: str, reading: Reading, compared: Reading, *, due: bool) -> None:
-        if due or self._last.get(what) != compared:
-            self._last[what] = compared
+    def _publish_if(self, what: str, reading: Reading, *, due: bool) -> None:
+        content = reading.model_dump(exclude={"took_ms"})  # the duration of the reading does not count as a change
+        if due or self._last.get(what) != content:
+            self._last[what] = content
             self._publish(reading)
 
     def _bootstrap(self) -> str:
@@ -163,11 +163,11 @@ class SwitchReadings:
         began, bootstrap, target, sessions = time.monotonic(), self._bootstrap(), manifest.target, self._sessions
         reader = sessions.brokers.reader(time_limit(_INVENTORY_SECONDS))
         reader.read(reader.client.sync_async, "/")
-        found = read_references(reader, sessions.settings.leave_out)
+        found = read_references(reader, bootstrap, sessions.settings.leave_out)
         if found.problems:
             raise ValueError(f"{len(found.problems)} references cannot be read: {'; '.join(found.problems[:3])}")
         staying = found.staying(
-            bootstrap, lambda ids: {name: sessions.find_ledgers(name, ids).ids for name in sessions.settings.clusters}
+            lambda ids: {name: sessions.find_ledgers(name, ids).ids for name in sessions.settings.clusters}
         )
         owners = {source, target} if manifest.moved_too else {source}
         wanted = {r.ledger_id for r in with_ledger(found.references) if find_owner(r, bootstrap) in owners}
@@ -207,12 +207,10 @@ def _elapsed_ms(began: float) -> int:
 #
 # The size of a part as JSON limits it, because topic names, subscription names and metadata can have any length.
 
-MAX_PART_REFERENCES = 1_000
-"""Limit of the references in a part."""
+MAX_PART_LENGTH = 1_000
+"""Limit of the references and ledgers in a part."""
 MAX_PART_BYTES = 256 * 1024
-"""A part is full at this size. Its last reference may exceed it by the size of one znode (at most 1 MiB)."""
-
-_Part = tuple[list[Reference], list[Ledger]]
+"""A part is full at this size. Its last member may exceed it by the size of one znode (at most 1 MiB)."""
 
 
 def make_inventory(
@@ -222,57 +220,45 @@ def make_inventory(
 
     Args:
         references: read while the parts are consumed.
-        existing: the ledgers found in the target, by id; each is in one part, with its first reference.
+        existing: the ledgers found in the target, by id; they follow the references.
 
     Raises:
-        UserError: a reference does not fit a record, such as one to a negative id.
+        UserError: a reference or ledger does not fit a record, such as a reference to a negative id.
     """
     number = count = 0
-    for names, ledgers in _split_parts(references, existing):
-        yield SwitchInventoryPart(
+    for part in _split_parts(chain(references, existing.values())):
+        yield _make_part(manifest, number, part)
+        number += 1
+        count += sum(isinstance(each, Reference) for each in part)
+    yield manifest.model_copy(update={"parts": number, "references": count})
+
+
+def _split_parts(content: Iterable[Reference | Ledger]) -> Iterator[list[Reference | Ledger]]:
+    """Yield at least one part."""
+    part, size_bytes = list[Reference | Ledger](), 0
+    for each in content:
+        part.append(each)
+        size_bytes += len(msgspec.json.encode(structs.asdict(each)))
+        if size_bytes >= MAX_PART_BYTES or len(part) >= MAX_PART_LENGTH:
+            yield part
+            part, size_bytes = [], 0
+    yield part
+
+
+def _make_part(manifest: SwitchInventory, number: int, part: list[Reference | Ledger]) -> SwitchInventoryPart:
+    references = tuple(each for each in part if isinstance(each, Reference))
+    try:
+        return SwitchInventoryPart(
             cluster=manifest.cluster,
             outcome=Outcome.OK,
             inventory=manifest.inventory,
             part=number,
-            references=tuple(names),
-            existing=tuple(ledgers),
+            references=references,
+            existing=tuple(each for each in part if isinstance(each, Ledger)),
         )
-        number += 1
-        count += len(names)
-    yield manifest.model_copy(update={"parts": number, "references": count})
-
-
-def _split_parts(references: Iterable[Reference], existing: Mapping[int, Ledger]) -> Iterator[_Part]:
-    """Yield at least one part. A ledger that no reference names stands in one of the last parts."""
-    left, size_bytes = dict(existing), 0
-    part: _Part = ([], [])
-
-    def pairs() -> Iterator[tuple[Reference | None, Ledger | None]]:
-        for reference in references:
-            yield reference, left.pop(reference.ledger_id, None)
-        for ledger in left.values():
-            yield None, ledger
-
-    for reference, ledger in pairs():
-        names = [] if reference is None else [_check_reference(reference)]
-        ledgers = [] if ledger is None else [ledger]
-        part[0].extend(names)
-        part[1].extend(ledgers)
-        size_bytes += sum(len(msgspec.json.encode(structs.asdict(each))) for each in (*names, *ledgers))
-        if size_bytes >= MAX_PART_BYTES or len(part[0]) >= MAX_PART_REFERENCES:
-            yield part
-            part, size_bytes = ([], []), 0
-    yield part
-
-
-_REFERENCE: TypeAdapter[Reference] = TypeAdapter(Reference)
-
-
-def _check_reference(reference: Reference) -> Reference:
-    try:
-        return _REFERENCE.validate_python(reference)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise UserError(
-            f"{reference.path}: cannot be part of an inventory ({first['loc'][0]}: {first['msg']}); mend this znode"
-        ) from None
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        kind, place, *field = problem["loc"]
+        what = references[int(place)].path if kind == "references" else f"{kind}.{place}"
+        why = f"{'.'.join(map(str, field))}: {problem['msg']}"
+        raise UserError(f"{what}: cannot be part of an inventory ({why}); mend this znode") from None

@@ -40,7 +40,6 @@ LEASE_VALID = timedelta(seconds=60)
 REQUESTED_COPIES = 4
 """Number of copies requested from the copier at a time, as a multiple of the copies it runs in parallel: some wait for
 the journal while others are copied."""
-_COUNTS_SECONDS = 5.0
 _UNREAD_SECONDS = 1.0
 """Time after which the directive is read again, if ZooKeeper does not answer."""
 _SHARED_SECONDS = 0.2
@@ -124,7 +123,6 @@ class SwitchReconciler:
         self._registry_pending: dict[str, SwitchDecision] = {}
         self._inventory_order: SwitchDecision | None = None
         self._kept: SwitchProgress | None = None
-        self._kept_at = _NEVER
         self._ledgers: defaultdict[str, _LedgerWork] = defaultdict(_LedgerWork)
         self._open = 0
         """Number of orders about ledgers that are neither done nor void."""
@@ -290,19 +288,15 @@ class SwitchReconciler:
                 self._answers.put(result)
 
     def _keep_progress(self) -> None:
-        """Keep the switch's progress beside the registry: its stage at once, its counts every few seconds.
+        """Keep the switch's progress beside the registry.
 
         Only a query that loses its checkpoint needs it, so a failure holds up no order.
         """
         progress = self._record.progress if self._record is not None else None
         if progress is None or progress == self._kept:
             return
-        is_new_stage = self._kept is None or self._kept.stage_ms != progress.stage_ms
-        if not is_new_stage and time.monotonic() < self._kept_at + _COUNTS_SECONDS:
-            return
         if self._run_guarded("progress", partial(self._registry.write_progress, progress)):
             self._kept = progress
-        self._kept_at = time.monotonic()
 
     def _carry_out_in_turn(self, work: _LedgerWork, order: SwitchDecision) -> None:
         with work.lock:

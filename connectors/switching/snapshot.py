@@ -12,7 +12,6 @@ from msgspec import structs
 
 from connectors.bookkeeper.cluster import (
     FoundLedgers,
-    ListedLedgers,
     confirm_provenance,
     list_ledgers,
     read_cluster,
@@ -73,7 +72,7 @@ class _SnapshotReader:
         self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: SwitchingSettings
     ) -> PrecheckSnapshot:
         references_ms, leave_out = now_ms(), self._sessions.settings.leave_out
-        inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, leave_out))
+        inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, bootstrap, leave_out))
         known = inventory or Inventory()
         self.problems += known.problems
         pair = [(cluster, self._read_cluster(cluster)) for cluster in (source, target)]
@@ -92,7 +91,7 @@ class _SnapshotReader:
             references_ms=references_ms,
             bootstrap=bootstrap,
             existing=None,
-            staying=known.staying(bootstrap, find_holders),
+            staying=known.staying(find_holders),
             left_out=tuple(known.left_out),
         )
         wanted = ids_to_import(seen, rules)
@@ -137,25 +136,24 @@ class _SnapshotReader:
         self, target: ClusterMetadata, layout: Layout | None, wanted: frozenset[int], policy: TargetPolicy
     ) -> tuple[TargetLedgers, FoundLedgers] | None:
         """Find the target's ledgers. If they are listed, only the wanted ones are read."""
-        read_ms, listed = now_ms(), ListedLedgers(frozenset(), is_complete=False)
+        read_ms, listed = now_ms(), None
         if layout is None:
             return None
         if policy is TargetPolicy.DEDICATED:
-            whole = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
-            if whole is None:
+            listed = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+            if listed is None:
                 return None
-            listed = whole
-        found = self._read_ledgers(target, layout, wanted & listed.ids if listed.is_complete else wanted)
+        found = self._read_ledgers(target, layout, wanted & listed.ids if listed else wanted)
         if found is None:
             return None
         root = f"{target.session.connection.chroot}{target.ledgers_root}"
         existing = TargetLedgers(
-            ids=listed.ids | found.ids,
+            ids=found.ids | (listed.ids if listed else frozenset()),
             read_ms=read_ms,
-            listed=listed.is_complete,
+            listed=listed is not None,
             looked_up=wanted,
             facts=found.facts,
-            misplaced=tuple(root + path for path in listed.misplaced),
+            misplaced=tuple(root + path for path in listed.misplaced) if listed else (),
         )
         return existing, found
 

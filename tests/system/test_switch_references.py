@@ -18,7 +18,7 @@ from tests.system.pulsar_topics import call, create_namespace, produce
 def read(servers: str) -> Inventory:
     session = ZooKeeperSession("c1", ZooKeeperConnection(servers=servers))
     try:
-        return read_references(session.reader(lambda: 30.0))
+        return read_references(session.reader(lambda: 30.0), "old")
     finally:
         session.close()
 

@@ -239,17 +239,17 @@ def reading(cluster: PulsarCluster) -> Iterator[Reader]:
 
 
 def counted(inventory: Inventory, ledgers: Collection[int]) -> dict[tuple[str, str], int]:
-    staying = inventory.staying("old", lambda asked: {"old": set(asked) & set(ledgers)})
+    staying = inventory.staying(lambda asked: {"old": set(asked) & set(ledgers)})
     return {(each.kind.value, each.cluster): each.count for each in staying}
 
 
 def counted_now(reader: Reader) -> dict[tuple[str, str], int]:
-    return counted(read_references(reader), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids)
+    return counted(read_references(reader, "old"), list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids)
 
 
 def all_named(reader: Reader) -> tuple[Inventory, dict[tuple[str, str], int]] | None:
     """An inventory with what it counts; None while a ledger is not named: a broker makes some before it names them."""
-    inventory = read_references(reader)
+    inventory = read_references(reader, "old")
     ledgers = list_ledgers(reader, "/ledgers", Layout.HIERARCHICAL).ids
     unloaded, named = counted(inventory, ledgers), {each.ledger_id for each in with_ledger(inventory.references)}
     return (inventory, unloaded) if len(named) + sum(unloaded.values()) == len(ledgers) else None
@@ -276,7 +276,7 @@ def test_what_a_schema_entry_names_its_locator_names_as_well(written: Written) -
     """So that nothing is missed although no entry is read."""
     embedded = {each.version: each.position.ledgerId for each in parse(SCHEMA_ENTRY, written.schema_entry).index}
     with reading(written.cluster) as reader:
-        references = read_references(reader).references
+        references = read_references(reader, "old").references
     by_locator = {each.ledger_id for each in references if each.path == LOCATOR}
     assert list(embedded) == [0, 1], "each version names the ones before it, each in a ledger of its own"
     assert len(set(embedded.values())) == 2

@@ -219,11 +219,7 @@ SPREAD = (0, 1, 9_999, 10_000, 2**31 - 2, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 
 @pytest.mark.parametrize("layout", Layout)
 def test_all_ledgers_are_listed_and_nothing_else(layout: Layout) -> None:
-    assert list_ledgers(cluster_of(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (
-        frozenset(SPREAD),
-        True,
-        (),
-    )
+    assert list_ledgers(cluster_of(layout, *SPREAD, others=OTHERS).reader(), ROOT, layout) == (frozenset(SPREAD), ())
 
 
 @for_each(
@@ -247,14 +243,14 @@ def test_an_id_is_an_id_wherever_its_ledger_lies_and_what_cannot_be_placed_is_na
 ) -> None:
     listed = list_ledgers(cluster_of(layout, others=(*OTHERS, path)).reader(), ROOT, layout)
     is_placed = path == path_of(layout, 5)[1:]
-    assert listed == (frozenset(ids), True, () if is_placed else (f"/{path}",))
+    assert listed == (frozenset(ids), () if is_placed else (f"/{path}",))
 
 
-def test_a_target_that_is_far_from_empty_is_not_listed_whole() -> None:
+def test_a_target_that_is_far_from_empty_is_not_listed() -> None:
     reader = cluster_of(Layout.HIERARCHICAL, *range(0, 8_000_000, 20_000)).reader()
-    found, is_all, _ = list_ledgers(reader, ROOT, Layout.HIERARCHICAL, most=10)
-    assert not is_all
-    assert 10 < len(found) < 400
+    with pytest.raises(UnreadError) as raised:
+        list_ledgers(reader, ROOT, Layout.HIERARCHICAL, most=10)
+    assert str(raised.value.cause) == "more than 10 ledgers are there"
     assert reader.requests < 800
 
 
@@ -315,15 +311,14 @@ def test_a_proved_copy_is_told_with_its_digest(journal: CopyJournal) -> None:
     assert confirm_provenance(marked(record.provenance), journal)[1] == {LEDGER: copied}
 
 
-@pytest.mark.parametrize("mark", [None, f"{SOURCE}/forged", "", "another/token"])
-def test_any_other_ledger_under_a_journalled_id_is_not(journal: CopyJournal, mark: str | None) -> None:
-    journal.intend(LEDGER)
+@for_each("journalled", [None, SOURCE, "another"])
+@for_each("mark", [None, f"{SOURCE}/forged", "", "another/token"])
+def test_any_other_ledger_is_not_ours(journalled: str | None, mark: str | None) -> None:
+    server = Server()
+    if journalled is not None:
+        CopyJournal(server.session(), source=journalled, target=TARGET).intend(LEDGER)
+    journal = CopyJournal(server.session(), source=SOURCE, target=TARGET)
     assert confirm_provenance(marked(mark), journal)[0][LEDGER].provenance == NOT_OURS
-
-
-def test_a_mark_without_a_record_is_not_ours(journal: CopyJournal) -> None:
-    ledgers, _ = confirm_provenance(marked(f"{SOURCE}/token"), journal)
-    assert ledgers[LEDGER].provenance == NOT_OURS
 
 
 def test_a_copy_of_another_source_is_not_ours(journal: CopyJournal, server: Server) -> None:

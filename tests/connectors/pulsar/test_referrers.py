@@ -22,7 +22,7 @@ def found(tree: Mapping[str, bytes], leave_out: Collection[str] = ()) -> Invento
     server = Server()
     for path, data in tree.items():
         server.write(path, data)
-    return read_references(server.reader(), leave_out)
+    return read_references(server.reader(), "old", leave_out)
 
 
 def held_by(**ids: Collection[int]) -> Callable[[Collection[int]], Mapping[str, Collection[int]]]:
@@ -33,7 +33,7 @@ def staying(tree: Mapping[str, bytes], **ids: Collection[int]) -> dict[tuple[str
     """Count and greatest id by kind and cluster."""
     inventory = found(tree)
     assert inventory.problems == []
-    return {(s.kind.value, s.cluster): (s.count, s.greatest_id) for s in inventory.staying("old", held_by(**ids))}
+    return {(s.kind.value, s.cluster): (s.count, s.greatest_id) for s in inventory.staying(held_by(**ids))}
 
 
 @for_each(
@@ -116,7 +116,7 @@ def test_what_a_running_compaction_keeps_may_be_anywhere() -> None:
 
 def test_some_znodes_stand_for_the_others() -> None:
     inventory = found({f"{TOPIC}{number}": topic_info(number) for number in range(9)})
-    assert inventory.staying("old", held_by()) == (
+    assert inventory.staying(held_by()) == (
         StayingLedgers(StayingKind.TOPIC, "old", 9, 8, (f"{TOPIC}0", f"{TOPIC}1", f"{TOPIC}2")),
     )
 

@@ -12,7 +12,7 @@ from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching import readings
 from connectors.switching.clusters import ClusterMetadata, ClusterSessions
-from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_REFERENCES, SwitchReadings, make_inventory
+from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_LENGTH, SwitchReadings, make_inventory
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
 from connectors.zookeeper.session import ZooKeeperSession
@@ -354,29 +354,25 @@ def test_without_any_one_of_its_records_it_does_not_count(
 
 
 def test_the_manifest_comes_last_and_counts_all() -> None:
-    *others, last = told([cursor(n) for n in range(2 * MAX_PART_REFERENCES + 1)], {5: ledger(5)})
+    *others, last = told([cursor(n) for n in range(2 * MAX_PART_LENGTH + 1)], {5: ledger(5)})
     assert isinstance(last, SwitchInventory)
     assert [p.part for p in parts(others)] == [0, 1, 2]
-    assert (last.parts, last.references) == (3, 2 * MAX_PART_REFERENCES + 1)
-    assert [len(p.references) for p in parts(others)] == [MAX_PART_REFERENCES, MAX_PART_REFERENCES, 1]
-
-
-def test_a_ledger_that_many_refer_to_is_told_once() -> None:
-    readings = told([cursor(n, 7) for n in range(3 * MAX_PART_REFERENCES)], {7: ledger(7)})
-    assert [len(p.existing) for p in parts(readings)] == [1, 0, 0, 0]
+    assert (last.parts, last.references) == (3, 2 * MAX_PART_LENGTH + 1)
+    assert [len(p.references) for p in parts(others)] == [MAX_PART_LENGTH, MAX_PART_LENGTH, 1]
+    assert [len(p.existing) for p in parts(others)] == [0, 0, 1]
 
 
 def test_references_are_read_only_as_parts_are_taken() -> None:
     read: list[int] = []
 
     def reading() -> Iterable[Reference]:
-        for number in range(5 * MAX_PART_REFERENCES):
+        for number in range(5 * MAX_PART_LENGTH):
             read.append(number)
             yield cursor(number)
 
     readings = make_inventory(reading(), {}, MANIFEST)
     next(readings)
-    assert len(read) == MAX_PART_REFERENCES
+    assert len(read) == MAX_PART_LENGTH
 
 
 HEAVY = [
