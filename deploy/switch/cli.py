@@ -125,12 +125,6 @@ def precheck(
 def plan(
     cluster: Cluster,
     target: Target,
-    ledgers_per_second: Annotated[
-        float | None, typer.Option(min=0.1, help="Ledgers moved per second; default: a rate measured in a benchmark.")
-    ] = None,
-    bytes_per_second: Annotated[
-        float | None, typer.Option(min=1, help="Bytes copied per second; default: a rate measured in a benchmark.")
-    ] = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -138,7 +132,7 @@ def plan(
     from deploy.switch.plan import show_plan
 
     given = load_asked(settings, _LOGGED)
-    if not show_plan(given, cluster, target, ledgers_per_second, bytes_per_second, as_json=as_json):
+    if not show_plan(given, cluster, target, as_json=as_json):
         raise typer.Exit(_NOT_READY)
 
 

@@ -36,37 +36,14 @@ LEDGERS_PER_SECOND = 150.0
 BYTES_PER_SECOND = 70e6
 """Rates that were measured on two busy cores, rounded down."""
 
-
 Plan = dict[str, Any]
 """A preview of a switch, as JSON has it."""
 
 
-def show_plan(
-    settings: Settings,
-    cluster: str,
-    target: str,
-    ledgers_per_second: float | None,
-    bytes_per_second: float | None,
-    *,
-    as_json: bool,
-) -> bool:
-    """Print a preview of a switch. Returns whether the target is ready.
-
-    Args:
-        ledgers_per_second: the rate at which ledgers are copied and attributed; None: the measured one.
-        bytes_per_second: the rate of copies; None: the measured one.
-
-    Raises:
-        UserError: as the precheck does.
-    """
+def show_plan(settings: Settings, cluster: str, target: str, *, as_json: bool) -> bool:
+    """Print a preview of a switch. Returns whether the target is ready. Raises UserError as the precheck does."""
     report, seen = check(settings, cluster, target)
-    is_given = bool(ledgers_per_second or bytes_per_second)
-    rates = {
-        "ledgers_per_second": ledgers_per_second or LEDGERS_PER_SECOND,
-        "bytes_per_second": bytes_per_second or BYTES_PER_SECOND,
-        "source": "as given" if is_given else "measured on two busy cores",
-    }
-    plan = make_plan(settings, report, seen, rates)
+    plan = make_plan(settings, report, seen)
     if as_json:
         typer.echo(json.dumps(plan))
     else:
@@ -76,7 +53,7 @@ def show_plan(
     return report.ready
 
 
-def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot, rates: dict[str, Any]) -> Plan:
+def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot) -> Plan:
     """Make the preview from a precheck."""
     limits = settings.policies.switching.for_cluster(report.cluster)
     moved = (each for each in with_ledger(seen.references) if find_owner(each, seen.bootstrap) == report.source)
@@ -94,10 +71,10 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
         typer.echo(f"not read: {execution.brokers_path}: {live.detail}", err=True)
     closed = [facts[i] for i in copied if i in facts and facts[i].state is LedgerState.CLOSED]
     length_bytes = sum(ledger.length_bytes for ledger in closed)
-    limit = min(rates["bytes_per_second"], limits.copy_bytes_per_second or rates["bytes_per_second"])
-    build_seconds = max(len(copied) / rates["ledgers_per_second"], length_bytes / limit)
-    promote_seconds = len(kinds) / rates["ledgers_per_second"]
-    plan: Plan = {
+    bytes_per_second = min(BYTES_PER_SECOND, limits.copy_bytes_per_second or BYTES_PER_SECOND)
+    build_seconds = max(len(copied) / LEDGERS_PER_SECOND, length_bytes / bytes_per_second)
+    promote_seconds = len(kinds) / LEDGERS_PER_SECOND
+    return {
         "cluster": report.cluster,
         "source": report.source,
         "target": report.target,
@@ -111,14 +88,13 @@ def make_plan(settings: Settings, report: SwitchPrecheck, seen: PrecheckSnapshot
         "brokers": live.brokers if live.outcome is Outcome.OK else None,
         "build_seconds": build_seconds,
         "promote_seconds": promote_seconds,
-        "rates": rates,
+        "rates": {"ledgers_per_second": LEDGERS_PER_SECOND, "bytes_per_second": bytes_per_second},
         "estimated_seconds": build_seconds + promote_seconds,
         "rollback_window_seconds": limits.rollback_window.total_seconds(),
         "cleanup_after_seconds": max(limits.cleanup_after, limits.rollback_window).total_seconds(),
         "digest": report.digest,
         "problems": seen.problems,
     }
-    return plan | {"brokers_see": list(broker_lines(plan))}
 
 
 def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
@@ -135,31 +111,15 @@ def plan_lines(plan: Plan, report: SwitchPrecheck) -> Iterator[RenderableType]:
     if plan["unread"]:
         table.add_row("not readable", counted(plan["unread"], "ledger"), "they stay behind")
     speed = f"{rates['ledgers_per_second']:g} ledgers, {human_bytes(rates['bytes_per_second'])} a second"
-    table.add_row("rate", speed, rates["source"])
+    table.add_row("rate", speed, "measured on two busy cores")
+    live = "not known" if plan["brokers"] is None else counted(len(plan["brokers"]), "live broker")
+    table.add_row("brokers that must follow", live, "")
+    for what, name in (("rollback until", "rollback_window_seconds"), ("clean-up from", "cleanup_after_seconds")):
+        table.add_row(what, f"{human_seconds(plan[name])} after going live", "")
     yield table
     yield from staying_lines(report)
     for problem in plan["problems"]:
         yield Text.assemble(("not read", "bold yellow"), ": ", problem)
-    for heading, lines in (("What brokers see", plan["brokers_see"]), ("Way back", way_back_lines(plan))):
-        yield Text(heading, "bold")
-        yield from (Text(f"  {line}") for line in lines)
-
-
-def broker_lines(plan: Plan) -> Iterator[str]:
-    """Describe the effect on brokers and topics."""
-    live, source, target = plan["brokers"], plan["source"], plan["target"]
-    brokers = "all live brokers (not known which)" if live is None else f"{len(live)} live brokers"
-    yield f"at once: {brokers} read the directive, and make every new ledger in {target} from then on"
-    yield f"open ledgers stay in {source} until they roll over; nothing is fenced, no topic is unloaded"
-    yield f"all along: old entries are read from {source}, new ones from {target}"
-    yield "attribution writes the znodes of schemas and cursors one by one; owners of loaded topics write their cursors"
-
-
-def way_back_lines(plan: Plan) -> Iterator[str]:
-    """Describe the windows, which count from going live: when the last broker acks."""
-    window, cleanup = (human_seconds(plan[name]) for name in ("rollback_window_seconds", "cleanup_after_seconds"))
-    yield f"`headgate switch rollback` for {window} from going live, as long as no clean-up began"
-    yield f"`headgate switch cleanup --execute` from {cleanup} on; it cannot be undone"
 
 
 _LEDGERS_READ_SECONDS = 1.0

@@ -1,7 +1,6 @@
 """The command `headgate switch precheck`: reads live data once and judges it. It writes nothing."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,7 @@ from connectors.zookeeper.session import NotConnectedError, UnreadError, describ
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
-from policies.switching.ledgers import NO_LEDGER, ClusterSnapshot, HitClass, LedgerKind
+from policies.switching.ledgers import ClusterSnapshot, HitClass
 from policies.switching.precheck import PrecheckSnapshot, ids_to_import, precheck
 from policies.switching.readings import SwitchPrecheck, SwitchRegistry
 from policies.units import UserError, counted, human_seconds
@@ -96,7 +95,14 @@ def report_lines(
         yield Text(f"The precheck of {reading.target} could not be made: {why}", "bold red")
         return
     yield from verdict_lines(reading)
-    yield from _published_facts(reading) if seen is None else _read_facts(seen, reading)
+    if seen is not None:
+        yield _table_clusters(seen)
+    ids = (reading.source_next_id, reading.target_next_id)
+    source_id, target_id = ("unknown" if each is None else each for each in ids)
+    yield Text(f"next ledger ids: {source_id} in {reading.source}, {target_id} in {reading.target}")
+    found = f"{counted(reading.to_import, 'ledger')} to import; the greatest id is {reading.greatest_id}"
+    is_whole = seen is None or seen.references_complete
+    yield Text(found) if is_whole else Text.assemble(("at least: ", "bold red"), found)
     yield from staying_lines(reading)
     if seen is not None and seen.existing is None:
         yield Text(f"what exists in {reading.target} is unknown", "bold red")
@@ -135,29 +141,14 @@ def finding_lines(reading: SwitchPrecheck) -> Iterator[Text]:
         yield Text.assemble((finding.reason.value, "bold red"), ": ", finding.detail)
 
 
-def _published_facts(reading: SwitchPrecheck) -> Iterator[Text]:
-    ids = (reading.source_next_id, reading.target_next_id)
-    source_id, target_id = ("unknown" if each is None else each for each in ids)
-    yield Text(f"next ledger ids: {source_id} in {reading.source}, {target_id} in {reading.target}")
-    yield Text(f"{counted(reading.to_import, 'ledger')} to import; the greatest id is {reading.greatest_id}")
-
-
-def _read_facts(seen: PrecheckSnapshot, reading: SwitchPrecheck) -> Iterator[RenderableType]:
-    table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
+def _table_clusters(seen: PrecheckSnapshot) -> Table:
     pair = (seen.source, seen.target)
+    table = Table("", f"source {seen.source.name}", f"target {seen.target.name}")
     for label, name in (("instance", "instance_id"), ("root", "root"), ("layout", "layout")):
         table.add_row(label, *(getattr(each, name) or _UNKNOWN for each in pair))
-    for label, name in (("next ledger id", "next_id"), ("may give ids up to", "ceiling")):
-        known = (each.generator and str(getattr(each.generator, name)) for each in pair)
-        table.add_row(label, *(each or _UNKNOWN for each in known))
-    yield table
-    kinds = Counter(each.kind for each in seen.references)
-    without = sum(each.ledger_id == NO_LEDGER for each in seen.references)
-    found = (
-        f"{kinds[LedgerKind.SCHEMA]} schema positions and {kinds[LedgerKind.CURSOR]} cursors ({without} without a "
-        f"ledger) name {reading.to_import} ledgers to import; the greatest id is {reading.greatest_id}"
-    )
-    yield Text(found) if seen.references_complete else Text.assemble(("at least: ", "bold red"), found)
+    ceilings = (str(each.generator.ceiling) if each.generator else _UNKNOWN for each in pair)
+    table.add_row("may give ids up to", *ceilings)
+    return table
 
 
 def staying_lines(reading: SwitchPrecheck) -> Iterator[Text]:

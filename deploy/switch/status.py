@@ -4,8 +4,8 @@ import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -17,63 +17,19 @@ from rich.text import Text
 from deploy.settings.application import Settings
 from deploy.switch.loop_client import LoopClient
 from policies.switching.decisions import SwitchRecord
-from policies.switching.state import ENDED, FAILED, MOVED, REVERSIBLE, WAY, LedgerStage, SwitchStage
+from policies.switching.state import (
+    ENDED,
+    FAILED,
+    IN_TARGET,
+    MOVED,
+    REVERSIBLE,
+    UNDELETED,
+    UNREVERTED,
+    WAY,
+    LedgerStage,
+    SwitchStage,
+)
 from policies.units import format_second, human_bytes, human_seconds
-
-# Rate and remaining time of a switch, computed from its records alone.
-
-_RECENT_SECONDS = 60.0
-"""The time over which the rate is measured, if the records reach back so far."""
-
-_FINISHED: Mapping[SwitchStage, frozenset[LedgerStage]] = {
-    SwitchStage.BUILD: frozenset(LedgerStage) - {LedgerStage.PENDING, LedgerStage.COPYING},
-    SwitchStage.PROMOTE: MOVED | FAILED,
-    SwitchStage.CLEANUP: frozenset(LedgerStage) - {LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT},
-    SwitchStage.ROLLBACK: frozenset({LedgerStage.REVERTED, LedgerStage.PROMOTED_VIA_ROLLOVER}) | FAILED,
-}
-"""The stages of ledgers that are finished, by stage of the switch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The progress of a stage."""
-
-    percent: float
-    ledgers_per_second: float
-    seconds_left: float | None
-    """None: there is no progress."""
-    stalled_since: datetime | None = None
-    """The time of the last progress, if it is longer ago than the rate is measured."""
-
-
-def compute_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Pace | None:
-    """Return the pace of the present stage; None for a stage without work on ledgers.
-
-    Args:
-        record: the latest record.
-        history: earlier records; without a recent one of this stage, the rate counts from the stage's beginning.
-    """
-    finished, total = _FINISHED.get(record.verdict), sum(record.ledgers.values())
-    if finished is None or not total:
-        return None
-    run = (record.verdict, record.attempt, record.epoch)
-    same_run = (each for each in (*history, record) if (each.verdict, each.attempt, each.epoch) == run)
-    points = [(each.decided_at, _count(each.ledgers, finished)) for each in same_run]
-    if record.stage_since is not None:
-        points.insert(0, (record.stage_since, 0))
-    done = points[-1][1]
-    reached = min(at for at, count in points if count == done)
-    if done < total and (now - reached).total_seconds() > _RECENT_SECONDS:
-        return Pace(100 * done / total, 0.0, None, reached)
-    recent = (point for point in points[:-1] if (now - point[0]).total_seconds() <= _RECENT_SECONDS)
-    since, before = next(recent, points[0])
-    seconds = (record.decided_at - since).total_seconds()
-    rate = max(0, done - before) / seconds if seconds > 0 else 0.0
-    left = 0.0 if done == total else (total - done) / rate if rate > 0 else None
-    return Pace(100 * done / total, rate, left)
-
-
-# Formats the status of a switch: its stage, its progress, and what blocks it.
 
 _WAY = (SwitchStage.REGISTERED, SwitchStage.PRECHECKED, *WAY)
 _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
@@ -86,14 +42,22 @@ _OTHER_ENDS: Mapping[SwitchStage, tuple[SwitchStage, ...]] = {
 }
 _TAKEN_BACK = frozenset({SwitchStage.ROLLBACK, SwitchStage.ROLLED_BACK, SwitchStage.ROLLED_BACK_WITH_FAILURES})
 _BAD = _TAKEN_BACK | {SwitchStage.DONE_WITH_FAILURES, SwitchStage.REJECTED}
-_TO_CLEAN = frozenset({LedgerStage.PROMOTED, LedgerStage.DELETE_INTENT, LedgerStage.CLEANED})
-_BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
 
-_DONE: Mapping[SwitchStage, str] = {
-    SwitchStage.BUILD: "copied",
-    SwitchStage.PROMOTE: "promoted",
-    SwitchStage.CLEANUP: "deleted",
-    SwitchStage.ROLLBACK: "taken back",
+
+class _Work(NamedTuple):
+    """What a stage of a switch does with ledgers: the stages of those that are done, and of those that are to come."""
+
+    word: str
+    done: frozenset[LedgerStage]
+    ahead: frozenset[LedgerStage]
+
+
+_BUILT = MOVED | {LedgerStage.BUILT, LedgerStage.PROMOTING, LedgerStage.PROMOTE_DEFERRED}
+_WORK: Mapping[SwitchStage, _Work] = {
+    SwitchStage.BUILD: _Work("copied", _BUILT, frozenset({LedgerStage.PENDING, LedgerStage.COPYING})),
+    SwitchStage.PROMOTE: _Work("promoted", MOVED, IN_TARGET - MOVED | {LedgerStage.PENDING}),
+    SwitchStage.CLEANUP: _Work("cleaned up", frozenset({LedgerStage.CLEANED}), UNDELETED),
+    SwitchStage.ROLLBACK: _Work("rolled back", frozenset({LedgerStage.REVERTED}), UNREVERTED),
 }
 
 _BYPASSED = ": ids may have collided; for labs only"
@@ -116,7 +80,7 @@ def status_view(record: SwitchRecord, now: datetime, history: Sequence[SwitchRec
         *([Text.assemble(("PRECHECK BYPASSED", "bold red"), _BYPASSED)] if record.bypassed else []),
         *_holds(record, now),
         *_progress(record),
-        *_pace(record, history, now),
+        *filter(None, [describe_pace(record, history, now)]),
         *_failed(record),
         *_windows(record, now),
         _registry(record),
@@ -172,27 +136,25 @@ def _holds(record: SwitchRecord, now: datetime) -> Iterator[Text]:
 
 
 def bars(record: SwitchRecord) -> Sequence[tuple[str, int, int]]:
-    """Return (label, count, total) for each stage that counts something."""
+    """Return (label, count, total) for each stage so far that counts something; what stays behind is in no total."""
     found: list[tuple[str, int, int]] = []
-    at = present_stage(record)
     if record.target and record.brokers.live:
         found.append(("brokers acked", record.brokers.acked, record.brokers.live))
-    counts, total = record.ledgers, sum(record.ledgers.values())
-    if not total:
-        return found
-    if at in _TAKEN_BACK:
-        return [*found, ("rolled back", counts.get(LedgerStage.REVERTED, 0), total)]
-    found.append(("copied", _count(counts, _BUILT), total))
-    if at not in (SwitchStage.LIVE_DUAL_READ, SwitchStage.BUILD):
-        found.append(("promoted", _count(counts, MOVED), total))
-    to_clean = _count(counts, _TO_CLEAN)
-    if to_clean and at in (SwitchStage.CLEANUP, SwitchStage.DONE, SwitchStage.DONE_WITH_FAILURES):
-        found.append(("cleaned up", counts.get(LedgerStage.CLEANED, 0), to_clean))
+    at = present_stage(record)
+    way = _OTHER_ENDS.get(at, _WAY)
+    for stage in way[: way.index(at) + 1] if at in way else ():
+        done, total = _measure(stage, record.ledgers)
+        if total:
+            found.append((_WORK[stage].word, done, total))
     return found
 
 
-def _count(counts: Mapping[LedgerStage, int], stages: frozenset[LedgerStage]) -> int:
-    return sum(count for stage, count in counts.items() if stage in stages)
+def _measure(stage: SwitchStage, counts: Mapping[LedgerStage, int]) -> tuple[int, int]:
+    """Return how many ledgers a stage has finished, and of how many; (0, 0) for a stage without work on ledgers."""
+    if (work := _WORK.get(stage)) is None:
+        return 0, 0
+    done, ahead = (sum(counts.get(each, 0) for each in stages) for stages in (work.done, work.ahead))
+    return done, done + ahead
 
 
 def _progress(record: SwitchRecord) -> Iterator[Table]:
@@ -208,19 +170,39 @@ def _progress(record: SwitchRecord) -> Iterator[Table]:
         yield table
 
 
-def _pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Iterator[Text]:
-    pace = compute_pace(record, history, now)
-    if pace is None:
-        return
-    if (since := pace.stalled_since) is not None:
-        stalled = human_seconds((now - since).total_seconds())
-        done = f"nothing {_DONE[record.verdict]} for {stalled} (since {format_second(since)})"
-        yield Text(f"{pace.percent:.1f} %, {done}: the executor's log names what fails", "yellow")
-        return
-    left = f", {human_seconds(pace.seconds_left)} left" if pace.seconds_left is not None else ""
+_RECENT_SECONDS = 60.0
+"""The time over which the rate is measured, if the records reach back so far."""
+
+
+def describe_pace(record: SwitchRecord, history: Sequence[SwitchRecord], now: datetime) -> Text | None:
+    """Format the rate and the remaining time of the present stage; None for a stage without work on ledgers.
+
+    Args:
+        record: the latest record.
+        history: earlier records; without a recent one of this stage, the rate counts from the stage's beginning.
+    """
+    done, total = _measure(record.verdict, record.ledgers)
+    if not total:
+        return None
+    run = (record.verdict, record.attempt, record.epoch)
+    same_run = (each for each in (*history, record) if (each.verdict, each.attempt, each.epoch) == run)
+    points = [(each.decided_at, _measure(each.verdict, each.ledgers)[0]) for each in same_run]
+    if record.stage_since is not None:
+        points.insert(0, (record.stage_since, 0))
+    reached = min(at for at, count in points if count == done)
+    stalled_seconds = (now - reached).total_seconds()
+    if done < total and stalled_seconds > _RECENT_SECONDS:
+        stalled = f"{human_seconds(stalled_seconds)} (since {format_second(reached)})"
+        nothing = f"nothing {_WORK[record.verdict].word} for {stalled}"
+        return Text(f"{nothing}: the executor's log names what fails", "yellow")
+    recent = (point for point in points[:-1] if (now - point[0]).total_seconds() <= _RECENT_SECONDS)
+    since, before = next(recent, points[0])
+    seconds = (record.decided_at - since).total_seconds()
+    rate = max(0, done - before) / seconds if seconds > 0 else 0.0
+    left = f", {human_seconds((total - done) / rate)} left" if rate > 0 else ""
     limit = record.copy_bytes_per_second
     limited = f", at most {human_bytes(limit)} a second" if limit and record.verdict is SwitchStage.BUILD else ""
-    yield Text(f"{pace.percent:.1f} %, {pace.ledgers_per_second:.1f} ledgers a second{left}{limited}")
+    return Text(f"{rate:.1f} ledgers a second{left}{limited}")
 
 
 def _failed(record: SwitchRecord) -> Iterator[Text]:

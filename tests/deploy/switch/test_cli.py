@@ -175,21 +175,6 @@ def test_a_question_ends_with_its_answer(
     assert (ended.exit_code, asked) == (status, ["c1"]), ended.output
 
 
-@for_each(("given", "rates"), [("", (None, None)), ("--ledgers-per-second 5 --bytes-per-second 1000000", (5.0, 1e6))])
-def test_a_plan_takes_the_rates_that_are_given(
-    runner: type[Runner], monkeypatch: pytest.MonkeyPatch, given: str, rates: tuple[float | None, float | None]
-) -> None:
-    seen: list[Any] = []
-
-    def show_plan(settings: Any, cluster: str, target: str, *rates: Any, **flags: Any) -> bool:
-        seen.append(rates)
-        return True
-
-    monkeypatch.setattr("deploy.switch.plan.show_plan", show_plan)
-    assert headgate("plan", "--target", "new", *given.split()).exit_code == OK
-    assert seen == [rates]
-
-
 @pytest.mark.parametrize(
     ("line", "called"),
     [(each, "show_status") for each in ("status", "status --watch")]

@@ -1,4 +1,4 @@
-"""Which ledgers are listed as failed or as those to delete; what a plan says of brokers and the way back."""
+"""Which ledgers are listed as failed or as those to delete."""
 
 import re
 from io import StringIO
@@ -9,15 +9,7 @@ from rich.console import Console
 
 from deploy.settings.application import Settings
 from deploy.switch import plan
-from deploy.switch.plan import (
-    broker_lines,
-    has_failed,
-    is_to_clean,
-    ledger_lines,
-    select_ledgers,
-    show_ledgers,
-    way_back_lines,
-)
+from deploy.switch.plan import has_failed, is_to_clean, ledger_lines, select_ledgers, show_ledgers
 from policies.switching.decisions import SwitchDecision, SwitchReason, SwitchRecord, SwitchVerdict
 from policies.switching.state import LedgerStage
 from tests.cases import for_each
@@ -100,22 +92,3 @@ class Ledgers:
 
     def record(self) -> SwitchRecord:
         return record()
-
-
-# --- a plan
-
-
-PLAN: dict[str, Any] = {
-    "source": "old", "target": "new", "rollback_window_seconds": 36 * 3600, "cleanup_after_seconds": 40 * 3600,
-}  # fmt: skip
-
-
-@for_each(("brokers", "says"), [(("a", "b"), "2 live brokers"), (None, "not known which")])
-def test_it_says_who_must_follow(brokers: tuple[str, ...] | None, says: str) -> None:
-    assert says in next(broker_lines(PLAN | {"brokers": brokers}))
-
-
-def test_the_way_back_counts_from_going_live_and_ends_with_the_clean_up() -> None:
-    back, cleanup = way_back_lines(PLAN)
-    assert "36.0 h from going live" in back
-    assert "from 40.0 h on" in cleanup
