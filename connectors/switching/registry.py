@@ -5,7 +5,7 @@ docs/design/switching.md.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
@@ -174,7 +174,7 @@ class Registry:
             )
         except ValidationError as error:
             raise DamagedZnodeError(f"{path} is damaged: {first_problem(error)}") from None
-        return replace(node, value=value)
+        return Node(value, node.version, node.ephemeral_owner, node.czxid, node.mzxid)
 
     def read_permits(self) -> dict[str, int]:
         """Return the clusters whose clients brokers may close, each with the epoch of the permit."""

@@ -17,7 +17,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-import yaml
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
@@ -150,8 +149,6 @@ class BrokerCluster:
         self.ledgers: dict[int, list[bytes]] = {}
         """By id, what each ledger holds."""
         self.brokers = [Broker(f"127.0.0.{n}:8080") for n in (1, 2, 3)]
-        self.report_seconds = 1.0
-        """From one report of an agent to its next."""
         self._kafka, self._prefix = kafka, prefix
         self._stack = ExitStack()
 
@@ -201,17 +198,11 @@ class BrokerCluster:
             client.create(f"{TOPICS}/topic-0/none", cursor_info(-1))
 
     def _ledger(self, number: int) -> int:
-        ledger_id = self.make_ledger(number)
-        self.ledgers[ledger_id] = self._entries(number)
-        return ledger_id
-
-    def make_ledger(self, number: int) -> int:
-        """Make a ledger in the old cluster that no reference names."""
+        entries = [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
         servers = self.clusters.servers(OLD)
-        return self.clusters.ledgers.make(servers, self._entries(number), {"of": str(number).encode()})
-
-    def _entries(self, number: int) -> list[bytes]:
-        return [f"{self.name} {number}/{n} ".encode() * (1 + n * 37 % 50) for n in range(number % 7)]
+        ledger_id = self.clusters.ledgers.make(servers, entries, {"of": str(number).encode()})
+        self.ledgers[ledger_id] = entries
+        return ledger_id
 
     def attributions(self) -> dict[int, set[str | None]]:
         """By ledger, the clusters to which references attribute it."""
@@ -274,8 +265,7 @@ class BrokerCluster:
     def _run_agent(self, broker: Broker) -> None:
         session = ZooKeeperSession(broker.name, ZooKeeperConnection(servers=self.servers))
         try:
-            seconds = self.report_seconds
-            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=seconds)
+            agent = BrokerAgent(self.name, broker.name, session, broker.clients, self._report, interval_seconds=1.0)
             agent.run(broker.stop)
         finally:
             session.close()
@@ -319,14 +309,6 @@ class SwitchLoop:
     def port(self, part: str) -> int:
         """The port at which a process serves its metrics."""
         return self._ports[part]
-
-    def change(self, cluster: str, **policy: Any) -> None:
-        """Change the policy's settings of one cluster, and start the processes again."""
-        settings = yaml.safe_load(self.file.read_text())
-        settings["policies"]["switching"]["clusters"][cluster] |= policy
-        self.file.write_text(yaml.safe_dump(settings))
-        self.kill("decide", "act")
-        self.start("decide", "act")
 
     def kill(self, *parts: str) -> None:
         for part in parts:

@@ -1,8 +1,7 @@
 """Ledgers are attributed to another cluster in a real ZooKeeper, beside others who write there too; Pulsar reads it."""
 
 import json
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,28 +12,25 @@ from kazoo.security import make_acl
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
-from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress, parse_cursor
-from connectors.pulsar.topics import ValuePart, difference, references_in, set_attribution
+from connectors.pulsar.metadata import CLUSTER_PROPERTY, decompress
+from connectors.pulsar.referrers import read_references
+from connectors.pulsar.topics import ValuePart, difference, set_attribution
 from connectors.switching.broker_agent import Attribution, ReferenceZnodes
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from deploy.java.jvm import find_java
-from policies.switching.ledgers import LedgerKind
+from policies.switching.ledgers import LedgerKind, Reference
 from policies.switching.readings import LedgerOutcome
 from tests.connectors.pulsar.test_attribution import (
-    CODECS,
-    MARK_DELETE,
     chunk,
-    cluster_is,
     cursor,
-    entry_of,
 )
 from tests.connectors.pulsar.test_metadata import CAPTURED, LEDGERS, cursor_path
 from tests.system.pulsar import PulsarCluster
 from tests.system.pulsar_topics import call, create_namespace, produce
 from tests.system.small_servers import small_jvm
-from tests.system.zookeeper import ZooKeeper, free_port
+from tests.system.zookeeper import ZooKeeper
 
 CURSOR = "/managed-ledgers/t/n/persistent/topic/s1"
 SCHEMA = "/schemas/t/n/topic"
@@ -72,71 +68,35 @@ def to_new(
     return references.attribute([path], kind, ledger_id, LEGACY, "new")
 
 
-# --- what is done
-
-
-@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_a_cursor_is_attributed_and_the_same_order_again_answers_done(
-    tree: KazooClient, references: ReferenceZnodes, codec: Callable[[bytes], bytes]
+def test_a_value_that_grows_beyond_the_limit_fails_and_one_below_is_written(
+    tree: KazooClient, references: ReferenceZnodes
 ) -> None:
-    before = put(tree, CURSOR, codec(cursor(7, entry_of("a", "1"), *cluster_is("old"), unknown=MARK_DELETE)))
-    version = tree.get(CURSOR)[1].version
-    assert to_new(references) == DONE
-    after, stat = tree.get(CURSOR)
-    assert (parse_cursor(CURSOR, after).attribution, stat.version) == ("new", version + 1)
-    assert MARK_DELETE in decompress(after)
-    assert difference(LedgerKind.CURSOR, 7, before, after) == (ValuePart.ATTRIBUTION,)
-    assert to_new(references) == ALREADY
-    assert tree.get(CURSOR)[1].version == version + 1
-
-
-# --- what is in the way
-
-
-def test_a_value_near_the_limit_is_written(tree: KazooClient, references: ReferenceZnodes) -> None:
-    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
-    assert to_new(references) == DONE
-    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
-
-
-def test_a_value_that_grows_beyond_the_limit_fails_and_stays(tree: KazooClient, references: ReferenceZnodes) -> None:
     put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_480)))
     found = to_new(references)
     assert found.failure is LedgerOutcome.FAILED
     assert found.detail.endswith("bytes may be more than the server's jute.maxbuffer allows")
     assert tree.get(CURSOR)[0] == before
-    put(tree, CURSOR, cursor(7))
+    put(tree, CURSOR, before := cursor(7, unknown=chunk(9, b"x" * 1_048_300)))
     assert to_new(references) == DONE  # the connection that the server closed is made anew
+    assert difference(LedgerKind.CURSOR, 7, before, tree.get(CURSOR)[0]) == (ValuePart.ATTRIBUTION,)
 
 
-def test_a_znode_that_we_may_only_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
-    before = put(tree, CURSOR, cursor(7))
-    tree.set_acls(CURSOR, [make_acl("world", "anyone", read=True, admin=True)])
-    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us write it")
-    assert tree.get(CURSOR)[0] == before
-    assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
-
-
-def test_a_znode_that_we_may_not_read_fails_with_the_reason(tree: KazooClient, references: ReferenceZnodes) -> None:
+@pytest.mark.parametrize(
+    ("may", "detail"), [("read", "does not let us write it"), ("write", "does not let us read it")]
+)
+def test_a_znode_with_a_right_too_little_fails_with_the_reason(
+    tree: KazooClient, references: ReferenceZnodes, may: str, detail: str
+) -> None:
     put(tree, CURSOR, cursor(7))
-    tree.set_acls(CURSOR, [make_acl("world", "anyone", write=True, admin=True)])
-    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does not let us read it")
-    with pytest.raises(ZnodeError, match="its ACL does not let us read it"):
-        references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
-
-
-def test_without_zookeeper_nothing_is_known() -> None:
-    session = ZooKeeperSession(
-        "c1", ZooKeeperConnection(servers=f"127.0.0.1:{free_port()}", timeout=timedelta(seconds=1))
-    )
-    try:
-        references = ReferenceZnodes(session)
-        found = references.attribute([CURSOR, SCHEMA], LedgerKind.CURSOR, 7, LEGACY, "new")
-        assert (found.failure, found.detail.startswith(f"{CURSOR}: 127.0.0.1:")) == (LedgerOutcome.FAILED, True)
-        with pytest.raises(ZnodeError):
+    version = tree.get(CURSOR)[1].version
+    tree.set_acls(CURSOR, [make_acl("world", "anyone", admin=True, **{may: True})])
+    assert to_new(references) == Attribution(LedgerOutcome.FAILED, detail=f"{CURSOR}: its ACL does {detail}")
+    assert tree.exists(CURSOR).version == version
+    if may == "read":
+        assert references.read_owners([CURSOR], LedgerKind.CURSOR, 7) == {None}
+    else:
+        with pytest.raises(ZnodeError, match=detail):
             references.read_owners([CURSOR], LedgerKind.CURSOR, 7)
-    finally:
-        session.close()
 
 
 # --- what Pulsar makes of it
@@ -208,10 +168,11 @@ def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_cras
     with PulsarCluster(tmp_path, pulsar_jars, bookkeeper_jars, bookies=1) as cluster:
         broker = cluster.add_broker(ensemble_size=1, properties=compressed_cursors)
         create_namespace(cluster, "t/n")
-        schema = json.dumps({"type": "record", "name": "R", "fields": []})
-        call(
-            cluster, "POST", "/admin/v2/schemas/t/n/typed/schema", {"type": "AVRO", "schema": schema, "properties": {}}
-        )
+        for version in (1, 2):
+            fields = [{"name": f"f{i}", "type": ["null", "string"], "default": None} for i in range(version)]
+            schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+            body = {"type": "AVRO", "schema": schema, "properties": {}}
+            call(cluster, "POST", "/admin/v2/schemas/t/n/typed/schema", body)
         call(cluster, "PUT", "/admin/v2/persistent/t/n/topic")
         call(cluster, "PUT", subscription)
         produce(cluster, "t/n/topic", 3)
@@ -222,7 +183,14 @@ def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_cras
         session = ZooKeeperSession("c1", ZooKeeperConnection(servers=cluster.zookeeper.servers))
         references = ReferenceZnodes(session)
         with cluster.zookeeper.client() as client:
-            locator_id = references_in(LedgerKind.SCHEMA, TYPED, client.get(TYPED)[0])[0].ledger_id
+            assert client.get(CURSOR)[0].startswith(b"\x47\x78"), "it is compressed"
+        found = read_references(session.reader(lambda: 30.0), "old")
+        cursors = [each for each in found.references if each.kind is LedgerKind.CURSOR]
+        assert (found.problems, cursors) == ([], [Reference(LedgerKind.CURSOR, CURSOR, before["cursorLedger"])])
+        typed = [each for each in found.references if each.path == TYPED]
+        assert [each.position for each in typed] == ["info", "index/0", "index/1"]
+        locator_id = typed[0].ledger_id
+        assert (locator_id, len({each.ledger_id for each in typed})) == (typed[-1].ledger_id, 2)
         assert to_new(references, CURSOR, LedgerKind.CURSOR, before["cursorLedger"]) == DONE
         assert to_new(references, TYPED, LedgerKind.SCHEMA, locator_id) == DONE
         session.close()
@@ -234,4 +202,4 @@ def test_a_broker_goes_on_with_the_attributed_cursor_and_schema_of_one_that_cras
         schemas = call(cluster, "GET", "/admin/v2/schemas/t/n/typed/schemas").json()["getSchemaResponses"]
     assert after["markDeletePosition"] == before["markDeletePosition"]
     assert stats["subscriptionProperties"] == {CLUSTER_PROPERTY: "new"}
-    assert [json.loads(each["data"])["name"] for each in schemas] == ["R"]
+    assert [len(json.loads(each["data"])["fields"]) for each in schemas] == [1, 2]

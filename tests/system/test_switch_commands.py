@@ -22,13 +22,11 @@ from rich.text import Text
 from deploy import cli
 from policies.observations import Outcome, Reading
 from policies.registry import observed_topic
-from policies.switching.ledgers import FindingReason, IdGenerator, Layout
+from policies.switching.ledgers import IdGenerator, Layout
 from policies.switching.readings import (
-    FindingReading,
     SwitchBroker,
     SwitchBrokers,
     SwitchCluster,
-    SwitchCommand,
     SwitchLease,
     SwitchPrecheck,
 )
@@ -38,7 +36,7 @@ from tests.system.waiting import DEADLINE_SECONDS, eventually
 from tests.system.zookeeper import ZooKeeper, free_port
 
 LAYOUT = b"1\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
-ACCEPTED, REJECTED, USER_ERROR, NO_ANSWER, INTERRUPTED = 0, 1, 2, 3, 130
+ACCEPTED, REJECTED, NO_ANSWER, INTERRUPTED = 0, 1, 3, 130
 DIGEST = "d" * 64
 
 
@@ -195,14 +193,6 @@ def test_without_a_query_there_is_no_answer_and_the_same_key_asks_for_it_later(w
     assert "--idempotency-key first" in ended.err
 
 
-def test_topics_that_do_not_exist_are_a_mistake(world: World, switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADGATE_TOPICS__PREFIX", "nobody")
-    ended = switch("rollback", "--yes")
-    assert ended.status == USER_ERROR
-    assert ended.err.startswith("the command could not be sent to nobody.commands (")
-    assert "headgate topics create" in ended.err
-
-
 # With one
 
 
@@ -234,29 +224,6 @@ def test_a_cluster_is_registered_by_what_is_read_at_its_address(query: World, sw
     assert (given["actor"], given["reason"]) == ("ann", "new hardware")
     assert given["args"]["uri"] == f"zk+hierarchical://{query.zookeeper}/ledgers"
     assert (given["args"]["instance_id"], given["args"]["root"]) == ("id-new", f"/{query.prefix}/new/ledgers")
-
-
-def test_cleanup_only_lists_unless_it_is_to_be_executed(query: World, switch: Switch) -> None:
-    ended = switch("cleanup")
-    assert ended.status == REJECTED
-    assert ended.out.startswith("preview INVALID_TRANSITION: would be rejected: no switch is in hold")
-    assert query.commands()[-1]["dry_run"] is True
-    assert switch("cleanup", "--execute", "--yes").status == REJECTED
-    assert query.commands()[-1]["dry_run"] is False
-
-
-def test_a_target_that_is_not_ready_does_not_start(query: World, switch: Switch) -> None:
-    finding = FindingReading(
-        reason=FindingReason.FOREIGN_ID, detail="ledger 5 is foreign", count=1, remedy="Take another."
-    )
-    with executor(query, report(ready=False, findings=(finding,)), report(ready=False, findings=(finding,))):
-        ended = switch("start", "--target", "new", "--yes")
-        plain = switch("start", "--target", "new", "--yes", "--json").plain
-    assert (ended.status, ended.err) == (REJECTED, "")
-    for said in ("NOT READY: old to new: foreign_id", "foreign_id: ledger 5 is foreign", "foreign_id: Take another."):
-        assert said in ended.out
-    assert (plain["accepted"], plain["precheck"]["ready"]) == (False, False)
-    assert [c["command"] for c in query.commands()[-2:]] == ["precheck", "precheck"]
 
 
 def _prepare(world: World) -> None:
@@ -367,11 +334,3 @@ def _on_terminal(world: World, *arguments: str, when: bytes, then: bytes | signa
         process.kill()
         os.close(ours)
     return status, Text.from_ansi(screen.decode().replace("\r\n", "\n")).plain
-
-
-def test_the_commands_topic_holds_events_that_any_client_may_send(query: World) -> None:
-    with query.topic("commands") as topic:
-        entries = topic.entries()
-    assert {entry.event["type"] for entry in entries} == {SwitchCommand.event_type}
-    assert {entry.key for entry in entries} == {"c1"}
-    assert all("@" in e.data["actor"] or e.data["actor"] == "ann" for e in entries)

@@ -185,7 +185,7 @@ def after(seconds: float, **fields: Any) -> SwitchRecord:
 
 def pace_of(latest: SwitchRecord, *earlier: SwitchRecord, at_seconds: float = 0.0) -> str | None:
     line = describe_pace(latest, earlier, NOW + timedelta(seconds=at_seconds))
-    return line and line.plain
+    return None if line is None else line.plain
 
 
 @pytest.mark.parametrize("stage", [S.TRIGGERED, S.HOLD, S.DONE, S.LIVE_DUAL_READ])
