@@ -8,7 +8,7 @@ compressed cursor, because it looks for their text in a buffer that it has relea
 load the topic. The topic's owner compresses the cursor again at its next write.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -30,10 +30,8 @@ class ValuePart(StrEnum):
     ATTRIBUTION = "attribution"
     """The cluster that holds the ledger."""
     LEDGER_ID = "ledger_id"
-    ENTRY_ID = "entry_id"
-    PROPERTIES = "properties"
     OTHER = "other"
-    """Anything else: the attribution of other ledgers, the number of positions, a cursor's mark-delete …"""
+    """Anything else: the attribution of other ledgers, an entry's id, other properties, a cursor's mark-delete …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,22 @@ class _LedgerField:
     def properties(self) -> Any:
         return getattr(self.message, self.properties_field)
 
+    def attributes(self) -> list[Any]:
+        """Return the properties that name the cluster."""
+        return [each for each in self.properties if each.name == CLUSTER_PROPERTY]
+
+    def take_out(self, *, whole: bool) -> tuple[int, list[str]]:
+        """Clear the id and the names of the clusters, or `whole` attributes, and return id and names."""
+        ledger_id, attributes = self.ledger_id, self.attributes()
+        clusters = [each.value for each in attributes]
+        self.message.ClearField(self.id_field)
+        for each in attributes:
+            if whole:
+                self.properties.remove(each)
+            else:
+                each.ClearField("value")
+        return ledger_id, clusters
+
 
 def references_in(kind: LedgerKind, path: str, data: bytes) -> Sequence[Reference]:
     """Return the ledgers that a znode's value names. Raises ValueError if it is no locator, or no cursor."""
@@ -85,8 +99,7 @@ def set_attribution(
     edited = [field for field in same_ledger if attribution_of(field.properties) in owners]
     for field in edited:
         # All duplicates are set: we would read the first one, and Pulsar, which makes a map of them, the last.
-        present = [each for each in field.properties if each.name == CLUSTER_PROPERTY]
-        for each in present or [field.properties.add(name=CLUSTER_PROPERTY)]:
+        for each in field.attributes() or [field.properties.add(name=CLUSTER_PROPERTY)]:
             each.value = to
         if new_id is not None:
             setattr(field.message, field.id_field, new_id)
@@ -110,54 +123,25 @@ def difference(
         ValueError: one is no locator, or no cursor.
     """
     one, two = _open(kind, before), _open(kind, after)
-    parts = set() if len(one.fields) == len(two.fields) else {ValuePart.OTHER}
+    parts = set[ValuePart]()
     for left, right in zip(one.fields, two.fields, strict=False):
-        parts.update(_differs(left, right, ledger_id, new_id))
-    if _rest(one) != _rest(two):
+        is_new = (
+            not left.attributes()
+        )  # a new attribute is not another property; of an old one only the value may differ
+        (id_before, clusters_before), (id_after, clusters_after) = (
+            each.take_out(whole=is_new) for each in (left, right)
+        )
+        is_moved = clusters_before != clusters_after
+        if new_id is not None and (is_moved or id_before != id_after):
+            is_wanted = is_moved and (id_before, id_after) == (ledger_id, new_id)
+            parts |= {ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID} if is_wanted else {ValuePart.OTHER}
+        elif is_moved:
+            parts.add(ValuePart.ATTRIBUTION if id_before == ledger_id else ValuePart.OTHER)
+        if new_id is None and id_before != id_after:
+            parts.add(ValuePart.LEDGER_ID)
+    if one.message != two.message:
         parts.add(ValuePart.OTHER)
     return tuple(part for part in ValuePart if part in parts)
-
-
-def _differs(left: _LedgerField, right: _LedgerField, ledger_id: int, new_id: int | None) -> Iterator[ValuePart]:
-    if getattr(left.message, "entryId", None) != getattr(right.message, "entryId", None):
-        yield ValuePart.ENTRY_ID
-    clusters, others = _halves(left.properties)
-    clusters_then, others_then = _halves(right.properties)
-    ids = (left.ledger_id, right.ledger_id)
-    is_moved = [each.value for each in clusters] != [each.value for each in clusters_then]
-    if new_id is None:
-        if ids[0] != ids[1]:
-            yield ValuePart.LEDGER_ID
-        if is_moved:
-            yield ValuePart.ATTRIBUTION if ids[0] == ledger_id else ValuePart.OTHER
-    elif is_moved or ids[0] != ids[1]:
-        is_wanted = is_moved and ids == (ledger_id, new_id)
-        yield from (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID) if is_wanted else (ValuePart.OTHER,)
-    # A new attribute is not another property; of an existing attribute only the value may differ.
-    if others != others_then or (clusters and _without_values(clusters) != _without_values(clusters_then)):
-        yield ValuePart.PROPERTIES
-
-
-def _halves(properties: Any) -> tuple[list[Any], list[Any]]:
-    """Return the attributes, and the other properties."""
-    clusters = [each for each in properties if each.name == CLUSTER_PROPERTY]
-    return clusters, [each for each in properties if each.name != CLUSTER_PROPERTY]
-
-
-def _without_values(clusters: list[Any]) -> list[Any]:
-    copies = [type(each).FromString(each.SerializeToString()) for each in clusters]
-    for each in copies:
-        each.ClearField("value")
-    return copies
-
-
-def _rest(opened: _ParsedValue) -> Any:
-    """Return the message without the fields that have a `ValuePart` of their own."""
-    for field in opened.fields:
-        for name in (field.id_field, "entryId", field.properties_field):
-            if name in field.message.DESCRIPTOR.fields_by_name:
-                field.message.ClearField(name)
-    return opened.message
 
 
 def _open(kind: LedgerKind, data: bytes) -> _ParsedValue:

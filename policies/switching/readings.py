@@ -323,7 +323,7 @@ class SwitchLedger(Reading):
     target: Ledger | None = Field(default=None, description="copied, exists: the target's ledger.")
     changed: Texts = Field(
         default=(),
-        description="The fields that differ between before and after: `attribution`, `ledger_id`, `entry_id` …",
+        description="The fields that differ between before and after: `attribution`, `ledger_id`, `other`.",
     )
     new_id: LedgerId | None = Field(default=None, description="rolled_over: the cursor's present ledger.")
     attribution: Name | None = Field(default=None, description="rolled_over: the cluster of that ledger.")

@@ -141,7 +141,7 @@ ANEW = {
     "of another ledger": (position(8, 0), position(9, 0, *cluster_is("new")), (ValuePart.OTHER,)),
     "the entry as well": (
         position(7, 0), position(9, 1, *cluster_is("new")),
-        (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID, ValuePart.ENTRY_ID),
+        (ValuePart.ATTRIBUTION, ValuePart.LEDGER_ID, ValuePart.OTHER),
     ),
 }  # fmt: skip
 
@@ -159,26 +159,26 @@ DIFFERENCES = {
     "the same": (P, P, ()),
     "the cluster": (P, position(7, 0, entry_of("a", "1"), *cluster_is("new")), (ValuePart.ATTRIBUTION,)),
     "a cluster more": (position(7, 0), position(7, 0, *cluster_is("new")), (ValuePart.ATTRIBUTION,)),
-    "a cluster less": (P, position(7, 0, entry_of("a", "1")), (ValuePart.ATTRIBUTION, ValuePart.PROPERTIES)),
+    "a cluster less": (P, position(7, 0, entry_of("a", "1")), (ValuePart.ATTRIBUTION, ValuePart.OTHER)),
     "the ledger": (P, position(9, 0, entry_of("a", "1"), *cluster_is("old")), (ValuePart.LEDGER_ID,)),
-    "the entry": (P, position(7, 1, entry_of("a", "1"), *cluster_is("old")), (ValuePart.ENTRY_ID,)),
-    "a property's value": (P, position(7, 0, entry_of("a", "2"), *cluster_is("old")), (ValuePart.PROPERTIES,)),
-    "a property's name": (P, position(7, 0, entry_of("b", "1"), *cluster_is("old")), (ValuePart.PROPERTIES,)),
-    "a property less": (P, position(7, 0, *cluster_is("old")), (ValuePart.PROPERTIES,)),
+    "the entry": (P, position(7, 1, entry_of("a", "1"), *cluster_is("old")), (ValuePart.OTHER,)),
+    "a property's value": (P, position(7, 0, entry_of("a", "2"), *cluster_is("old")), (ValuePart.OTHER,)),
+    "a property's name": (P, position(7, 0, entry_of("b", "1"), *cluster_is("old")), (ValuePart.OTHER,)),
+    "a property less": (P, position(7, 0, *cluster_is("old")), (ValuePart.OTHER,)),
     "properties in another order": (
         position(7, 0, entry_of("a", "1"), entry_of("b", "2")),
         position(7, 0, entry_of("b", "2"), entry_of("a", "1")),
-        (ValuePart.PROPERTIES,),
+        (ValuePart.OTHER,),
     ),
     "a field within a property": (
         position(7, 0, entry_of("a", "1", number(5, 1))),
         position(7, 0, entry_of("a", "1", number(5, 2))),
-        (ValuePart.PROPERTIES,),
+        (ValuePart.OTHER,),
     ),
     "a field within the attribute": (
         position(7, 0, entry_of(CLUSTER_PROPERTY, "old", number(5, 1))),
         position(7, 0, entry_of(CLUSTER_PROPERTY, "new")),
-        (ValuePart.ATTRIBUTION, ValuePart.PROPERTIES),
+        (ValuePart.ATTRIBUTION, ValuePart.OTHER),
     ),
     "a field within a position": (
         position(7, 0, unknown=chunk(9, b"x")),
