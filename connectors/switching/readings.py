@@ -19,12 +19,11 @@ from connectors.pulsar.referrers import read_references
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
-from connectors.switching.snapshot import now_ms, take_snapshot
+from connectors.switching.snapshot import check_switch, now_ms
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS
 from policies.observations import Outcome, Reading
 from policies.switching.ledgers import Ledger, Reference, find_owner, with_ledger
-from policies.switching.precheck import precheck
 from policies.switching.readings import (
     LowerCounter,
     SwitchBrokers,
@@ -94,12 +93,12 @@ class SwitchReadings:
     def publish_precheck(self, source: str, target: str) -> None:
         """Run a precheck, and publish its report."""
         try:
-            seen = take_snapshot(self._sessions, source, target, self._bootstrap(), self._rules)
+            report, _ = check_switch(self._sessions, target, self._rules, source)
         except ZOOKEEPER_READ_ERRORS.expected as error:
             failure = ZOOKEEPER_READ_ERRORS.failure(error)
             self._publish(SwitchPrecheck(cluster=self._cluster, source=source, target=target, **failure))
         else:
-            self._publish(precheck(self._cluster, seen, self._rules, now_ms()))
+            self._publish(report)
 
     def publish_inventory(
         self, source: str, target: str, *, moved_too: bool = False, attempt: int | None = None

@@ -1,4 +1,4 @@
-"""Reads the input of a precheck from the ZooKeepers of the brokers and of both BookKeeper clusters.
+"""The precheck: reads the ZooKeepers of the brokers and of both BookKeeper clusters once, and judges what it found.
 
 It writes nothing and takes no id. Values that cannot be read stay unknown in the snapshot, which is not ready then.
 """
@@ -6,7 +6,7 @@ It writes nothing and takes no id. Values that cannot be read stay unknown in th
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -20,6 +20,7 @@ from connectors.bookkeeper.cluster import (
 from connectors.bookkeeper.copy_journal import CopiedLedger
 from connectors.pulsar.referrers import Inventory, read_references
 from connectors.switching.clusters import ClusterMetadata, ClusterSessions, time_limit
+from connectors.switching.registry import Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import (
     NotConnectedError,
@@ -28,36 +29,57 @@ from connectors.zookeeper.session import (
     ZooKeeperSession,
     describe_zookeeper_error,
 )
+from policies.observations import Outcome
 from policies.switching.ledgers import ClusterSnapshot, Layout, Ledger, TargetPolicy
-from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, ids_in_target, ids_to_import
+from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, ids_in_target, ids_to_import, precheck
+from policies.switching.readings import SwitchPrecheck, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
 
 Value = TypeVar("Value")
 
 
-def take_snapshot(
-    sessions: ClusterSessions,
-    source: str,
-    target: str,
-    bootstrap: str,
-    rules: SwitchingSettings,
-    registered: Collection[str] = (),
-) -> PrecheckSnapshot:
-    """Read the whole input of a precheck, within the validity of a reading.
+def check_switch(
+    sessions: ClusterSessions, target: str, rules: SwitchingSettings, source: str | None = None
+) -> tuple[SwitchPrecheck, PrecheckSnapshot]:
+    """Read the whole input of a precheck, within the validity of a reading, and judge it.
 
     Args:
-        source: the cluster that the brokers write to now.
-        target: the cluster that they will write to.
-        bootstrap: name of the cluster of the ledgers without attribution.
-        registered: names of clusters that references may be attributed to, beside those of the settings.
+        target: the cluster that the brokers will write to.
+        source: the cluster that they write to now. Default: the registry's active one, or else that of the settings.
 
     Raises:
         UserError: a file of a connection cannot be used, or a cluster, chroot or root does not exist.
     """
     reader = _SnapshotReader(sessions, time_limit(rules.precheck_validity.total_seconds()))
-    seen = reader.read(sessions.find_metadata(source), sessions.find_metadata(target), bootstrap, rules)
-    known = frozenset({*sessions.settings.clusters, *registered})
-    return replace(seen, clusters=known, problems=tuple(dict.fromkeys(reader.problems)))
+    view, settings = SwitchRegistry(cluster=sessions.cluster, outcome=Outcome.OK), sessions.settings
+    try:
+        view = Registry(sessions.brokers, sessions.cluster).read()  # its clusters override those of the settings
+    except ZnodeError as error:
+        reader.problems.append(f"the registry: {error}")
+    complete = not reader.problems
+    pair = [sessions.find_metadata(name) for name in (source or view.committed() or settings.source, target)]
+    seen = reader.read(pair[0], pair[1], view.bootstrap or settings.bootstrap, rules)
+    seen = replace(
+        seen,
+        clusters=frozenset({*settings.clusters, *(each.name for each in view.clusters)}),
+        references_complete=seen.references_complete and complete,
+        problems=tuple(dict.fromkeys(reader.problems)),
+    )
+    seen = drop_impostors(seen, view)
+    return precheck(sessions.cluster, seen, rules, now_ms()), seen
+
+
+def drop_impostors(seen: PrecheckSnapshot, view: SwitchRegistry) -> PrecheckSnapshot:
+    """Mark a cluster as unknown if another identity answers at its address than is registered."""
+    for field in ("source", "target"):
+        cluster: ClusterSnapshot = getattr(seen, field)
+        entry = next((each for each in view.clusters if each.name == cluster.name), None)
+        found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
+        if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
+            problem = f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
+            unknown: dict[str, Any] = {field: structs.replace(cluster, instance_id=None, root=None)}
+            seen = replace(seen, problems=(*seen.problems, problem), **unknown)
+    return seen
 
 
 class _SnapshotReader:

@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import typer
-from msgspec import structs
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,16 +12,14 @@ from rich.text import Text
 
 from connectors.bookkeeper.copier import metadata_service_uri
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.registry import Registry
-from connectors.switching.snapshot import now_ms, take_snapshot
-from connectors.zookeeper.json_znodes import ZnodeError
+from connectors.switching.snapshot import check_switch, now_ms
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
 from policies.observations import Outcome
-from policies.switching.ledgers import ClusterSnapshot, HitClass
-from policies.switching.precheck import PrecheckSnapshot, ids_to_import, precheck
-from policies.switching.readings import SwitchPrecheck, SwitchRegistry
+from policies.switching.ledgers import HitClass
+from policies.switching.precheck import PrecheckSnapshot, ids_to_import
+from policies.switching.readings import SwitchPrecheck
 from policies.units import UserError, counted, human_seconds
 
 # The clusters of a switch: those that the settings name, and their identity as read at their address.
@@ -193,32 +189,4 @@ def check(settings: Settings, cluster: str, target: str) -> tuple[SwitchPrecheck
     rules = settings.policies.switching.for_cluster(cluster)
     with open_sessions(settings, cluster) as sessions:
         _require_name(sessions, target, "--target")
-        view, trouble = SwitchRegistry(cluster=cluster, outcome=Outcome.OK), tuple[str, ...]()
-        try:
-            view = Registry(sessions.brokers, cluster).read()  # its clusters override those of the settings
-        except ZnodeError as error:
-            trouble = (f"the registry: {error}",)
-        seen = take_snapshot(
-            sessions,
-            view.committed() or sessions.settings.source,
-            target,
-            view.bootstrap or sessions.settings.bootstrap,
-            rules,
-            [each.name for each in view.clusters],
-        )
-    complete = seen.references_complete and not trouble
-    seen = drop_impostors(replace(seen, references_complete=complete, problems=(*trouble, *seen.problems)), view)
-    return precheck(cluster, seen, rules, now_ms()), seen
-
-
-def drop_impostors(seen: PrecheckSnapshot, view: SwitchRegistry) -> PrecheckSnapshot:
-    """Mark a cluster as unknown if another identity answers at its address than is registered."""
-    for field in ("source", "target"):
-        cluster: ClusterSnapshot = getattr(seen, field)
-        entry = next((each for each in view.clusters if each.name == cluster.name), None)
-        found = (cluster.instance_id, (cluster.root or "").rstrip("/"))
-        if entry is not None and cluster.instance_id and found != (entry.instance_id, entry.root.rstrip("/")):
-            problem = f"{cluster.name}: {found[0]}{found[1]} answers, but {entry.instance_id}{entry.root} is registered"
-            unknown: dict[str, Any] = {field: structs.replace(cluster, instance_id=None, root=None)}
-            seen = replace(seen, problems=(*seen.problems, problem), **unknown)
-    return seen
+        return check_switch(sessions, target, rules)

@@ -29,6 +29,7 @@ from policies.switching.readings import (
 )
 from policies.switching.registration import KIND
 from policies.switching.settings import SwitchingSettings
+from policies.switching.state import ClusterStatus, RegistryEntry
 from policies.units import UserError, from_millis
 from policies.wire import EventReader, observation_event
 from tests.cases import for_each
@@ -224,13 +225,17 @@ def test_a_cluster_that_nobody_named_is_the_users_mistake_said_in_the_reading(wo
     assert (told.outcome, "names no cluster third; it names old, new" in (told.detail or "")) == (Outcome.ERROR, True)
 
 
-def test_a_precheck_rests_on_the_bootstrap_of_the_registry_as_it_was_last_read(world: World) -> None:
+def test_a_precheck_rests_on_the_registry_as_it_is_and_without_it_it_is_not_ready(world: World) -> None:
     world.sessions.subscribe(1)
-    assert world.precheck("old", "new").to_import == 1, "by the settings it is old"
+    world.sessions.subscribe(2, attribution="left")
+    told = world.precheck("old", "new")
+    assert (told.to_import, "unknown_cluster" in told.reasons) == (1, True)
+    world.registry.write_cluster(RegistryEntry("left", "zk://left", "i-left", "/l", ClusterStatus.DEPRECATED), None)
+    assert "unknown_cluster" not in world.precheck("old", "new").reasons, "no settings need name it"
     world.sessions.servers["brokers"].write("/admin/bookie-clusters/bootstrap", b'{"name": "new"}')
-    assert world.precheck("old", "new").to_import == 1
-    world.publish()
     assert world.precheck("old", "new").to_import == 0
+    world.sessions.servers["brokers"].write("/admin/bookie-clusters/bootstrap", b"{")
+    assert "snapshot_incomplete" in world.precheck("old", "new").reasons
 
 
 def test_an_inventory_is_its_parts_and_at_last_its_manifest_each_with_a_name_of_its_own(world: World) -> None:

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from connectors.switching.clusters import ClusterSessions
+from connectors.switching.snapshot import drop_impostors
 from connectors.zookeeper.session import NotConnectedError
 from deploy.settings.application import Settings
 from deploy.switch import precheck as precheck_command
-from deploy.switch.precheck import drop_impostors, report_lines
+from deploy.switch.precheck import report_lines
 from policies.observations import Outcome
 from policies.switching.ledgers import ClusterSnapshot, FindingReason, Layout
 from policies.switching.precheck import precheck
