@@ -11,6 +11,7 @@ and `DataFormats.proto` of BookKeeper 4.18.
 
 import base64
 import re
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from msgspec import structs
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, OtherSourceError
 from connectors.foreign_json import build, checked
 from connectors.zookeeper.session import IN_FLIGHT, Reader, UnreadError
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import (
     EMPTY_LONG,
     EMPTY_SHORT,
@@ -46,13 +48,14 @@ from policies.units import MAX_INT64, UserError
 _HOB = re.compile(r"HOB-(\d+)", re.ASCII)
 
 
-def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterSnapshot:
-    """Read a cluster's identity, layout and id generator.
+def read_cluster(reader: Reader, root: str, name: str) -> ClusterSnapshot:
+    """Read a cluster's identity, layout and id generator, as of the time before the first read.
 
-    `root` is below the chroot; `read_ms` is the time before the first read.
+    `root` is below the chroot.
 
     Raises UserError if the root does not exist, UnreadError if a znode cannot be read.
     """
+    read_ms = now_ms()
     reader.read(reader.client.sync_async, root)  # a follower that lags behind would return old counters
     if reader.read(reader.client.exists_async, root) is None:
         raise UserError(f"there is no node {reader.client.chroot}{root}: set ledgers_root of {name} to BookKeeper's.")
@@ -67,10 +70,24 @@ def read_cluster(reader: Reader, name: str, root: str, read_ms: int) -> ClusterS
     )
 
 
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 def read_layout(reader: Reader, root: str) -> Layout | None:
     """Return the layout of its ledgers; None if it is unknown or not supported."""
     text = _text(reader, f"{root}/LAYOUT")
     return None if text is None else parse_layout(text)
+
+
+def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:
+    """Return the address of a cluster's metadata, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
+
+    The connection's credentials are not used. `root` is the path of its ledgers below the chroot, such as ``/ledgers``.
+    """
+    # BookKeeper splits at semicolons; a comma would be part of a host's name.
+    return f"zk+{layout.value}://{';'.join(connection.hosts())}{connection.chroot}{root.rstrip('/')}"
 
 
 def read_generator(reader: Reader, root: str) -> IdGenerator | None:
@@ -256,7 +273,7 @@ class ListedLedgers(NamedTuple):
     ids: frozenset[int]
     """Bookies keep entries by id alone, so a ledger counts whatever layout its path is of."""
     misplaced: tuple[str, ...] = ()
-    """The paths below the root where the layout puts no ledger and BookKeeper nothing else."""
+    """The paths where the layout puts no ledger and BookKeeper nothing else."""
 
 
 def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LISTED) -> ListedLedgers:
@@ -281,7 +298,7 @@ def list_ledgers(reader: Reader, root: str, layout: Layout, most: int = MAX_LIST
                 elif path not in _OWN_PATHS and not path.startswith("/ID-"):
                     misplaced.append(path)
     found.update(ledger_id for path in misplaced if (ledger_id := id_of_any_layout(path)) is not None)
-    return ListedLedgers(frozenset(found), tuple(misplaced))
+    return ListedLedgers(frozenset(found), tuple(f"{reader.client.chroot}{root}{path}" for path in misplaced))
 
 
 NOT_OURS = ""

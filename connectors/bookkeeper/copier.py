@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord, OtherSourceError
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
-from connectors.zookeeper.settings import ZooKeeperConnection
-from policies.switching.ledgers import Layout, Ledger, same_ledger
+from policies.switching.ledgers import Ledger, same_ledger
 from policies.switching.readings import LedgerOutcome
 from policies.units import MAX_INT64, UserError
 
@@ -121,15 +120,6 @@ class LedgerCluster:
             "numWorkerThreads": "2",
         }
         return {"properties": properties, "password": base64.b64encode(self.password).decode()}
-
-
-def metadata_service_uri(connection: ZooKeeperConnection, root: str, layout: Layout) -> str:
-    """Return the address of a cluster's metadata, such as ``zk+hierarchical://zk-1:2181;zk-2:2181/pulsar/ledgers``.
-
-    The connection's credentials are not used. `root` is the path of its ledgers below the chroot, such as ``/ledgers``.
-    """
-    # BookKeeper splits at semicolons; a comma would be part of a host's name.
-    return f"zk+{layout.value}://{';'.join(connection.hosts())}{connection.chroot}{root.rstrip('/')}"
 
 
 class LedgerCopier:

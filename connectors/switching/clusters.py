@@ -5,31 +5,31 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
-from typing import NamedTuple
 from urllib.parse import unquote_plus
 
-from connectors.bookkeeper.cluster import FoundLedgers, read_cluster, read_layout, read_ledgers, read_lower_counters
+from connectors.bookkeeper.cluster import (
+    FoundLedgers,
+    ListedLedgers,
+    list_ledgers,
+    metadata_service_uri,
+    read_cluster,
+    read_layout,
+    read_ledgers,
+    read_lower_counters,
+)
 from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.settings import BookKeeperCluster, BookKeeperClusters
 from connectors.pulsar.metadata import MANAGED_LEDGERS
 from connectors.zookeeper.json_znodes import owner_member
-from connectors.zookeeper.session import UnreadError, ZooKeeperSession
+from connectors.zookeeper.session import Reader, UnreadError, ZooKeeperSession
 from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.sessions.readings import NAMESPACES
-from policies.switching.ledgers import ClusterSnapshot
+from policies.switching.ledgers import ClusterSnapshot, Layout
 from policies.units import UserError
 
 _READ_SECONDS = 10.0
 _LOOKUP_SECONDS = 0.001
-
-
-class ClusterMetadata(NamedTuple):
-    """A BookKeeper cluster, and the session to its metadata."""
-
-    name: str
-    session: ZooKeeperSession
-    ledgers_root: str
-    """Below the chroot."""
+_LIST_SECONDS = 600.0
 
 
 class ClusterSessions(ExitStack):
@@ -53,23 +53,34 @@ class ClusterSessions(ExitStack):
         return self._sessions[self._connection]
 
     def connection(self, name: str) -> ZooKeeperConnection:
-        """Return the connection to the ZooKeeper of a BookKeeper cluster. Raises as `find_metadata` does."""
+        """Return the connection to the ZooKeeper of a BookKeeper cluster. Raises as `session` does."""
         return self._find_cluster(name).zookeeper or self._connection
 
-    def find_metadata(self, name: str) -> ClusterMetadata:
-        """Return a BookKeeper cluster. Raises UserError if the settings have no such cluster."""
-        return ClusterMetadata(name, self._sessions[self.connection(name)], self._find_cluster(name).ledgers_root)
+    def session(self, name: str) -> ZooKeeperSession:
+        """Return the session of a BookKeeper cluster. Raises UserError if the settings have no such cluster."""
+        return self._sessions[self.connection(name)]
 
     def read_cluster(self, name: str) -> ClusterSnapshot:
         """Read the identity, layout and id generator of a BookKeeper cluster. Raises as `find_ledgers` does."""
-        _, session, ledgers_root = self.find_metadata(name)
-        return read_cluster(session.reader(time_limit(_READ_SECONDS)), name, ledgers_root, 0)
+        return read_cluster(*self._open(name, _READ_SECONDS), name)
+
+    def identify(self, name: str) -> dict[str, str]:
+        """Return name, URI, INSTANCEID and root of a BookKeeper cluster, as read now, for the registry.
+
+        Raises as `find_ledgers` does, and UnreadError if its identity or its layout is unknown.
+        """
+        seen, connection = self.read_cluster(name), self.connection(name)
+        if seen.instance_id is None or seen.root is None:
+            raise UnreadError(f"{seen.root}/INSTANCEID", ValueError("it is empty, so the cluster cannot be identified"))
+        if seen.layout is None:
+            raise UnreadError(f"{seen.root}/LAYOUT", ValueError("it names neither hierarchical nor longhierarchical"))
+        uri = metadata_service_uri(connection, self._find_cluster(name).ledgers_root, seen.layout)
+        return {"name": name, "uri": uri, "instance_id": seen.instance_id, "root": seen.root}
 
     def read_lower_counters(self, seen: ClusterSnapshot) -> dict[int | None, int]:
         """Read the counters below the present one of a cluster, as `bookkeeper.cluster.read_lower_counters` does."""
-        _, session, ledgers_root = self.find_metadata(seen.name)
         hob = seen.generator.hob if seen.generator else None
-        return read_lower_counters(session.reader(time_limit(_READ_SECONDS)), ledgers_root, hob)
+        return read_lower_counters(*self._open(seen.name, _READ_SECONDS), hob)
 
     def find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers:
         """Look up ledgers of a BookKeeper cluster.
@@ -79,12 +90,13 @@ class ClusterSessions(ExitStack):
             NotConnectedError: its ZooKeeper cannot be reached.
             UserError: the settings have no such cluster.
         """
-        _, session, ledgers_root = self.find_metadata(name)
-        reader = session.reader(time_limit(_READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS))
-        layout = read_layout(reader, ledgers_root)
-        if layout is None:
-            raise UnreadError(f"{ledgers_root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
-        return read_ledgers(reader, ledgers_root, layout, ledger_ids)
+        reader, root = self._open(name, _READ_SECONDS + len(ledger_ids) * _LOOKUP_SECONDS)
+        return read_ledgers(reader, root, _read_layout(reader, root), ledger_ids)
+
+    def list_ledgers(self, name: str) -> ListedLedgers:
+        """List all ledgers of a BookKeeper cluster. Raises as `find_ledgers` does."""
+        reader, root = self._open(name, _LIST_SECONDS)
+        return list_ledgers(reader, root, _read_layout(reader, root))
 
     def open_journal(self, source: ClusterSnapshot, target: ClusterSnapshot) -> CopyJournal | None:
         """Return the journal of the copies from one cluster to another; None if the identity of one is unknown."""
@@ -115,11 +127,21 @@ class ClusterSessions(ExitStack):
             raise ValueError(f"{folder}/{bundle} does not name its owner")
         return member
 
+    def _open(self, name: str, limit_seconds: float) -> tuple[Reader, str]:
+        """Return a reader of a BookKeeper cluster's metadata, and the path of their root below the chroot."""
+        return self.session(name).reader(time_limit(limit_seconds)), self._find_cluster(name).ledgers_root
+
     def _find_cluster(self, name: str) -> BookKeeperCluster:
         if (found := self.settings.clusters.get(name)) is None:
             known = ", ".join(self.settings.clusters)
             raise UserError(f"clusters.{self.cluster}.bookkeeper names no cluster {name}; it names {known}")
         return found
+
+
+def _read_layout(reader: Reader, root: str) -> Layout:
+    if (layout := read_layout(reader, root)) is None:
+        raise UnreadError(f"{root}/LAYOUT", ValueError("it is unknown, or cannot be served"))
+    return layout
 
 
 def time_limit(seconds: float) -> Callable[[], float]:

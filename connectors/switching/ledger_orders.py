@@ -20,7 +20,6 @@ from connectors.bookkeeper.copier import (
     NotPossibleError,
     NotRecordedError,
     SourceUnreadableError,
-    metadata_service_uri,
 )
 from connectors.bookkeeper.copy_journal import CopyJournal, OtherSourceError
 from connectors.bookkeeper.gateway import BookKeeperJvm, JavaError, JvmDiedError
@@ -89,7 +88,8 @@ class LedgerCopiers:
                 copier.close()
 
     def _make(self, source: str, target: str, password: bytes) -> LedgerCopier:
-        one, other = (self._describe_cluster(name, password) for name in (source, target))
+        pair = [self._sessions.identify(name) for name in (source, target)]
+        one, other = (LedgerCluster(each["instance_id"], each["uri"], password) for each in pair)
         copier = LedgerCopier(
             self._make_jvm(),
             one,
@@ -101,13 +101,6 @@ class LedgerCopiers:
         )
         copier.limit(self._bytes_per_second)
         return copier
-
-    def _describe_cluster(self, name: str, password: bytes) -> LedgerCluster:
-        metadata, seen = self._sessions.find_metadata(name), self._sessions.read_cluster(name)
-        if seen.instance_id is None or seen.layout is None:
-            raise UnreadError(f"{metadata.ledgers_root}/INSTANCEID", ValueError("its identity or layout is unknown"))
-        uri = metadata_service_uri(self._sessions.connection(name), metadata.ledgers_root, seen.layout)
-        return LedgerCluster(seen.instance_id, uri, password)
 
 
 LEDGER_ORDERS = frozenset(

@@ -14,12 +14,12 @@ import structlog
 from msgspec import structs
 from pydantic import ValidationError
 
-from connectors.bookkeeper.cluster import confirm_provenance
+from connectors.bookkeeper.cluster import confirm_provenance, now_ms
 from connectors.pulsar.referrers import read_references
 from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
-from connectors.switching.snapshot import check_switch, now_ms
+from connectors.switching.snapshot import check_switch
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import ZOOKEEPER_READ_ERRORS
 from policies.observations import Outcome, Reading

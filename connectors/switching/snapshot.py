@@ -3,34 +3,26 @@
 It writes nothing and takes no id. Values that cannot be read stay unknown in the snapshot, which is not ready then.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from connectors.bookkeeper.cluster import (
-    FoundLedgers,
-    confirm_provenance,
-    list_ledgers,
-    read_cluster,
-    read_ledgers,
-)
+from connectors.bookkeeper.cluster import FoundLedgers, confirm_provenance, now_ms
 from connectors.bookkeeper.copy_journal import CopiedLedger
 from connectors.pulsar.referrers import Inventory, read_references
-from connectors.switching.clusters import ClusterMetadata, ClusterSessions, time_limit
+from connectors.switching.clusters import ClusterSessions, time_limit
 from connectors.switching.registry import Registry
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import (
     NotConnectedError,
-    Reader,
     UnreadError,
     ZooKeeperSession,
     describe_zookeeper_error,
 )
 from policies.observations import Outcome
-from policies.switching.ledgers import ClusterSnapshot, Layout, Ledger, TargetPolicy
+from policies.switching.ledgers import ClusterSnapshot, Ledger, TargetPolicy
 from policies.switching.precheck import PrecheckSnapshot, TargetLedgers, ids_in_target, ids_to_import, precheck
 from policies.switching.readings import SwitchPrecheck, SwitchRegistry
 from policies.switching.settings import SwitchingSettings
@@ -50,15 +42,14 @@ def check_switch(
     Raises:
         UserError: a file of a connection cannot be used, or a cluster, chroot or root does not exist.
     """
-    reader = _SnapshotReader(sessions, time_limit(rules.precheck_validity.total_seconds()))
+    reader = _SnapshotReader(sessions, rules)
     view, settings = SwitchRegistry(cluster=sessions.cluster, outcome=Outcome.OK), sessions.settings
     try:
         view = Registry(sessions.brokers, sessions.cluster).read()  # its clusters override those of the settings
     except ZnodeError as error:
         reader.problems.append(f"the registry: {error}")
     complete = not reader.problems
-    pair = [sessions.find_metadata(name) for name in (source or view.committed() or settings.source, target)]
-    seen = reader.read(pair[0], pair[1], view.bootstrap or settings.bootstrap, rules)
+    seen = reader.read(source or view.committed() or settings.source, target, view.bootstrap or settings.bootstrap)
     seen = replace(
         seen,
         clusters=frozenset({*settings.clusters, *(each.name for each in view.clusters)}),
@@ -85,29 +76,26 @@ def drop_impostors(seen: PrecheckSnapshot, view: SwitchRegistry) -> PrecheckSnap
 class _SnapshotReader:
     """Reads the parts one after the other, and collects the problems."""
 
-    def __init__(self, sessions: ClusterSessions, left_seconds: Callable[[], float]) -> None:
+    def __init__(self, sessions: ClusterSessions, rules: SwitchingSettings) -> None:
         self._sessions = sessions
-        self._left_seconds = left_seconds
+        self._rules = rules
         self.problems: list[str] = []
 
-    def read(
-        self, source: ClusterMetadata, target: ClusterMetadata, bootstrap: str, rules: SwitchingSettings
-    ) -> PrecheckSnapshot:
-        references_ms, leave_out = now_ms(), self._sessions.settings.leave_out
-        inventory = self._try_read(self._sessions.brokers, lambda reader: read_references(reader, bootstrap, leave_out))
+    def read(self, source: str, target: str, bootstrap: str) -> PrecheckSnapshot:
+        brokers, leave_out = self._sessions.brokers, self._sessions.settings.leave_out
+        references_ms, limit = now_ms(), time_limit(self._rules.precheck_validity.total_seconds())
+        inventory = self._try_read(brokers, lambda: read_references(brokers.reader(limit), bootstrap, leave_out))
         known = inventory or Inventory()
         self.problems += known.problems
-        pair = [(cluster, self._read_cluster(cluster)) for cluster in (source, target)]
-        (_, source_seen), (_, target_seen) = pair
 
         def find_holders(ledger_ids: Collection[int]) -> dict[str, Collection[int]]:
             """Return which cluster has which ledgers. A cluster that cannot be read counts as having all."""
-            found = {each.name: self._read_ledgers(each, seen.layout, ledger_ids) for each, seen in pair}
+            found = {name: self._find_ledgers(name, ledger_ids) for name in (source, target)}
             return {name: ledger_ids if ledgers is None else ledgers.ids for name, ledgers in found.items()}
 
         seen = PrecheckSnapshot(
-            source=source_seen,
-            target=target_seen,
+            source=self._read_cluster(source),
+            target=self._read_cluster(target),
             references=tuple(known.references),
             references_complete=inventory is not None and not inventory.problems,
             references_ms=references_ms,
@@ -116,12 +104,12 @@ class _SnapshotReader:
             staying=known.staying(find_holders),
             left_out=tuple(known.left_out),
         )
-        wanted = ids_to_import(seen, rules)
-        found = self._find_existing(target, target_seen.layout, wanted | ids_in_target(seen), rules.target_policy)
+        wanted = ids_to_import(seen, self._rules)
+        found = self._find_existing(target, wanted | ids_in_target(seen))
         if found is None:
             return seen
         existing, ledgers = found
-        facts = self._read_ledgers(source, source_seen.layout, wanted & existing.ids)
+        facts = self._find_ledgers(source, wanted & existing.ids)
         seen = replace(seen, existing=existing, source_facts=facts.facts if facts is not None else {})
         return self._add_journal(seen, existing, ledgers, wanted - existing.ids)
 
@@ -146,54 +134,39 @@ class _SnapshotReader:
             self.problems.append(f"{self._sessions.brokers.name}: {error}")
             return seen
 
-    def _read_cluster(self, cluster: ClusterMetadata) -> ClusterSnapshot:
-        name, session, ledgers_root = cluster
-        read_ms = now_ms()
-        found = self._try_read(session, lambda reader: read_cluster(reader, name, ledgers_root, read_ms))
-        return found or ClusterSnapshot(
-            name=name, instance_id=None, root=None, layout=None, generator=None, read_ms=read_ms
-        )
+    def _read_cluster(self, name: str) -> ClusterSnapshot:
+        unread = ClusterSnapshot(name=name, instance_id=None, root=None, layout=None, generator=None, read_ms=now_ms())
+        return self._try_read(self._sessions.session(name), lambda: self._sessions.read_cluster(name)) or unread
 
-    def _find_existing(
-        self, target: ClusterMetadata, layout: Layout | None, wanted: frozenset[int], policy: TargetPolicy
-    ) -> tuple[TargetLedgers, FoundLedgers] | None:
+    def _find_existing(self, target: str, wanted: frozenset[int]) -> tuple[TargetLedgers, FoundLedgers] | None:
         """Find the target's ledgers. If they are listed, only the wanted ones are read."""
         read_ms, listed = now_ms(), None
-        if layout is None:
-            return None
-        if policy is TargetPolicy.DEDICATED:
-            listed = self._try_read(target.session, lambda reader: list_ledgers(reader, target.ledgers_root, layout))
+        if self._rules.target_policy is TargetPolicy.DEDICATED:
+            listed = self._try_read(self._sessions.session(target), lambda: self._sessions.list_ledgers(target))
             if listed is None:
                 return None
-        found = self._read_ledgers(target, layout, wanted & listed.ids if listed else wanted)
+        found = self._find_ledgers(target, wanted & listed.ids if listed else wanted)
         if found is None:
             return None
-        root = f"{target.session.connection.chroot}{target.ledgers_root}"
         existing = TargetLedgers(
             ids=found.ids | (listed.ids if listed else frozenset()),
             read_ms=read_ms,
             listed=listed is not None,
             looked_up=wanted,
             facts=found.facts,
-            misplaced=tuple(root + path for path in listed.misplaced) if listed else (),
+            misplaced=listed.misplaced if listed else (),
         )
         return existing, found
 
-    def _read_ledgers(
-        self, cluster: ClusterMetadata, layout: Layout | None, ledger_ids: Iterable[int]
-    ) -> FoundLedgers | None:
-        if layout is None:
-            return None
-        found = self._try_read(
-            cluster.session, lambda reader: read_ledgers(reader, cluster.ledgers_root, layout, ledger_ids)
-        )
+    def _find_ledgers(self, name: str, ledger_ids: Collection[int]) -> FoundLedgers | None:
+        found = self._try_read(self._sessions.session(name), lambda: self._sessions.find_ledgers(name, ledger_ids))
         self.problems += found.problems if found is not None else ()
         return found
 
-    def _try_read(self, session: ZooKeeperSession, read: Callable[[Reader], Value]) -> Value | None:
+    def _try_read(self, session: ZooKeeperSession, read: Callable[[], Value]) -> Value | None:
         """Return the result; None after a failure, which is added to the problems."""
         try:
-            return read(session.reader(self._left_seconds))
+            return read()
         except (UnreadError, NotConnectedError) as error:
             self.problems.append(f"{session.name}: {describe_zookeeper_error(error)}")
             return None
@@ -205,8 +178,3 @@ def _add_digest(ledger: Ledger, proved: CopiedLedger | None, created_ms: int | N
         return ledger
     is_same = (ledger.length_bytes, ledger.last_entry_id) == (proved.length_bytes, proved.last_entry_id)
     return structs.replace(ledger, entries_digest=proved.entries_digest) if is_same else ledger
-
-
-def now_ms() -> int:
-    """Return the time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 from rich.console import RenderableType
@@ -10,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from connectors.bookkeeper.copier import metadata_service_uri
+from connectors.bookkeeper.cluster import now_ms
 from connectors.switching.clusters import ClusterSessions
-from connectors.switching.snapshot import check_switch, now_ms
+from connectors.switching.snapshot import check_switch
 from connectors.zookeeper.session import NotConnectedError, UnreadError, describe_zookeeper_error
 from deploy.console.terminal import SafeConsole
 from deploy.settings.application import Settings
@@ -36,36 +35,19 @@ def open_sessions(settings: Settings, cluster: str) -> ClusterSessions:
     return ClusterSessions(cluster, watched.zookeeper, watched.bookkeeper)
 
 
-def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, Any]:
+def identify_cluster(settings: Settings, cluster: str, name: str) -> dict[str, str]:
     """Return the arguments of `register`: name, address and identity of a BookKeeper cluster.
 
     The identity is read at the address, because a name alone never suffices to register a cluster.
 
     Raises UserError if the settings do not have its address, or no supported BookKeeper cluster is there.
     """
-    block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
     with open_sessions(settings, cluster) as sessions:
-        _require_name(sessions, name, "--name")
         try:
-            found = sessions.read_cluster(name)
+            return sessions.identify(name)
         except (NotConnectedError, UnreadError) as error:
+            block = f"clusters.{cluster}.bookkeeper.clusters.{name}"
             raise UserError(f"{block}: cannot be read: {describe_zookeeper_error(error)}") from None
-        except UserError as error:
-            raise UserError(f"{block}: {error}") from None
-        connection, ledgers_root = sessions.connection(name), sessions.find_metadata(name).ledgers_root
-    if found.instance_id is None:
-        raise UserError(f"{block}: {found.root}/INSTANCEID is empty, so the cluster cannot be identified")
-    if found.layout is None:
-        raise UserError(f"{block}: {found.root}/LAYOUT names neither hierarchical nor longhierarchical")
-    uri = metadata_service_uri(connection, ledgers_root, found.layout)
-    return {"name": name, "uri": uri, "instance_id": found.instance_id, "root": found.root}
-
-
-def _require_name(sessions: ClusterSessions, name: str, option: str) -> None:
-    try:
-        sessions.find_metadata(name)
-    except UserError as error:
-        raise UserError(f"{option}: {error}") from None
 
 
 # Formats a precheck's report, made by the command line or published by the loop: verdict, readings, findings.
@@ -188,5 +170,4 @@ def check(settings: Settings, cluster: str, target: str) -> tuple[SwitchPrecheck
     """Read both clusters and all references, and judge them. Raises as `run_precheck` does."""
     rules = settings.policies.switching.for_cluster(cluster)
     with open_sessions(settings, cluster) as sessions:
-        _require_name(sessions, target, "--target")
         return check_switch(sessions, target, rules)

@@ -14,6 +14,8 @@ from connectors.bookkeeper.cluster import (
     FoundLedgers,
     confirm_provenance,
     list_ledgers,
+    metadata_service_uri,
+    now_ms,
     read_cluster,
     read_generator,
     read_layout,
@@ -23,6 +25,7 @@ from connectors.bookkeeper.cluster import (
 from connectors.bookkeeper.copy_journal import CopiedLedger, CopyJournal
 from connectors.zookeeper.json_znodes import ZnodeError
 from connectors.zookeeper.session import UnreadError
+from connectors.zookeeper.settings import ZooKeeperConnection
 from policies.switching.ledgers import Layout, Ledger, LedgerState, path_of
 from policies.units import UserError
 from tests.cases import for_each
@@ -87,15 +90,16 @@ def server() -> Server:
 
 
 def test_it_has_an_instance_id_a_layout_and_a_generator(server: Server) -> None:
-    cluster = read_cluster(server.reader(), "old", ROOT, 5)
+    cluster = read_cluster(server.reader(), ROOT, "old")
     assert (cluster.name, cluster.instance_id, cluster.root) == ("old", "9f1c", ROOT)
-    assert (cluster.layout, cluster.read_ms) == (Layout.LONG_HIERARCHICAL, 5)
+    assert cluster.layout is Layout.LONG_HIERARCHICAL
+    assert cluster.read_ms <= now_ms()
     assert cluster.generator is not None
 
 
 def test_a_root_that_is_not_there_is_the_settings_mistake(server: Server) -> None:
     with pytest.raises(UserError, match="there is no node /elsewhere: set ledgers_root of old"):
-        read_cluster(server.reader(), "old", "/elsewhere", 0)
+        read_cluster(server.reader(), "/elsewhere", "old")
 
 
 @pytest.mark.parametrize("value", [None, b"", b" \n", b"\xff\xfe"])
@@ -104,7 +108,7 @@ def test_an_instance_id_that_cannot_be_told_is_unknown(server: Server, value: by
         del server.tree["/ledgers/INSTANCEID"]
     else:
         server.write("/ledgers/INSTANCEID", value)
-    assert read_cluster(server.reader(), "old", ROOT, 0).instance_id is None
+    assert read_cluster(server.reader(), ROOT, "old").instance_id is None
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff", b"2\norg.example.Own:1"])
@@ -116,7 +120,7 @@ def test_a_layout_that_cannot_be_served_is_unknown(server: Server, value: bytes)
 def test_what_cannot_be_read_is_no_verdict(server: Server) -> None:
     server.away = ConnectionLoss()
     with pytest.raises(UnreadError):
-        read_cluster(server.reader(), "old", ROOT, 0)
+        read_cluster(server.reader(), ROOT, "old")
 
 
 def captured(name: str) -> bytes:
@@ -243,7 +247,7 @@ def test_an_id_is_an_id_wherever_its_ledger_lies_and_what_cannot_be_placed_is_na
 ) -> None:
     listed = list_ledgers(cluster_of(layout, others=(*OTHERS, path)).reader(), ROOT, layout)
     is_placed = path == path_of(layout, 5)[1:]
-    assert listed == (frozenset(ids), () if is_placed else (f"/{path}",))
+    assert listed == (frozenset(ids), () if is_placed else (f"{ROOT}/{path}",))
 
 
 def test_a_target_that_is_far_from_empty_is_not_listed() -> None:
@@ -330,3 +334,31 @@ def test_a_journal_that_cannot_be_read_is_no_verdict(journal: CopyJournal, serve
     server.away = OSError("no route to host")
     with pytest.raises(ZnodeError):
         confirm_provenance(marked("source-id/token"), journal)
+
+
+# --- The metadata service URI: of its parts, each is where BookKeeper's clients look for it
+
+HIERARCHICAL, LONG_ONE = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
+
+
+@pytest.mark.parametrize(
+    ("servers", "root", "layout", "uri"),
+    [
+        ("zk-1:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
+        ("zk-1:2181", "/ledgers", LONG_ONE, "zk+longhierarchical://zk-1:2181/ledgers"),
+        ("zk-1:2181,zk-2:2182", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2182/ledgers"),
+        ("zk-1:2181, zk-2:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2181/ledgers"),
+        ("zk-1:2181/a/b", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/b/ledgers"),
+        ("zk-1:2181/a/", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/ledgers"),
+        ("zk-1:2181/", "/ledgers/", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
+        ("[::1]:2181", "/bk/ledgers", HIERARCHICAL, "zk+hierarchical://[::1]:2181/bk/ledgers"),
+    ],
+    ids=["one server", "long", "two servers", "a blank", "chroot", "slash after it", "only slashes", "IPv6 and deep"],
+)
+def test_the_uri_has_layout_servers_chroot_and_root(servers: str, root: str, layout: Layout, uri: str) -> None:
+    assert metadata_service_uri(ZooKeeperConnection(servers=servers), root, layout) == uri
+
+
+def test_the_uri_holds_no_credential() -> None:
+    connection = ZooKeeperConnection.model_validate({"servers": "zk-1:2181", "user": "bk", "password": "secret"})
+    assert metadata_service_uri(connection, "/ledgers", HIERARCHICAL) == "zk+hierarchical://zk-1:2181/ledgers"

@@ -8,12 +8,10 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from msgspec import structs
 
-from connectors.bookkeeper.copier import CopyResult, LedgerCluster, LedgerCopier, metadata_service_uri
+from connectors.bookkeeper.copier import CopyResult, LedgerCluster, LedgerCopier
 from connectors.bookkeeper.copy_journal import PROVENANCE, CopiedLedger, CopyJournal, CopyRecord
 from connectors.bookkeeper.gateway import JavaError, JvmDiedError
 from connectors.bookkeeper.settings import CopyReplication
-from connectors.zookeeper.settings import ZooKeeperConnection
-from policies.switching.ledgers import Layout
 from tests.cases import for_each
 from tests.connectors.bookkeeper.copies import COPIED, DELETED, EXISTS, FOREIGN, PARTIAL, UNRECORDED, end
 from tests.fakes.zookeeper import Server
@@ -350,31 +348,3 @@ def test_a_ledger_that_was_deleted_from_the_target_comes_back_only_under_a_new_i
             assert [request["kind"] for request in world.java.requests] == ["look"]
             assert world.journal.find(LEDGER) is None, "nothing is meant to be created"
             assert world.end(NEW_ID, {"status": "copied", **AT_99}, new_id=True) == COPIED
-
-
-# --- The metadata service URI: of its parts, each is where BookKeeper's clients look for it
-
-HIERARCHICAL, LONG = Layout.HIERARCHICAL, Layout.LONG_HIERARCHICAL
-
-
-@pytest.mark.parametrize(
-    ("servers", "root", "layout", "uri"),
-    [
-        ("zk-1:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
-        ("zk-1:2181", "/ledgers", LONG, "zk+longhierarchical://zk-1:2181/ledgers"),
-        ("zk-1:2181,zk-2:2182", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2182/ledgers"),
-        ("zk-1:2181, zk-2:2181", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181;zk-2:2181/ledgers"),
-        ("zk-1:2181/a/b", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/b/ledgers"),
-        ("zk-1:2181/a/", "/ledgers", HIERARCHICAL, "zk+hierarchical://zk-1:2181/a/ledgers"),
-        ("zk-1:2181/", "/ledgers/", HIERARCHICAL, "zk+hierarchical://zk-1:2181/ledgers"),
-        ("[::1]:2181", "/bk/ledgers", HIERARCHICAL, "zk+hierarchical://[::1]:2181/bk/ledgers"),
-    ],
-    ids=["one server", "long", "two servers", "a blank", "chroot", "slash after it", "only slashes", "IPv6 and deep"],
-)
-def test_the_uri_has_layout_servers_chroot_and_root(servers: str, root: str, layout: Layout, uri: str) -> None:
-    assert metadata_service_uri(ZooKeeperConnection(servers=servers), root, layout) == uri
-
-
-def test_the_uri_holds_no_credential() -> None:
-    connection = ZooKeeperConnection.model_validate({"servers": "zk-1:2181", "user": "bk", "password": "secret"})
-    assert metadata_service_uri(connection, "/ledgers", HIERARCHICAL) == "zk+hierarchical://zk-1:2181/ledgers"

@@ -11,7 +11,7 @@ from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredErro
 from connectors.bookkeeper.copy_journal import CopyJournal
 from connectors.bookkeeper.settings import BookKeeperClusters
 from connectors.switching import readings
-from connectors.switching.clusters import ClusterMetadata, ClusterSessions
+from connectors.switching.clusters import ClusterSessions
 from connectors.switching.readings import MAX_PART_BYTES, MAX_PART_LENGTH, SwitchReadings, make_inventory
 from connectors.switching.registration import SwitchExecution
 from connectors.switching.registry import Registry
@@ -66,9 +66,8 @@ class MemorySessions(ClusterSessions):
     def brokers(self) -> ZooKeeperSession:
         return self._memory["brokers"]
 
-    def find_metadata(self, name: str) -> ClusterMetadata:
-        known = super().find_metadata(name)
-        return ClusterMetadata(name, self._memory[name], known.ledgers_root)
+    def session(self, name: str) -> ZooKeeperSession:
+        return self._memory[super().session(name).name.removeprefix("c1/")]
 
     def subscribe(self, *ledger_ids: int, attribution: str | None = None) -> None:
         """Make cursors of these ledgers."""

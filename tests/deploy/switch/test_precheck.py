@@ -145,10 +145,10 @@ BLOCK = r"clusters\.c1\.bookkeeper\.clusters\.new"
 @for_each(
     ("seen", "message"),
     [
-        (cluster_found(instance_id=None), f"{BLOCK}: /bk/l/INSTANCEID is empty"),
-        (cluster_found(layout=None), f"{BLOCK}: /bk/l/LAYOUT names neither"),
+        (cluster_found(instance_id=None), f"{BLOCK}: cannot be read: /bk/l/INSTANCEID: it is empty"),
+        (cluster_found(layout=None), f"{BLOCK}: cannot be read: /bk/l/LAYOUT: it names neither"),
         (NotConnectedError({"zk-2": ConnectionRefusedError()}), f"{BLOCK}: cannot be read: zk-2"),
-        (UserError("there is no node /bk"), f"{BLOCK}: there is no node /bk"),
+        (UserError("there is no node /bk"), "there is no node /bk"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_its_place_in_the_settings(
@@ -160,5 +160,5 @@ def test_what_cannot_be_served_is_refused_at_its_place_in_the_settings(
 
 
 def test_a_name_that_the_settings_do_not_have_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--name: .* names no cluster third; it names old, new"):
+    with pytest.raises(UserError, match=r"clusters.c1.bookkeeper names no cluster third; it names old, new"):
         precheck_command.identify_cluster(SETTINGS, "c1", "third")
