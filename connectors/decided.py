@@ -50,12 +50,11 @@ class DecisionsInForce:
     def __init__(
         self,
         knows: Callable[[str], bool] = lambda _cluster: True,
-        kinds: Iterable[type[Decision]] | None = None,
         policy: str | None = None,
         needs: Mapping[Watched, str] = MappingProxyType({}),
     ) -> None:
         self._needs = needs
-        self._reader: EventReader[Decision] = EventReader(decision_types() if kinds is None else kinds)
+        self._reader: EventReader[Decision] = EventReader(decision_types())
         self._knows = knows
         self._policy = policy
         self._latest: dict[Key, Decision] = {}

@@ -4,7 +4,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -19,7 +18,7 @@ from connectors.collection import one_line
 from connectors.decided import DecisionsInForce
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.tail import Record, Tail
-from policies.decisions import Alert, AlertStatus, Severity, Standing
+from policies.decisions import Alert, AlertStatus, Severity
 from policies.registry import alert_kind
 from policies.units import UserError, format_instant
 
@@ -82,56 +81,34 @@ def _post(client: httpx.Client, url: str, bodies: Sequence[dict[str, Any]]) -> N
 _LIVES_INTERVALS = 4
 _RESOLVED_FOR = timedelta(minutes=15)
 
-_GRAVEST_FIRST = [each.value for each in reversed(Severity)]
+_GRAVEST_FIRST = list(reversed(Severity))
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
-Labels = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """One alert in the form of Alertmanager."""
-
-    labels: Labels
-    """The alert's identity; everything else may change while it fires."""
-    annotations: Mapping[str, str]
-    started_at: datetime
-    ended_at: datetime | None
-    """None while it fires."""
-    link: str = ""
-    """The page of its cluster; empty if the page's address is not known."""
-
-    def body(self, now: datetime, lives: timedelta) -> dict[str, Any]:
-        """Return the form of the API."""
-        return {
-            "labels": dict(self.labels),
-            "annotations": dict(self.annotations),
-            **({"generatorURL": self.link} if self.link else {}),
-            "startsAt": format_instant(self.started_at),
-            # After its start, as Alertmanager requires, also if our clock is behind the query's.
-            "endsAt": format_instant(max(now, self.started_at) + lives if self.ended_at is None else self.ended_at),
-        }
+Identity = tuple[tuple[str, str], ...]
+"""The labels by which Alertmanager knows an alert; everything else may change while it fires."""
 
 
 class NotificationBook:
-    """The firing alerts by record key, and the alerts that ended lately."""
+    """The firing alerts by record key, and the alerts that ended lately, as Alertmanager's API has them.
+
+    `page_url` is the status page's address, to which the alerts link.
+    """
 
     def __init__(self, resend_interval: timedelta, page_url: str | None = None) -> None:
         self._page_url = page_url
         self._lives = resend_interval * _LIVES_INTERVALS
-        self._firing: dict[str, Notification] = {}
-        self._ended: dict[tuple[tuple[str, str], ...], Notification] = {}
+        self._firing: dict[str, Alert] = {}
+        self._ended: dict[Identity, tuple[Alert, datetime]] = {}
 
     def fold(self, key: str, alert: Alert, now: datetime) -> None:
         """Store an alert that fires, changes or ends."""
-        notification = notification_of(alert, self._page_url)
         before = self._firing.pop(key, None)
-        if before is not None and before.labels != notification.labels:
+        if before is not None and _identity(before) != _identity(alert):
             self._end(before, now)  # with other labels it is another alert for Alertmanager
         if alert.status is AlertStatus.FIRING:
-            self._firing[key] = notification
+            self._firing[key] = alert
         elif before is not None:
-            self._end(notification, min(notification.ended_at or now, now))  # an end in the future would not end it
+            self._end(alert, min(alert.ended_at or alert.decided_at, now))  # an end in the future would not end it
 
     def forget(self, key: str, now: datetime) -> None:
         """End an alert whose record was deleted, because its cluster is not watched any more."""
@@ -147,30 +124,42 @@ class NotificationBook:
 
         Alertmanager notifies of an alert older than `group_wait` at once, so the alert's cause should arrive before it.
         """
-        firing = {_identity(notification) for notification in self._firing.values()}
+        firing = {_identity(alert) for alert in self._firing.values()}
         self._ended = {
-            identity: ended
-            for identity, ended in self._ended.items()
-            if identity not in firing and now - (ended.ended_at or now) <= _RESOLVED_FOR
+            identity: (alert, ended_at)
+            for identity, (alert, ended_at) in self._ended.items()
+            if identity not in firing and now - ended_at <= _RESOLVED_FOR
         }
-        found = [*self._firing.values(), *self._ended.values()]
-        found.sort(key=lambda n: _GRAVEST_FIRST.index(n.labels["severity"]))
-        bodies = [notification.body(now, self._lives) for notification in found]
-        for body in bodies:
-            about = (body["labels"].get("policy", ""), body["labels"].get("cluster", ""))
-            if in_force is not None and about in in_force:
-                body["annotations"]["in_force"] = in_force[about]
-        return bodies
+        # After its start, as Alertmanager requires, also if our clock is behind the query's.
+        found = [(alert, max(now, alert.started_at) + self._lives) for alert in self._firing.values()]
+        found += self._ended.values()
+        found.sort(key=lambda each: _GRAVEST_FIRST.index(each[0].severity))
+        return [self._body(alert, ends_at, in_force or {}) for alert, ends_at in found]
 
-    def _end(self, notification: Notification, at: datetime) -> None:
+    def _body(self, alert: Alert, ends_at: datetime, in_force: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+        """Return an alert with its labels for routes and silences, its sentence, and links to the page."""
+        annotations = {"summary": alert.summary, "reason": alert.reason, "alert_id": alert.alert_id}
+        kind = alert_kind(alert.policy, alert.alert)
+        if kind is not None and kind.remedy:
+            annotations["remedy"] = kind.remedy
+            annotations["verify"] = kind.command(alert.cluster, alert.subject)
+            about = {"policy": alert.policy, "cluster": alert.cluster, "subject": alert.subject, **alert.labels}
+            annotations |= {"commands": "\n".join(kind.lines(about))} if kind.commands else {}
+        if (sentence := in_force.get((alert.policy, alert.cluster))) is not None:
+            annotations["in_force"] = sentence
+        body = {"startsAt": format_instant(alert.started_at), "endsAt": format_instant(ends_at)}
+        if self._page_url is not None:
+            annotations["runbook_url"] = f"{self._page_url}/alerts/{quote(alert.alert, safe='')}"
+            body["generatorURL"] = f"{self._page_url}/clusters/{quote(alert.cluster, safe='')}"
+        return {"labels": dict(_identity(alert)), "annotations": annotations, **body}
+
+    def _end(self, alert: Alert, at: datetime) -> None:
         # `bodies` leaves it out while another alert with these labels fires. A check here would look at all alerts.
         # Alertmanager refuses an end before the start, which different clocks may cause for a short alert.
-        ended = replace(notification, ended_at=max(at, notification.started_at))
-        self._ended[_identity(ended)] = ended
+        self._ended[_identity(alert)] = alert, max(at, alert.started_at)
 
 
-def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
-    """Make the notification of an alert: its labels for routes and silences, its sentence, and links to the page."""
+def _identity(alert: Alert) -> Identity:
     # A label's name has letters, digits and underscores, and does not start with a digit.
     cleaned = {_NOT_IN_A_NAME.sub("_", name): value for name, value in alert.labels.items()}
     labels = {
@@ -181,24 +170,8 @@ def notification_of(alert: Alert, page_url: str | None = None) -> Notification:
         "cluster": alert.cluster,
         "subject": alert.subject,
     }
-    annotations = {"summary": alert.summary, "reason": alert.reason, "alert_id": alert.alert_id}
-    kind = alert_kind(alert.policy, alert.alert)
-    if kind is not None and kind.remedy:
-        annotations["remedy"] = kind.remedy
-        annotations["verify"] = kind.command(alert.cluster, alert.subject)
-        about = {"policy": alert.policy, "cluster": alert.cluster, "subject": alert.subject, **alert.labels}
-        annotations |= {"commands": "\n".join(kind.lines(about))} if kind.commands else {}
-    link = ""
-    if page_url is not None:
-        annotations["runbook_url"] = f"{page_url}/alerts/{quote(alert.alert, safe='')}"
-        link = f"{page_url}/clusters/{quote(alert.cluster, safe='')}"
-    ended_at = None if alert.status is AlertStatus.FIRING else alert.ended_at or alert.decided_at
     # Alertmanager, too, ignores a label without a value.
-    return Notification({n: v for n, v in labels.items() if v}, annotations, alert.started_at, ended_at, link)
-
-
-def _identity(notification: Notification) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(notification.labels.items()))
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 
 _POLL_SECONDS = 0.5
@@ -244,7 +217,7 @@ class Notifier:
         self._settings = settings
         self._metrics = metrics
         self._now = now
-        self._in_force = DecisionsInForce(kinds=(Alert, Standing))
+        self._in_force = DecisionsInForce()
         self._book = NotificationBook(settings.resend_interval, page_url)
         self._changed = True
         self._due_at = now()

@@ -3,7 +3,6 @@
 There is no consumer group: every consumer reads all partitions and keeps its own position.
 """
 
-import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -110,8 +109,6 @@ class Tail(AbstractContextManager["Tail"]):
         self._until = until
         self.missing: list[str] = []
         """The topics that do not exist."""
-        self.is_refused = False
-        """Whether this client may not read a topic."""
         self._discovered = False
         self._refresh_at = 0.0
         self._look_at = 0.0
@@ -208,12 +205,11 @@ class Tail(AbstractContextManager["Tail"]):
                 _log.warning("Kafka does not answer", error=why.name(), detail=why.str())
                 self._is_outage = True
             self._unreachable = no_answer(self._connection.servers(), why)
-            self.is_refused = why.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             self._refresh_at = time.monotonic() + _RETRY_REFRESH_SECONDS
             return
         if self._is_outage:
             _log.info("Kafka answers again")
-        self._is_outage = self.is_refused = False
+        self._is_outage = False
         self._unreachable, self._last_error, self._discovered = None, None, True
         self.missing = sorted(self._histories.keys() - {topic for topic, _ in found})
         self._refresh_at = time.monotonic() + (_RETRY_REFRESH_SECONDS if self.missing else _REFRESH_SECONDS)
@@ -320,8 +316,7 @@ class Tail(AbstractContextManager["Tail"]):
 def read_past(tail: Tail, stop: Event | None = None, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Record]:
     """Yield the records of the past, until the tail has caught up or `stop` is set.
 
-    Raises UserError if records remain, and none has come for `patience_seconds`. Where these have a limit, a topic that
-    this client may not read is an error at once.
+    Raises UserError if records remain, and none has come for `patience_seconds`.
     """
     give_up_at = time.monotonic() + patience_seconds
     while not (tail.caught_up or (stop is not None and stop.is_set())):
@@ -329,7 +324,7 @@ def read_past(tail: Tail, stop: Event | None = None, *, patience_seconds: float 
         yield from records
         if records:
             give_up_at = time.monotonic() + patience_seconds
-        elif time.monotonic() > give_up_at or (tail.is_refused and patience_seconds < math.inf):
+        elif time.monotonic() > give_up_at:
             raise UserError(f"kafka: {tail.problem or tail.backlog}")
 
 

@@ -308,7 +308,7 @@ def find_open_alerts(
     alerts: Sequence[Record], commands: Sequence[Record], knows: Callable[[str], bool]
 ) -> Iterator[OpenAlerts]:
     """Yield the firing alerts of each policy and cluster; an empty list if only an earlier command names some."""
-    in_force = DecisionsInForce(knows, kinds=(Alert,))
+    in_force = DecisionsInForce(knows)
     in_force.fold_records(alerts)
     firing: dict[tuple[str, str], list[Alert]] = {subject: [] for subject in _read_subjects(commands, OpenAlerts)}
     for alert in in_force.alerts():
@@ -319,7 +319,7 @@ def find_open_alerts(
 
 def find_pauses(heartbeats: Sequence[Record], commands: Sequence[Record], now: datetime) -> Iterator[PauseCommand]:
     """Yield the pause of each heartbeat that names one, unless a command for its policy and cluster is kept."""
-    in_force, commanded = DecisionsInForce(kinds=(Standing,)), set(_read_subjects(commands, PauseCommand))
+    in_force, commanded = DecisionsInForce(), set(_read_subjects(commands, PauseCommand))
     in_force.fold_records(heartbeats)
     for said in in_force.heartbeats():
         is_paused = said.paused_by is not None and said.quiet_until is not None and said.quiet_until > now

@@ -28,7 +28,7 @@ def record(of: Alert, key: str | None = None) -> Record:
 
 @pytest.fixture
 def in_force() -> DecisionsInForce:
-    in_force = DecisionsInForce(kinds=(Alert,))
+    in_force = DecisionsInForce()
     in_force.fold_records([record(FIRST)])
     return in_force
 

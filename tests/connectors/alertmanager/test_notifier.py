@@ -18,7 +18,6 @@ from connectors.alertmanager.notifier import (
     Notifier,
     NotifierMetrics,
     PostError,
-    notification_of,
     post_alerts,
 )
 from connectors.alertmanager.settings import AlertmanagerSettings
@@ -167,9 +166,12 @@ def test_an_alert_that_began_by_a_clock_far_ahead_ends_after_that(book: Notifica
     ],
     ids=["dashes", "digits first", "empty", "ours win"],
 )
-def test_labels_are_such_as_alertmanager_takes(given: dict[str, str], known: dict[str, str]) -> None:
+def test_labels_are_such_as_alertmanager_takes(
+    book: NotificationBook, given: dict[str, str], known: dict[str, str]
+) -> None:
     of_headgate = {"alertname", "policy", "severity", "cluster", "subject"}
-    labels = notification_of(alert(labels=given)).labels
+    book.fold(KEY, alert(labels=given), NOON)
+    labels = book.bodies(NOON)[0]["labels"]
     assert {name: value for name, value in labels.items() if name not in of_headgate} == known
     assert labels["alertname"] == "volume-below-hard-limit"
     assert labels["severity"] == "critical"

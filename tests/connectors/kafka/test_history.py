@@ -30,7 +30,6 @@ class Played:
     ends = True
     failure: UserError | None = None
     problem: str | None = "Kafka does not answer"
-    is_refused = False
     missing: tuple[str, ...] = ()
     asked: tuple[Mapping[str, timedelta | None], datetime | None] = ({}, None)
 
@@ -99,13 +98,6 @@ def test_a_topic_that_does_not_exist_is_named(played: type[Played]) -> None:
 
 def test_silence_in_the_middle_is_an_error_and_not_the_end(played: type[Played]) -> None:
     played.records, played.ends = (put(1),), False
-    with pytest.raises(UserError, match=r"^kafka: Kafka does not answer"):
-        read(["a"], 0, 9)
-
-
-def test_a_refused_topic_is_an_error_at_once(played: type[Played], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    played.ends, played.is_refused = False, True
     with pytest.raises(UserError, match=r"^kafka: Kafka does not answer"):
         read(["a"], 0, 9)
 
