@@ -53,7 +53,6 @@ class SharedComponents:
         self._metrics = metrics
         self._member: Membership | None = None
         self._ending = self._is_told = False
-        self._shares: frozenset[int] | None = None
         self._running = _Running()
         self._held: Held = frozenset()
 
@@ -72,7 +71,7 @@ class SharedComponents:
                 while not stop.is_set():
                     member.step()
                     self._running.raise_failure()
-                    self._metrics.lease(self._work.name, valid=member.lease.is_valid)
+                    self._metrics.valid.labels(self._work.name).set(member.lease.is_valid)
             finally:
                 self._end(member)
         self._running.raise_failure()
@@ -103,9 +102,7 @@ class SharedComponents:
     def _on_change(self, assigned: frozenset[int] | None) -> None:
         shares = assigned or frozenset()
         held = self._work.of_shares(shares)
-        if shares != self._shares:
-            self._metrics.changed(self._work.name, len(shares), len(held))
-        self._shares = shares
+        self._metrics.held.labels(self._work.name).set(len(shares))
         if assigned is None:
             # The membership has logged why; without an assignment, nobody else need have the work.
             self._is_told = False
