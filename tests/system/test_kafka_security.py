@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -40,15 +40,13 @@ from connectors.collection import PollMetrics
 from connectors.kafka.connection import LOGGER, KafkaConnection, WatchedKafka
 from connectors.kafka.log_dirs import LogDirsCollector
 from connectors.kafka.topic_admin import check_topics, create_topics
-from connectors.kafka.topics import TopicSettings, plan, rights_of
+from connectors.kafka.topics import TopicSettings, rights_of
 from deploy.doctor import Result, Verdict
 from deploy.embedded.kafka import LOOPBACK, EmbeddedKafka
 from deploy.java.jars import ensure_jars
 from deploy.java.jvm import find_java
 from deploy.settings.folders import default_cache_dir
 from policies.observations import Outcome, Reading
-from policies.policy import TICKS, TIMERS
-from policies.registry import APPLIED_QUOTAS, AUDIT, COMMANDS, DEAD_LETTERS, REPORTS, decided_topics
 from policies.throttle import LogDirs
 from policies.throttle.readings import VolumeReading
 from policies.units import UserError, parse_duration
@@ -539,51 +537,6 @@ def grant_all(broker: Secured, rights: Iterable[Right], user: str = NO_RIGHTS) -
         future.result(timeout=DEADLINE_SECONDS)
 
 
-def writable(broker: Secured, topics: Iterable[str]) -> set[str]:
-    """Those of the topics to which that user's records are taken."""
-    said: dict[str, KafkaError | None] = {}
-
-    def note(error: KafkaError | None, message: Message) -> None:
-        said[message.topic() or ""] = error
-
-    options = KafkaConnection(**broker.sasl(NO_RIGHTS)).for_confluent()
-    # Not idempotent: a refused record would end such a producer.
-    producer = Producer({**options, "linger.ms": 0, "enable.idempotence": False}, logger=LOGGER)
-    for topic in topics:
-        producer.produce(topic, b"x", key=b"k", on_delivery=note)
-    assert producer.flush(DEADLINE_SECONDS) == 0
-    refused = {topic for topic, error in said.items() if error is not None}
-    assert {error.code() for error in said.values() if error is not None} <= {KafkaError.TOPIC_AUTHORIZATION_FAILED}
-    return said.keys() - refused
-
-
-def has_exactly(broker: Secured, names: Sequence[str], expected: set[str]) -> bool:
-    """Whether that user may write these of the topics, and no others."""
-    return writable(broker, [f"rights.{name}" for name in names]) == {f"rights.{name}" for name in expected}
-
-
-PARTS: dict[str, set[str]] = {
-    "topics": set(),
-    "collect": {f"observed.{each}" for each in ("log-dirs", "bookies", "sessions", "switches", "bookie-disks")},
-    "collect-throttle": {"observed.log-dirs"},
-    "collect-isolation": {"observed.bookies"},
-    "collect-sessions": {"observed.sessions"},
-    "decide": {*decided_topics(), AUDIT, DEAD_LETTERS, TICKS, TIMERS, COMMANDS, REPORTS},
-    "export": set(),
-    "act": {AUDIT, APPLIED_QUOTAS, REPORTS, "observed.quotas", "observed.publishing", "observed.switches"},
-    "command": {COMMANDS},
-}
-
-
-def test_each_part_may_write_its_own_topics_and_no_others(broker: Secured) -> None:
-    topics = TopicSettings(prefix="rights")
-    create_topics(KafkaConnection(bootstrap_servers=broker.plain_servers), topics)
-    names = [each.topic.removeprefix("rights.") for each in plan(topics)]
-    for part, expected in PARTS.items():
-        grant(broker, part, "rights")
-        eventually(f"the rights of {part}", partial(has_exactly, broker, names, expected))
-
-
 def creates_topics(broker: Secured, prefix: str) -> bool:
     """Whether that user may create the topics of the loop, and has."""
     try:
@@ -596,10 +549,9 @@ def creates_topics(broker: Secured, prefix: str) -> bool:
     ("part", "login"),
     [
         ("collect", Secured.sasl),
-        pytest.param("decide", Secured.by_properties, marks=pytest.mark.long),
         ("decide", Secured.by_tokens),
     ],
-    ids=["collect", "decide, by properties", "decide, by tokens"],
+    ids=["collect", "decide, by tokens"],
 )
 def test_a_part_with_its_own_rights_does_its_work(
     broker: Secured, tmp_path: Path, free_port: int, part: str, login: Callable[[Secured, str], dict[str, Any]]

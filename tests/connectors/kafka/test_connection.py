@@ -66,13 +66,6 @@ JAVA_LOGIN = f'username="u" password="{SECRET}"'
 ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://id.example.org/token"}
 
 MAPPINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "plaintext": (
-        {},
-        {"security.protocol": "PLAINTEXT"},
-        {"security_protocol": "PLAINTEXT"},
-        {"security.protocol": "PLAINTEXT"},
-    ),
-    "tls with the system's authorities": ({"tls": {}}, SSL, {"security_protocol": "SSL"}, SSL),
     "tls without host names": (
         {"tls": {"ca_file": "cert.pem", "verify_hostname": False}},
         {**SSL, "ssl.endpoint.identification.algorithm": "none", "ssl.ca.location": "cert.pem"},
@@ -131,17 +124,11 @@ TUNED = {"client.dns.lookup": "use_all_dns_ips", "connections.max.idle.ms": 70_0
 TUNED_TEXT = {**TUNED, "connections.max.idle.ms": "70000", "socket.nagle.disable": "true"}
 
 PASSED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "a user by properties alone": (
+    "a user by properties": (
         {"properties": {"security.protocol": "sasl_plaintext", **USER}},
         {"security.protocol": "SASL_PLAINTEXT", **USER},
         MAPPINGS["plain"][2],
         MAPPINGS["plain"][3],
-    ),
-    "a user by properties, over tls": (
-        {"tls": {}, "properties": USER},
-        {"security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "https", **USER},
-        {**MAPPINGS["plain"][2], "security_protocol": "SASL_SSL"},
-        {**MAPPINGS["plain"][3], "security.protocol": "SASL_SSL", "ssl.endpoint.identification.algorithm": "https"},
     ),
     "names that a client does not have, and numbers": (
         {"properties": {**TUNED, "request_timeout_ms": "5000", "connections_max_idle_ms": "60000"}},
@@ -224,7 +211,7 @@ def with_paths(value: Any, files: dict[str, str]) -> Any:
     return files.get(value, value) if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_each_client_gets_the_same_meaning_in_its_own_words(case: str, files: dict[str, str]) -> None:
     """Blocks, and properties as far as a client has them."""
     blocks, confluent, kafka_python, spark = (with_paths(part, files) for part in CASES[case])
