@@ -39,7 +39,25 @@ _BROKER_DEFAULT = -1
 _OVERHEAD_BYTES = 64 * 1024
 """Key, headers and batch, which Kafka counts, too."""
 
-_TICKS_KEPT = timedelta(hours=1)
+_SEGMENT = timedelta(hours=1)
+"""Kafka never compacts or deletes the active segment, so topics that are almost idle need short segments."""
+
+_COMMON = {
+    # The age of an observation counts from its append time, because a collector's clock may be wrong.
+    TIMESTAMPS: "LogAppendTime",
+    # `max.message.bytes` would count compressed bytes, and a few kilobytes of spaces expand to a gigabyte.
+    "compression.type": "uncompressed",
+}
+_COMPACTED = {
+    **_COMMON,
+    CLEANUP: "compact",
+    # With a limit for the age of replaced decisions, because a new subscriber reads them all.
+    "segment.ms": str(millis_of(_SEGMENT)),
+    "max.compaction.lag.ms": str(2 * millis_of(_SEGMENT)),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": str(millis_of(timedelta(days=1))),
+    "max.message.bytes": str(MAX_DECISION_BYTES + _OVERHEAD_BYTES),
+}
 
 _SHARED_BY = {SHARES_TOPIC: SHARE_COUNT, DECIDER_TOPIC: 1}
 """Topics without records, with their numbers of partitions: processes divide these as work partitions."""
@@ -72,10 +90,6 @@ class TopicSettings(BaseModel):
     )
     dead_letter_retention: PositiveDuration = Field(
         default=parse_duration("14d"), description="How long bad records are kept for inspection."
-    )
-    decided_segment: PositiveDuration = Field(
-        default=parse_duration("1h"),
-        description="The approximate age at which decisions are compacted to the latest one of each subject.",
     )
     large_record: Size = Field(
         default=ByteSize(8 * _MEBIBYTE), description="Maximum size of an audit entry or dead letter."
@@ -113,16 +127,17 @@ def plan(settings: TopicSettings) -> tuple[TopicPlan, ...]:
     """Return all topics of the loop by name: of events, and of its own timers, ticks and work partitions."""
     # More than the largest record that is read, so that a larger one arrives and becomes a dead letter.
     observed = _retain(settings.observed_retention, MAX_RECORD_BYTES + _MEBIBYTE)
-    configs = dict.fromkeys(observed_topics(), observed)
-    configs |= {name: _decided(settings) for name in decided_topics()}
-    configs[AUDIT] = _retain(settings.audit_retention, settings.large_record)
-    configs |= {name: _decided(settings) for name in (APPLIED_QUOTAS, REPORTS)}
-    configs[TIMERS] = {**_decided(settings), "max.message.bytes": str(_OVERHEAD_BYTES)}
-    # A tick is of no use after it was read. Kafka never deletes the active segment, so segments are short, too.
-    ticks = _retain(_TICKS_KEPT, ByteSize(_OVERHEAD_BYTES))
-    configs[TICKS] = {**ticks, "segment.ms": str(millis_of(_TICKS_KEPT))}
-    configs[DEAD_LETTERS] = _retain(settings.dead_letter_retention, settings.large_record)
-    configs |= {name: {**_common(), CLEANUP: "delete"} for name in _SHARED_BY}
+    shared = {**_COMMON, CLEANUP: "delete"}
+    configs = {
+        **dict.fromkeys(observed_topics(), observed),
+        **dict.fromkeys((*decided_topics(), APPLIED_QUOTAS, REPORTS), _COMPACTED),
+        AUDIT: _retain(settings.audit_retention, settings.large_record),
+        DEAD_LETTERS: _retain(settings.dead_letter_retention, settings.large_record),
+        TIMERS: {**_COMPACTED, "max.message.bytes": str(_OVERHEAD_BYTES)},
+        # A tick is of no use after it was read.
+        TICKS: {**_retain(_SEGMENT, _OVERHEAD_BYTES), "segment.ms": str(millis_of(_SEGMENT))},
+        **dict.fromkeys(_SHARED_BY, shared),
+    }
     replication = settings.replication_factor or _BROKER_DEFAULT
     return tuple(
         TopicPlan(settings.topic(name), _SHARED_BY.get(name, settings.partitions), replication, config)
@@ -156,36 +171,12 @@ def is_shared(topic: str) -> bool:
     return topic.rpartition(".")[2] in _SHARED_BY
 
 
-def _decided(settings: TopicSettings) -> dict[str, str]:
-    segment_ms = millis_of(settings.decided_segment)
-    return {
-        **_common(),
-        CLEANUP: "compact",
-        # Kafka never compacts the active segment. An almost idle topic needs short segments and a limit for the age of
-        # replaced decisions, because a new subscriber reads them all.
-        "segment.ms": str(segment_ms),
-        "max.compaction.lag.ms": str(2 * segment_ms),
-        "min.cleanable.dirty.ratio": "0.1",
-        "delete.retention.ms": str(millis_of(parse_duration("1d"))),
-        "max.message.bytes": str(MAX_DECISION_BYTES + _OVERHEAD_BYTES),
-    }
-
-
 def _retain(retention: timedelta, record_bytes: int) -> dict[str, str]:
     return {
-        **_common(),
+        **_COMMON,
         CLEANUP: "delete",
         "retention.ms": str(millis_of(retention)),
         "max.message.bytes": str(int(record_bytes)),
-    }
-
-
-def _common() -> dict[str, str]:
-    return {
-        # The age of an observation counts from its append time, because a collector's clock may be wrong.
-        TIMESTAMPS: "LogAppendTime",
-        # `max.message.bytes` would count compressed bytes, and a few kilobytes of spaces expand to a gigabyte.
-        "compression.type": "uncompressed",
     }
 
 
