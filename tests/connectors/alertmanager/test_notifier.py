@@ -55,10 +55,6 @@ def book() -> NotificationBook:
     return NotificationBook(RESEND)
 
 
-def ends(book: NotificationBook, now: datetime) -> list[str]:
-    return [body["endsAt"] for body in book.bodies(now)]
-
-
 def test_labels_name_what_it_is_about_and_annotations_say_why(book: NotificationBook) -> None:
     book.fold(KEY, alert(), NOON)
     (body,) = book.bodies(NOON)
@@ -84,10 +80,40 @@ def test_with_the_address_of_the_page_it_links_to_the_cluster_and_to_the_runbook
     assert body["annotations"]["in_force"] == "set: 65.5 kB/s"
 
 
-def test_a_firing_alert_outlives_three_missed_sends_and_no_more(book: NotificationBook) -> None:
-    book.fold(KEY, alert(), NOON)
-    later = NOON + timedelta(hours=3)
-    assert ends(book, later) == [format_instant(later + 4 * RESEND)]
+MINUTE = timedelta(minutes=1)
+Played = list[tuple[int, Alert | None]]
+"""The minute of each record, and the alert in it; None deletes the record."""
+
+
+@for_each(
+    ("records", "at_minute", "expected"),
+    [
+        pytest.param([(0, alert())], 180, [184], id="a firing alert outlives three missed sends, and no more"),
+        pytest.param([(0, alert()), (5, resolved(NOON + 5 * MINUTE))], 20, [5], id="an end is told for 15 minutes"),
+        pytest.param([(0, alert()), (5, resolved(NOON + 5 * MINUTE))], 21, [], id="and then no more"),
+        pytest.param([(0, alert()), (1, resolved(NOON + 5 * MINUTE))], 1, [1], id="an end by a clock ahead is now"),
+        pytest.param([(0, resolved(NOON))], 0, [], id="resolved, and never heard to fire"),
+        pytest.param(
+            [(0, alert()), (1, resolved(NOON + MINUTE)), (2, alert(NOON + 2 * MINUTE, started_at=NOON + 2 * MINUTE))],
+            2,
+            [6],
+            id="one that fires again",
+        ),
+        pytest.param([(0, None), (0, alert()), (1, None)], 1, [1], id="what the loop forgets has ended"),
+        pytest.param([(0, alert(started_at=NOON)), (-1, None)], 0, [0], id="nothing ends before it began"),
+        pytest.param([(0, alert(started_at=NOON + 60 * MINUTE))], 0, [64], id="begun by a clock far ahead"),
+    ],
+)
+def test_an_alert_ends_when(records: Played, at_minute: int, expected: list[int]) -> None:
+    book = NotificationBook(RESEND)
+    for minute, each in records:
+        now = NOON + minute * MINUTE
+        if each is None:
+            book.forget(KEY, now)
+        else:
+            book.fold(KEY, each, now)
+    ends = [body["endsAt"] for body in book.bodies(NOON + at_minute * MINUTE)]
+    assert ends == [format_instant(NOON + minute * MINUTE) for minute in expected]
 
 
 def test_a_repeated_alert_is_the_same_one_whatever_its_numbers(book: NotificationBook) -> None:
@@ -95,25 +121,6 @@ def test_a_repeated_alert_is_the_same_one_whatever_its_numbers(book: Notificatio
     book.fold(KEY, alert(NOON + RESEND, summary="it is fuller", reason="other", sequence=2), NOON + RESEND)
     (body,) = book.bodies(NOON + RESEND)
     assert body["annotations"]["summary"] == "it is fuller"
-
-
-def test_a_resolved_alert_is_said_to_have_ended_for_a_quarter_of_an_hour(book: NotificationBook) -> None:
-    end = NOON + timedelta(minutes=5)
-    book.fold(KEY, alert(), NOON)
-    book.fold(KEY, resolved(end), end)
-    assert ends(book, end) == ends(book, end + timedelta(minutes=15)) == [format_instant(end)]
-    assert ends(book, end + timedelta(minutes=16)) == []
-
-
-def test_an_end_by_a_clock_ahead_of_ours_is_now(book: NotificationBook) -> None:
-    book.fold(KEY, alert(), NOON)
-    book.fold(KEY, resolved(NOON + timedelta(minutes=5)), NOON + RESEND)
-    assert ends(book, NOON + RESEND) == [format_instant(NOON + RESEND)]
-
-
-def test_one_that_is_resolved_without_having_been_heard_to_fire_is_no_news(book: NotificationBook) -> None:
-    book.fold(KEY, resolved(NOON), NOON)
-    assert book.bodies(NOON) == []
 
 
 def test_a_change_of_severity_ends_the_one_and_begins_the_other(book: NotificationBook) -> None:
@@ -124,36 +131,10 @@ def test_a_change_of_severity_ends_the_one_and_begins_the_other(book: Notificati
     assert told == {"critical": format_instant(later + 4 * RESEND), "warning": format_instant(later)}
 
 
-def test_one_that_fires_again_is_no_longer_said_to_have_ended(book: NotificationBook) -> None:
-    book.fold(KEY, alert(), NOON)
-    book.fold(KEY, resolved(NOON + RESEND), NOON + RESEND)
-    again = NOON + 2 * RESEND
-    book.fold(KEY, alert(again, started_at=again), again)
-    assert ends(book, again) == [format_instant(again + 4 * RESEND)]
-
-
 def test_the_gravest_are_told_first(book: NotificationBook) -> None:
     for number, severity in enumerate((Severity.INFO, Severity.CRITICAL, Severity.WARNING)):
         book.fold(str(number), alert(severity=severity, subject=str(number)), NOON)
     assert [body["labels"]["severity"] for body in book.bodies(NOON)] == ["critical", "warning", "info"]
-
-
-def test_what_the_loop_forgets_has_ended(book: NotificationBook) -> None:
-    book.fold(KEY, alert(), NOON)
-    book.forget(KEY, NOON + RESEND)
-    book.forget("never/heard/of", NOON + RESEND)
-    assert ends(book, NOON + RESEND) == [format_instant(NOON + RESEND)]
-
-
-def test_nothing_ends_before_it_began(book: NotificationBook) -> None:
-    book.fold(KEY, alert(started_at=NOON), NOON)
-    book.forget(KEY, NOON - RESEND)
-    assert ends(book, NOON) == [format_instant(NOON)]
-
-
-def test_an_alert_that_began_by_a_clock_far_ahead_ends_after_that(book: NotificationBook) -> None:
-    book.fold(KEY, alert(started_at=NOON + timedelta(hours=1)), NOON)
-    assert ends(book, NOON) == [format_instant(NOON + timedelta(hours=1) + 4 * RESEND)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.partitions import membership
-from connectors.partitions.membership import CLOCK, Group, Membership, PartitionLease
+from connectors.partitions.membership import Group, Membership, PartitionLease
 from connectors.partitions.settings import PartitionSettings
 from policies.units import UserError
 from tests.examples import examples
@@ -187,19 +187,16 @@ def test_settings_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "group.instance.id" not in Bench(monkeypatch).client.options
 
 
-def test_who_leaves_holds_nothing(bench: Bench) -> None:
+def test_who_leaves_holds_nothing_and_waits_no_longer_than_the_session_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, answered = Bench(monkeypatch, session_timeout="50ms"), threading.Event()
     bench.client.tell("on_assign", 1)
     bench.client.answer()
-    bench.member.close()
-    assert bench.client.said[-1] == "left"
-    assert not bench.member.lease.holds(1)
-
-
-def test_who_leaves_waits_for_kafkas_answer_no_longer_than_the_session_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, answered = Bench(monkeypatch, session_timeout="50ms"), threading.Event()
     monkeypatch.setattr(Client, "close", lambda _self: answered.wait())
     bench.member.close()
     assert not answered.is_set(), "librdkafka waits still, and nobody for it"
+    assert not bench.member.lease.holds(1)
     answered.set()
 
 
@@ -230,20 +227,15 @@ def lease(time: Time) -> PartitionLease:
 
 def test_it_ends_before_kafka_would_give_the_share_to_another(lease: PartitionLease, time: Time) -> None:
     assert VALID < SESSION
-    lease.add([1])
-    lease.renew(time.now)
-    time.now += VALID - 0.01
-    assert lease.holds(1)
-    time.now += 0.01
-    assert not lease.holds(1)
-    assert not lease.is_valid
-
-
-def test_a_late_answer_takes_nothing_back(lease: PartitionLease, time: Time) -> None:
+    assert lease.is_valid, "without a share there is nothing to confirm"
     lease.add([1])
     lease.renew(time.now)
     lease.renew(time.now - 50)
-    assert lease.holds(1)
+    time.now += VALID - 0.01
+    assert lease.holds(1), "a late answer takes nothing back"
+    time.now += 0.01
+    assert not lease.holds(1)
+    assert not lease.is_valid
 
 
 def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_be_confirmed(
@@ -255,14 +247,6 @@ def test_who_was_taken_for_dead_holds_nothing_and_what_it_is_assigned_then_must_
     assert lease.held == frozenset()
     lease.add([1])
     assert not lease.holds(1)
-
-
-def test_who_holds_nothing_has_nothing_to_confirm(lease: PartitionLease) -> None:
-    assert lease.is_valid
-
-
-def test_the_clock_goes_on() -> None:
-    assert CLOCK() <= CLOCK()
 
 
 @dataclass
