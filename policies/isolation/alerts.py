@@ -34,7 +34,6 @@ from policies.isolation.messages import (
     NAMED_LIMIT,
     explain_placement,
     explain_portless,
-    find_next_verdict,
     name_groups,
 )
 from policies.isolation.state import NEVER, NODE, BookieState, Presence, QuarantineOrder, is_cookie
@@ -325,9 +324,8 @@ class IsolationAlerts:
         namespace, judged = item
         severity, what = Severity.CRITICAL, explain_placement(judged)
         if alert == HEADROOM:
-            is_last = find_next_verdict(judged) is PlacementVerdict.INFEASIBLE
-            then = "can no longer place its data" if is_last else "must reach further"
-            severity, what = Severity.WARNING, f"{then} when one more of its bookies is lost; now it {what}"
+            then = "must reach further, or cannot place its data, when one more of its bookies is lost"
+            severity, what = Severity.WARNING, f"{then}; now it {what}"
         summary = f"{namespace} of {self.facts.cluster} {what}"
         return self._condition(alert, severity, judged.reason.value, summary, namespace, {"namespace": namespace})
 

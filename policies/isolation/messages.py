@@ -151,21 +151,3 @@ def explain_quarantine(order: QuarantineOrder, settings: IsolationSettings) -> s
         case QuarantineVerdict.LIFT:
             what = f"{reasons[order.reason]}: no action is needed"
     return f"Bookie {order.bookie} {what}."
-
-
-def find_next_verdict(judged: PlacementJudgement) -> PlacementVerdict:
-    """Return the worst verdict with one bookie less than its tier needs."""
-    placed, is_primary = judged.placed, judged.placed.tier is Tier.PRIMARY
-    # The current rules reach for bookies in no group only if no secondary member exists, not even a dead one.
-    reaches_unassigned = {
-        RuleSet.LEGACY: placed.tier is not Tier.UNASSIGNED,
-        RuleSet.CURRENT: is_primary and not placed.secondary_members,
-        RuleSet.STRICT: False,
-    }
-    if len(placed.unassigned) and reaches_unassigned[judged.rules]:
-        allowed = judged.promise is RuleSet.LEGACY or (
-            judged.promise is RuleSet.CURRENT and not placed.secondary_members
-        )
-        return PlacementVerdict.SPILLS_TO_SECONDARY if allowed else PlacementVerdict.LEAKS
-    is_served = is_primary and len(placed.secondary)
-    return PlacementVerdict.SPILLS_TO_SECONDARY if is_served else PlacementVerdict.INFEASIBLE

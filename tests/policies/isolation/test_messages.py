@@ -159,14 +159,6 @@ def test_without_a_grace_no_condition_and_no_alert_names_0s() -> None:
     assert not [text for text in (d.explanation for d in run.published) if " 0s" in text]
 
 
-@pytest.mark.parametrize(("groups", "tier"), [({"g": "bk1 bk2"}, "can no longer place its data"),
-                                              ({"g": "bk1 bk2", "s": "bk6"}, "must reach further")])  # fmt: skip
-def test_in_the_last_tier_one_more_loss_ends_the_placement(groups: dict[str, str], tier: str) -> None:
-    names = {"acme/a": "g/s" if "s" in groups else "g"}
-    run = Run(LONG).see(*everything(0, "bk1 bk2 bk6" if "s" in groups else "bk1 bk2", groups, names))
-    assert f"{tier} when one more of its bookies is lost" in run.latest("isolation-headroom").summary
-
-
 @pytest.mark.parametrize("has_policies", [True, False])
 def test_an_ensemble_that_is_only_assumed_is_named_in_the_decision_and_in_the_alert(*, has_policies: bool) -> None:
     """Another namespace's policies are there, so the configuration store is no other one."""

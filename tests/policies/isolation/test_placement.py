@@ -1,7 +1,6 @@
 """The three rule sets: every row of the table, and where the real code is odd."""
 
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.isolation.decisions import QUARANTINE_GROUP, PlacementReason, Tier
-from policies.isolation.judge import PlacementJudgement, judge_placement
-from policies.isolation.messages import find_next_verdict
 from policies.isolation.placement import (
     AffinityGroups,
     BookieMembership,
@@ -21,8 +18,7 @@ from policies.isolation.placement import (
     parse_change,
     place,
 )
-from policies.isolation.settings import IsolationSettings, RuleSet, Unaffine
-from policies.isolation.state import Cohort
+from policies.isolation.settings import RuleSet, Unaffine
 from policies.units import UserError
 from tests.cases import for_each
 
@@ -262,33 +258,6 @@ def test_headroom_is_how_many_losses_the_tier_survives(
 
     assert after(placed.headroom - 1) is Tier.PRIMARY
     assert after(placed.headroom) is not Tier.PRIMARY
-
-
-RANKS = ("isolated", "spills_to_secondary", "leaks", "infeasible")
-
-
-some, rule_sets = st.frozensets(st.sampled_from([f"bk{n}" for n in range(6)])), st.sampled_from(RuleSet)
-
-
-@given(some, some, some, st.booleans(), st.booleans(), st.integers(1, 3), rule_sets, rule_sets)
-def test_the_next_verdict_is_the_worst_that_losses_of_the_headroom_can_cause(
-    writable: frozenset[str], primary: frozenset[str], secondary: frozenset[str],
-    names_primary: bool, names_secondary: bool, size: int, rules: RuleSet, promise: RuleSet,
-) -> None:  # fmt: skip
-    cohort = Cohort(("p",) if names_primary else (), ("s",) if names_secondary else (), None, size, ("t/a",))
-    settings = IsolationSettings(rules=rules, promise=promise)
-
-    def judge(left: frozenset[str]) -> PlacementJudgement:
-        return judge_placement(cohort, BookieMembership(left, {"p": primary, "s": secondary}), settings)
-
-    judged = judge(writable)
-    if judged.verdict not in RANKS[:3]:
-        return
-    placed = judged.placed
-    losable = placed.primary.members if placed.tier == "primary" else placed.candidates
-    losses = combinations(sorted(losable), placed.headroom)
-    worst = max((judge(writable - set(lost)).verdict for lost in losses), key=RANKS.index)
-    assert find_next_verdict(judged) is worst
 
 
 # What if a bookie joined, died or were assigned.
