@@ -89,14 +89,6 @@ ALERTS = (
         "The cluster puts a bookie into a group.",
     ),
     AlertKind(
-        JOINED := "bookie-joined-in-place",
-        (Severity.INFO,),
-        "A bookie that an operator had put into a group in advance has joined for the first time.",
-        _EXPLAIN,
-        "No action is needed. If the group is not what you meant, change it now.",
-        "After `member_missing_after`.",
-    ),
-    AlertKind(
         STARVES := "quarantine-starves",
         (Severity.CRITICAL,),
         "A namespace cannot place its data, and could with a bookie that is in quarantine.",

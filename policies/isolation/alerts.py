@@ -18,7 +18,6 @@ from policies.isolation.alert_kinds import (
     HEADROOM,
     IDLE,
     INFEASIBLE,
-    JOINED,
     LEAK,
     MISSING,
     NO_GROUPS,
@@ -43,13 +42,12 @@ from policies.units import counted, counted_with, format_duration, format_second
 OVERDUE_MS = 60_000
 """A quarantine order that is not carried out by then is overdue."""
 _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
-_ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS, JOINED})
+_ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS})
 _ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM, STARVES})
 _MANY = {
     UNASSIGNED: "bookies of {} take data and are in no group",
     IDLE: "bookies of {} are read-only or not registered, and in no group",
     MISSING: "bookies of {} are in groups, but have not been registered for a while",
-    JOINED: "bookies of {} have joined for the first time: they had been put into groups in advance",
     OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
     STARVES: "bookies of {} are in quarantine, and namespaces cannot place their data without them",
     INFEASIBLE: "namespaces of {} cannot place their data",
@@ -88,7 +86,6 @@ class IsolationAlerts:
             elif facts.known.bookies:
                 yield self._report_no_groups()
             yield self._gather(MISSING, self._check_missing())
-            yield self._gather(JOINED, self._check_joined())
             yield self._gather(OVERDUE, self._check_overdue())
         if facts.is_fresh:
             yield from self._check_namespaces()
@@ -114,8 +111,6 @@ class IsolationAlerts:
                 yield bookie.since_ms + millis_of(settings.grace)
             elif bookie.assigned and (missing_ms := self._missing_since(bookie)) is not None:
                 yield missing_ms + missing_after_ms
-            if bookie.joined_in_place_ms is not None:
-                yield bookie.joined_in_place_ms + missing_after_ms
         yield from (since_ms + OVERDUE_MS for _, since_ms in self._find_pending())
 
     # About readings: one condition for the cluster.
@@ -255,22 +250,9 @@ class IsolationAlerts:
                 if meant := [name for name, entry in facts.portless.items() if entry == bookie.bookie]:
                     reason, named = "rack_entry", name_some(meant, NAMED_LIMIT)
                     why = f"and only {named} is registered: the rack entry lacks the port, so it fits no bookie"
-            groups = self._list_groups(bookie.bookie)
+            groups = [group for group, members in (facts.membership.groups or {}).items() if bookie.bookie in members]
             labels, what = {"groups": ",".join(groups[:NAMED_LIMIT])}, f"is in {name_groups(groups)}, {why}"
             yield self._report(MISSING, Severity.WARNING, reason, bookie.bookie, what, labels)
-
-    def _check_joined(self) -> Iterator[Condition]:
-        """Bookies that joined a group that was waiting for them, for a while after; nobody has to act."""
-        oldest_ms = self.facts.now_ms - millis_of(self.facts.settings.member_missing_after)
-        for bookie in self.facts.notable:
-            if bookie.assigned and (bookie.joined_in_place_ms or NEVER) > oldest_ms:
-                groups = self._list_groups(bookie.bookie)
-                what = f"has joined for the first time: it had been put into {name_groups(groups)} in advance"
-                labels = {"groups": ",".join(groups[:NAMED_LIMIT])}
-                yield self._report(JOINED, Severity.INFO, "assigned_in_advance", bookie.bookie, what, labels)
-
-    def _list_groups(self, bookie: str) -> list[str]:
-        return [group for group, members in (self.facts.membership.groups or {}).items() if bookie in members]
 
     def _missing_since(self, bookie: BookieState) -> int | None:
         """When (milliseconds since the epoch) its registration was first missing; None if it is registered."""

@@ -166,12 +166,9 @@ def _register(
         if registration is not None and registration.registered_at is not None:
             # No bookie registered after this reading, nor before ZooKeeper existed, whatever a clock says.
             registered_ms = min(max(0, to_millis(registration.registered_at)), at_ms)
-    # Readings of one instant come in any order, so only an earlier one shows that it was assigned before it came.
-    was_assigned_before = last.assigned and last.never_joined and last.since_ms < at_ms
     return replace(
         last,
         presence=presence,
-        joined_in_place_ms=at_ms if was_assigned_before else last.joined_in_place_ms,
         since_ms=last.since_ms if last.presence is presence else since_ms,
         session=session,
         czxid=czxid,

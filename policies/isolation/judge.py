@@ -85,11 +85,7 @@ def join_facts(now: datetime, cluster: str, known: BookieClusterState, settings:
     membership = known.membership()
     newest = sorted(known.statuses.values(), key=lambda s: (s.read_ms, s.read_id), reverse=True)
     missing = find_missing(known.bookies_status.doubts)
-    notable = tuple(
-        b
-        for b in known.bookies
-        if not (b.assigned and b.takes_data and b.joined_in_place_ms is None) or b.bookie in missing
-    )
+    notable = tuple(b for b in known.bookies if not (b.assigned and b.takes_data) or b.bookie in missing)
     return IsolationFacts(
         cluster=cluster,
         now=now,

@@ -58,8 +58,6 @@ class BookieState(Struct, array_like=True, frozen=True, gc=False):
     registered_ms: InstantMs | None = None
     """When its last registration was made, or first observed."""
     has_cookie: bool = False
-    joined_in_place_ms: InstantMs | None = None
-    """When it joined for the first time, if an operator had put it into a group before."""
 
     @property
     def never_joined(self) -> bool:

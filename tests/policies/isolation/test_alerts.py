@@ -171,29 +171,21 @@ def test_the_first_bookies_of_a_cluster_contradict_nothing() -> None:
     assert run.said("bookies-unconfirmed") == []
 
 
-def test_a_member_that_never_joined_is_missed_as_such_and_said_to_have_come() -> None:
+def test_a_member_that_never_joined_is_missed_as_such() -> None:
     run = joined().see(racks(20, GROUPS | {"new": "bk99"})).until(90)
     missed = run.latest("group-member-missing")
     assert (missed.subject, missed.reason) == ("c1/bk99", "never_registered")
     assert missed.summary == "bookie bk99 of c1 is in group new, put there in advance: it has never registered"
-    run.see(bookies(100, f"{ALL} bk11 bk99"))
-    joined_alert = run.latest("bookie-joined-in-place")
-    assert joined_alert.summary.endswith("has joined for the first time: it had been put into group new in advance")
-    run.until(300)
-    assert run.said("bookie-joined-in-place") == [
-        (100, "c1/bk99", "firing", "info"), (160, "c1/bk99", "resolved", "info"),
-    ]  # fmt: skip
-    run.see(bookies(301, f"{ALL} bk11")).see(bookies(311, f"{ALL} bk11")).until(400)
+    run.see(bookies(100, f"{ALL} bk11 bk99")).see(bookies(301, f"{ALL} bk11")).see(bookies(311, f"{ALL} bk11")).until(
+        400
+    )
     assert run.latest("group-member-missing").reason == "not_registered"
-    run.see(bookies(401, f"{ALL} bk11 bk99"))
-    assert len(run.said("bookie-joined-in-place")) == 2, "not for the first time"
 
 
 def test_a_member_with_a_cookie_has_been_there_before() -> None:
     run = Run(LONG).see(*everything(0, ALL, GROUPS | {"new": "bk99"}, {})).see(bookies(1, ALL, known="bk99"))
     run.until(100)
     assert run.latest("group-member-missing").reason == "not_registered"
-    assert run.see(bookies(101, f"{ALL} bk99", known="bk99")).said("bookie-joined-in-place") == []
 
 
 def test_it_is_overdue_after_a_minute_and_until_it_is_carried_out() -> None:
@@ -282,7 +274,7 @@ def test_absence_of_data_neither_raises_nor_resolves() -> None:
     run.until(20_000)
     assert run.firing() == {**before, ("bookies-unread", "c1"): "warning"}
     run.see(*everything(20_001, ALL, GROUPS, {"acme/a": "default"})).see(bookies(20_011, ALL))
-    assert {alert for alert, _ in run.firing()} == {"bookie-joined-in-place"}
+    assert run.firing() == {}
 
 
 def test_a_bookie_stays_critical_while_only_the_affinity_is_unread() -> None:
