@@ -45,7 +45,7 @@ _IN_QUARANTINE = "in quarantine until an operator puts it into a group"
 _ABOUT_BOOKIES = frozenset({UNASSIGNED, IDLE, MISSING, OVERDUE, NO_GROUPS})
 _ABOUT_NAMESPACES = frozenset({LEAK, INFEASIBLE, HEADROOM, STARVES})
 _MANY = {
-    UNASSIGNED: "bookies of {} take data and are in no group",
+    UNASSIGNED: "bookies of {} take data, and no operator has put them into a group",
     IDLE: "bookies of {} are read-only or not registered, and in no group",
     MISSING: "bookies of {} are in groups, but have not been registered for a while",
     OVERDUE: "bookies of {} were ordered into quarantine, and are not there",
@@ -321,28 +321,19 @@ class IsolationAlerts:
 
         def summarize(many: Sequence[Condition]) -> Condition:
             worst = max(many, key=lambda condition: [*Severity].index(condition.severity))
-            inside = sum(condition.reason == "quarantined" for condition in many)
-            return self._summarize(alert, [condition.labels["bookie"] for condition in many], worst, inside)
+            return self._summarize(alert, [condition.labels["bookie"] for condition in many], worst)
 
         subjects = ((condition.subject, condition) for condition in each)
         return Gathered(alert, self.facts.cluster, subjects, lambda condition: condition, summarize)
 
-    def _summarize(self, alert: str, names: Collection[str], worst: Condition, inside: int = 0) -> Condition:
-        """Make one condition of many of one kind.
-
-        Args:
-            names: the bookies or namespaces.
-            worst: the condition of one of them that has the highest severity.
-            inside: the number of bookies in quarantine.
-        """
+    def _summarize(self, alert: str, names: Collection[str], worst: Condition) -> Condition:
+        """Make one condition of many bookies or namespaces; `worst` is that of one with the highest severity."""
         count, first = len(names), nsmallest(MOST_SINGLY, names)
         why = {key: value for key, value in worst.labels.items() if key in ("namespaces", "namespace_count")}
-        what, exposed = _MANY[alert], ""
+        exposed = ""
         if exposed_count := why.get("namespace_count"):
             exposed = f"; {counted(int(exposed_count), 'isolated namespace')} can use them ({why['namespaces']})"
-        if inside:
-            what = f"bookies of {{}} take data and have no group from an operator, {inside} of them in quarantine"
-        summary = f"{count} {what.format(self.facts.cluster)}{exposed}: {name_some(first, MOST_SINGLY, count)}"
+        summary = f"{count} {_MANY[alert].format(self.facts.cluster)}{exposed}: {name_some(first, MOST_SINGLY, count)}"
         labels = {"count": str(count), "first": ",".join(first), **why}
         summary = worst.summary if count == 1 else summary
         return self._condition(alert, worst.severity, worst.reason, summary, labels=labels, count=count)

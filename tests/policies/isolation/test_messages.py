@@ -133,7 +133,7 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
             *everything(0, f"{BASE} {STRANGERS}", {**GROUPS, "headgate-quarantine": STRANGERS}, {}),
             grace="0s",
         ).partition(": ")[0],
-        "12 bookies of c1 take data and have no group from an operator, 12 of them in quarantine",
+        "12 bookies of c1 take data, and no operator has put them into a group",
     ),
     "members of a group that vanished": (
         lambda: alert(

@@ -156,7 +156,7 @@ def test_the_one_alert_counts_them_and_names_the_first_ten() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     alert = run.latest("unassigned-bookie")
     assert alert.summary == (
-        "50 bookies of c1 take data and are in no group: "
+        "50 bookies of c1 take data, and no operator has put them into a group: "
         "bk100, bk101, bk102, bk103, bk104, bk105, bk106, bk107, bk108, bk109 and 40 more"
     )
     assert (alert.labels["count"], alert.labels["first"].split(",")[0]) == ("50", "bk100")
