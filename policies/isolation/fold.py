@@ -7,7 +7,6 @@ namespace.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import is_
 
 from msgspec.structs import replace
 
@@ -62,6 +61,25 @@ def fold(
     return cluster
 
 
+MOST_PLACED = 1_000_000
+"""The most bookies of the groups of all different affinities together. Groups multiply by the affinities that name
+them, so a reading of a few hundred kilobytes could make a step hold gigabytes. Real fleets are far below."""
+
+
+def fold_within_bound(
+    before: BookieClusterState, observations: Sequence[Observation], settings: IsolationSettings
+) -> tuple[BookieClusterState, dict[str, str]]:
+    """Return the cluster's state, and by id the readings of groups and affinities that exceed the bound, if they do."""
+    cluster = fold(before, observations, settings)
+    sizes = {group: len(bookies) for group, bookies in cluster.groups or ()}
+    affinities = {(cohort.primary, cohort.secondary) for cohort in cluster.cohorts}
+    if sum(sizes.get(group, 0) for each in affinities for groups in each for group in groups) <= MOST_PLACED:
+        return cluster, {}
+    why = f"more than {MOST_PLACED} bookies in the groups of all affinities together"
+    refused = {seen.id: why for seen in observations if isinstance(seen.reading, BookieRacks | BookieAffinity)}
+    return fold(before, [seen for seen in observations if seen.id not in refused], settings), refused
+
+
 def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int) -> BookieClusterState:
     """Fold in a reading, unless it is old or has failed.
 
@@ -76,8 +94,6 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     if reading.outcome not in (Outcome.OK, Outcome.ABSENT):
         return replace(before, **{field: tried})
     read = ReadingStatus(seen.at_ms, seen.id, seen.at_ms, seen.id, Outcome.OK.value)
-    if status.read_ms != NEVER and not status.doubts and _is_believed(before, reading):
-        return replace(before, **{field: read})
     shown, take = _list_shown(reading, before)
     believed: Mapping[str, str] = before.believed(kind)
     doubts = status.doubts
@@ -89,11 +105,10 @@ def _fold_reading(before: BookieClusterState, seen: Observation, confirm_ms: int
     if any(doubt.name == NODE for doubt in doubts):
         return replace(before, **{field: replace(tried, doubts=doubts)})
     cluster = take(before, seen, believed, {doubt.name: doubt.row_ms for doubt in status.doubts})
-    is_changed = cluster is not before or status.read_ms == NEVER
     cluster = replace(cluster, **{field: replace(read, doubts=doubts)})
     if cluster.complete_ms is None and all(each.read_ms != NEVER for each in cluster.statuses.values()):
         cluster = replace(cluster, complete_ms=seen.at_ms)
-    return _assign_bookies(cluster, seen.at_ms) if is_changed and kind != "affinity" else cluster
+    return _assign_bookies(cluster, seen.at_ms) if kind != "affinity" else cluster
 
 
 def _list_shown(reading: Reading, before: BookieClusterState) -> tuple[Mapping[str, str], _Take]:
@@ -108,20 +123,6 @@ def _list_shown(reading: Reading, before: BookieClusterState) -> tuple[Mapping[s
         return join_groups((group, tuple(bookies)) for group, bookies in groups), _take_memberships
     assert isinstance(reading, BookieAffinity)  # noqa: S101
     return list_affinities(reading, split_broker_groups(before.cohorts)[0]), _take_affinities
-
-
-def _is_believed(before: BookieClusterState, reading: Reading) -> bool:
-    """Whether a reading shows exactly the believed state. Most do, so this comparison is cheap."""
-    if isinstance(reading, Bookies) and reading.outcome is Outcome.OK:
-        modes = ((Presence.READ_ONLY, reading.read_only), (Presence.WRITABLE, reading.writable))
-        listed = {r.bookie: (mode, r.session, r.czxid) for mode, registered in modes for r in registered}
-        there = (b for b in before.bookies if b.presence is not Presence.OFFLINE)
-        known = {b.bookie: (b.presence, b.session, b.czxid) for b in there}
-        return known == listed and {b.bookie for b in before.bookies if b.has_cookie} == set(reading.known)
-    if isinstance(reading, BookieRacks) and reading.outcome is Outcome.OK:
-        groups = (reading.groups or {}).items()
-        return before.groups == tuple(sorted((group, tuple(sorted(bookies))) for group, bookies in groups))
-    return False
 
 
 def _take_registrations(
@@ -149,8 +150,7 @@ def _take_registrations(
             bookie = replace(left, assigned=bookie.assigned, registered_ms=bookie.registered_ms)
         has_cookie = cookie_key(name) in believed
         bookies.append(bookie if bookie.has_cookie is has_cookie else replace(bookie, has_cookie=has_cookie))
-    is_same = len(bookies) == len(before.bookies) and all(map(is_, bookies, before.bookies))
-    return before if is_same else replace(before, bookies=tuple(bookies))
+    return replace(before, bookies=tuple(bookies))
 
 
 def _register(

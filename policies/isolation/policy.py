@@ -16,12 +16,12 @@ from policies.decisions import Decision, Issuer, Publication, RepeatSchedule
 from policies.isolation import NAME
 from policies.isolation.alerts import IsolationAlerts
 from policies.isolation.decisions import Placement, PlacementSummary, PlacementVerdict
-from policies.isolation.fold import fold
+from policies.isolation.fold import fold_within_bound
 from policies.isolation.judge import IsolationFacts, PlacementJudgement, join_facts, judge_placements
 from policies.isolation.messages import WORST_FIRST, explain_placement
 from policies.isolation.quarantine import make_quarantine, order_schedule, quarantine_due_ms, update_orders
 from policies.isolation.settings import IsolationSettings
-from policies.isolation.state import IsolationState, PublishedPlacements, keep_within_bounds
+from policies.isolation.state import IsolationState, PublishedPlacements
 from policies.observations import Observation
 from policies.units import name_some, to_millis
 
@@ -44,8 +44,7 @@ class IsolationPolicy:
     ) -> Step[IsolationState]:
         """Fold, join facts, judge, publish and find alert conditions, each once."""
         before = state or IsolationState(to_millis(now))
-        kept, refused = keep_within_bounds(before.cluster, observations)
-        known = fold(before.cluster, kept, self._settings)
+        known, refused = fold_within_bound(before.cluster, observations, self._settings)
         facts = join_facts(now, self._cluster, known, self._settings)
         judged = judge_placements(facts.membership, known.cohorts, known.promises, self._settings)
         publication = Publication(facts.now_ms, before.sequence)

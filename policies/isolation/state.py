@@ -4,19 +4,17 @@ Checkpoints hold it as arrays, so the order and types of fields must not change.
 have equal bytes.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policies.bookie_readings import BookieAffinity, BookieRacks
 from policies.confirmation import Doubts
 from policies.decisions import Mode
 from policies.isolation.decisions import QuarantineReason, QuarantineVerdict
 from policies.isolation.placement import NO_GROUPS, AffinityGroups, BookieMembership
-from policies.observations import Observation, Outcome, sort_observations
 from policies.units import InstantMs
 
 NEVER = -1
@@ -249,40 +247,3 @@ class IsolationState(Struct, array_like=True, frozen=True):
     orders: tuple[QuarantineOrder, ...] = ()
     sequence: int = 0
     """The last sequence of all decisions but alerts; one counter for the cluster, so it grows for each subject."""
-
-
-# The bound of a cluster's placements: groups of bookies multiply by the affinities that name them.
-#
-# A reading of a few hundred kilobytes could make a step hold gigabytes. The bound is far above real fleets: 1,000
-# different affinities, each of 1,000 bookies.
-
-MOST_PLACED = 1_000_000
-"""The most bookies of the groups of all different affinities together."""
-
-_BoundedAffinity = tuple[Collection[str], Collection[str]]
-"""(primary groups, secondary groups), each once"""
-
-
-def keep_within_bounds(
-    cluster: BookieClusterState, observations: Sequence[Observation]
-) -> tuple[list[Observation], dict[str, str]]:
-    """Return the observations to fold, in order, and by id the bound for which another one is refused."""
-    ordered = sort_observations(tuple(observations))
-    if not any(isinstance(seen.reading, BookieRacks | BookieAffinity) for seen in ordered):
-        return ordered, {}
-    sizes: Mapping[str, int] = {group: len(bookies) for group, bookies in cluster.groups or ()}
-    affinities: Collection[_BoundedAffinity] = {(cohort.primary, cohort.secondary) for cohort in cluster.cohorts}
-    refused: dict[str, str] = {}
-    for seen in ordered:
-        after = sizes, affinities
-        match seen.reading:
-            case BookieRacks(outcome=Outcome.OK, groups=groups):
-                after = {group: len(bookies) for group, bookies in (groups or {}).items()}, affinities
-            case BookieAffinity(outcome=Outcome.OK, namespaces=namespaces):
-                after = sizes, {(frozenset(each.primary), frozenset(each.secondary)) for each in namespaces.values()}
-        placed = (after[0].get(group, 0) for affinity in after[1] for groups in affinity for group in groups)
-        if after != (sizes, affinities) and sum(placed) > MOST_PLACED:
-            refused[seen.id] = f"more than {MOST_PLACED} bookies in the groups of all affinities together"
-        else:
-            sizes, affinities = after
-    return [seen for seen in ordered if seen.id not in refused], refused

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from policies.bookie_readings import BookieRegistration, Bookies
-from policies.isolation import state
+from policies.isolation import fold as fold_module
 from policies.isolation.fold import fold
 from policies.isolation.settings import RuleSet
 from policies.isolation.state import BookieClusterState, Presence
@@ -109,30 +109,26 @@ def test_a_namespace_may_be_promised_something_before_it_is_known() -> None:
 WIDE_GROUPS = {group: " ".join(f"bk{n}" for n in range(11)) for group in GROUPS}
 MANY = {f"acme/n{n}": " ".join(f"g{n} default".split()) for n in range(9)}
 ALIKE = {f"acme/n{n}": "default shared" for n in range(1000)}
+AT_BOUND = {group: " ".join(f"bk{n}" for n in range(5)) for group in GROUPS}
+TOO_MANY = "more than 10 bookies in the groups of all affinities together"
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(state, "MOST_PLACED", 10)
-    run = Run({"confirm_after": "0s"})
-    assert run.step([bookies(0, BASE), racks(0, GROUPS), affinity(0, NAMESPACES)], at(0)).refused == {}
-    return run
-
-
-@pytest.mark.parametrize("wide", [racks(1, WIDE_GROUPS), affinity(1, MANY)], ids=["racks", "affinity"])
-def test_a_reading_beyond_the_bound_is_refused_and_changes_nothing(run: Run, wide: Observation) -> None:
-    before = run.state
-    assert before is not None
-    step = run.step([wide, bookies(1, BASE)], at(1))
-    assert step.refused == {wide.id: "more than 10 bookies in the groups of all affinities together"}
-    assert (step.state.cluster.groups, step.state.cluster.cohorts) == (before.cluster.groups, before.cluster.cohorts)
-    assert run.step([racks(2, GROUPS), affinity(2, NAMESPACES)], at(2)).refused == {}
-
-
-def test_a_reading_at_the_bound_is_taken(run: Run) -> None:
-    at_bound = {group: " ".join(f"bk{n}" for n in range(5)) for group in GROUPS}
-    assert run.step([racks(1, at_bound)], at(1)).refused == {}
-
-
-def test_namespaces_with_one_affinity_count_once(run: Run) -> None:
-    assert run.step([affinity(1, ALIKE)], at(1)).refused == {}
+@for_each(
+    ("reading", "why"),
+    [
+        pytest.param(racks(1, WIDE_GROUPS), TOO_MANY, id="wide groups"),
+        pytest.param(affinity(1, MANY), TOO_MANY, id="many affinities"),
+        pytest.param(racks(1, AT_BOUND), None, id="at the bound"),
+        pytest.param(affinity(1, ALIKE), None, id="one affinity of many namespaces"),
+    ],
+)
+def test_a_reading_beyond_the_bound_is_refused_and_changes_nothing(reading: Observation, why: str | None) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold_module, "MOST_PLACED", 10)
+        run = Run({"confirm_after": "0s"})
+        before = run.step([bookies(0, BASE), racks(0, GROUPS), affinity(0, NAMESPACES)], at(0)).state.cluster
+        step = run.step([reading, bookies(1, BASE)], at(1))
+        after = step.state.cluster
+        assert step.refused == ({} if why is None else {reading.id: why})
+        assert ((after.groups, after.cohorts) == (before.groups, before.cohorts)) is (why is not None)
+        assert run.step([racks(2, GROUPS), affinity(2, NAMESPACES)], at(2)).refused == {}
