@@ -25,6 +25,7 @@ from policies.isolation.fold import fold
 from policies.isolation.judge import PlacementJudgement, judge_placement
 from policies.isolation.messages import explain_placement
 from policies.isolation.placement import BookieMembership, Exclusion, HypotheticalChange, apply_changes, classify
+from policies.isolation.policy import describe_placement
 from policies.isolation.settings import IsolationSettings, RuleSet
 from policies.isolation.state import BookieClusterState, Cohort, split_broker_groups
 from policies.observations import Observation, Outcome, Reading
@@ -46,7 +47,6 @@ _AFTER_HEADROOM: Mapping[Tier, str] = {
     Tier.UNASSIGNED: "it cannot place its data",
     Tier.NONE: "",
 }
-_POLICIES_UNREAD = Text("brokers: Pulsar's namespace isolation policies could not be read", "dim")
 
 
 def overview(cluster: str, judged: Sequence[PlacementJudgement]) -> Table:
@@ -126,7 +126,7 @@ def policies_for(namespace: str, policies: Sequence[BrokerIsolation]) -> list[Br
 def broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
     """Describe the brokers that serve one namespace."""
     if policies is None:
-        yield _POLICIES_UNREAD
+        yield Text("brokers: Pulsar's namespace isolation policies could not be read", "dim")
         return
     own = policies_for(namespace, policies)
     if not own:
@@ -138,17 +138,6 @@ def broker_lines(namespace: str, policies: Sequence[BrokerIsolation] | None) -> 
             f"brokers: {', '.join(policy.primary) or 'none'}{spare}{few if spare else ''} "
             f"(policy {policy.name} of {policy.pulsar_cluster})"
         )
-
-
-def policy_lines(namespaces: Sequence[str], policies: Sequence[BrokerIsolation] | None) -> Iterator[Text]:
-    """Describe the brokers of many namespaces, with one line a policy."""
-    if policies is None:
-        yield _POLICIES_UNREAD
-    for policy in policies or ():
-        names = [name for name in namespaces if any(own is policy for own in policies_for(name, policies or ()))]
-        if names:
-            brokers = ", ".join((*policy.primary, *policy.secondary))
-            yield Text(f"brokers {brokers} (policy {policy.name} of {policy.pulsar_cluster}): {', '.join(names)}")
 
 
 def show_placement(
@@ -189,8 +178,7 @@ def show_placement(
         console.print(overview(cluster, judged))
     else:
         console.print(bookie_table(judged[0], membership, in_force))
-    names = [name for j in judged for name in j.namespaces]
-    brokers = broker_lines(names[0], policies) if namespace is not None else policy_lines(names, policies)
+    brokers = () if namespace is None else broker_lines(namespace, policies)
     for line in (*summary(judged, membership), *brokers):
         console.print(line)
 
@@ -235,23 +223,12 @@ def _as_json(
     cluster: str, judged: PlacementJudgement, namespace: str, policies: Sequence[BrokerIsolation] | None
 ) -> dict[str, Any]:
     """Return the fields of `headgate.placement.v1`, and the brokers that serve the namespace, null if unknown."""
+    fields = describe_placement(judged)
+    own = None if policies is None else [each.model_dump(mode="json") for each in policies_for(namespace, policies)]
     return {
         "cluster": cluster,
         "namespace": namespace,
-        "verdict": judged.verdict.value,
-        "reason": judged.reason.value,
-        "explanation": f"{namespace} {explain_placement(judged)}.",
-        "rules": judged.rules.value,
-        "promise": judged.promise.value,
-        "ensemble_size": judged.ensemble_size,
-        "tier": judged.placed.tier.value,
-        "feasible": judged.placed.feasible,
-        "candidates": judged.placed.first,
-        "promised_candidates": judged.promised.first,
-        "promised_feasible": judged.promised.feasible,
-        "leak": judged.leak,
-        "headroom": judged.placed.headroom,
-        "broker_policies": None
-        if policies is None
-        else [own.model_dump(mode="json") for own in policies_for(namespace, policies)],
+        **fields,
+        "explanation": f"{namespace} {fields['explanation']}.",
+        "broker_policies": own,
     }

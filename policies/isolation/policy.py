@@ -4,9 +4,10 @@ It decides nothing while a reading that it needs is stale. Rules: docs/design/is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import accumulate
+from typing import Any
 
 from msgspec import Struct
 
@@ -162,8 +163,8 @@ def _publish_placements(
     decisions: list[Decision] = []
     if is_mass or len(chosen) > MOST_SINGLY:
         decisions.append(_make_summary(judged, changed, facts, issuer, publication))
-    explained = {key: explain_placement(each) for key, each in {id(c.judged): c.judged for c in chosen}.items()}
-    decisions += (_make_placement(c, explained[id(c.judged)], facts, issuer, publication) for c in chosen)
+    described = {key: describe_placement(each) for key, each in {id(c.judged): c.judged for c in chosen}.items()}
+    decisions += (_make_placement(c, described[id(c.judged)], facts, issuer, publication) for c in chosen)
     names, late = ({each.namespace for each in part} for part in (chosen, later))
     return tuple(decisions), _remember(compared, names, late, facts), bool(later)
 
@@ -191,16 +192,37 @@ def _remember(
     return tuple(PublishedPlacements(mark, tuple(sorted(names)), when) for (mark, when), names in sorted(alike.items()))
 
 
+def describe_placement(judged: PlacementJudgement) -> dict[str, Any]:
+    """Return the fields of `Placement` that all namespaces of a judgement share; the explanation lacks its subject."""
+    placed, promised = judged.placed, judged.promised
+    return {
+        "verdict": judged.verdict,
+        "reason": judged.reason,
+        "explanation": explain_placement(judged),
+        "rules": judged.rules,
+        "promise": judged.promise,
+        "ensemble_size": judged.ensemble_size,
+        "tier": placed.tier,
+        "feasible": placed.feasible,
+        "candidates": placed.first,
+        "promised_candidates": promised.first,
+        "promised_feasible": promised.feasible,
+        "leak": judged.leak,
+        "headroom": placed.headroom,
+        "candidate_count": placed.count,
+        "promised_candidate_count": promised.count,
+        "leak_count": judged.leak_count,
+    }
+
+
 def _make_placement(
-    compared: _Compared, explained: str, facts: IsolationFacts, issuer: Issuer, publication: Publication
+    compared: _Compared, described: Mapping[str, Any], facts: IsolationFacts, issuer: Issuer, publication: Publication
 ) -> Placement:
     namespace, judged, placed = compared.namespace, compared.judged, compared.judged.placed
     subject, sequence = f"{facts.cluster}/{namespace}", publication.next(is_first=compared.last is None)
     return Placement(
         **issuer.header(subject, sequence, facts.now, about=("placement", subject)),
-        verdict=judged.verdict,
-        reason=judged.reason,
-        explanation=f"{namespace} {explained}.",
+        **{**described, "explanation": f"{namespace} {described['explanation']}."},
         evidence=facts.evidence,
         numbers={
             "writable": judged.writable,
@@ -211,19 +233,6 @@ def _make_placement(
             "promised_headroom": judged.promised.headroom,
         },
         namespace=namespace,
-        rules=judged.rules,
-        promise=judged.promise,
-        ensemble_size=judged.ensemble_size,
-        tier=placed.tier,
-        feasible=placed.feasible,
-        candidates=placed.first,
-        promised_candidates=judged.promised.first,
-        promised_feasible=judged.promised.feasible,
-        leak=judged.leak,
-        headroom=placed.headroom,
-        candidate_count=placed.count,
-        promised_candidate_count=judged.promised.count,
-        leak_count=judged.leak_count,
         valid_until=placement_schedule(facts.settings).ends_at(facts.now),
     )
 

@@ -153,8 +153,6 @@ def test_which_brokers_serve_a_namespace_is_shown_beside_its_bookies(
     }  # fmt: skip
     show_placement(SETTINGS, "c1", "t/red", as_json=False)
     assert "brokers: b1.*, then b2.* when fewer than 2 of them are there (policy reds of eu)" in _one_line(capsys)
-    show_placement(SETTINGS, "c1", None, as_json=False)
-    assert "brokers b9 (policy late of eu): t/both" in _one_line(capsys)
 
 
 @for_each(("policies", "said"), [(None, "could not be read"), ((), "any, no namespace isolation policy")])
