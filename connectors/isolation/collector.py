@@ -3,12 +3,12 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import httpx
 from pydantic import ValidationError
@@ -50,8 +50,6 @@ LeftSeconds = Callable[[], float]
 """Returns the time left for a reading; 0 once the collector must stop."""
 Reads = Mapping[type[Reading], Callable[[LeftSeconds], Reading]]
 Hint = Callable[..., None]
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 
 
 class BookieSource(ABC):
@@ -334,19 +332,20 @@ class PulsarBookies(BookieSource):
         """
         admin = self._admin
 
+        def list_namespaces(tenant: str) -> tuple[str, ...]:
+            self._require_time(left_seconds)
+            return admin.namespaces(tenant)
+
         def ask(name: str) -> NamespaceAffinity | None:
+            self._require_time(left_seconds)
             affinity = admin.affinity(name) or (AffinityDocument() if groups else None)
             return None if affinity is None else namespace_affinity(affinity, admin.persistence(name))
 
+        # The first failure cancels all requests but those that are under way, which end by their timeouts.
         with ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix=f"affinity {self.cluster}") as threads:
-            try:
-                by_tenant = self._ask_all(threads, left_seconds, admin.namespaces, admin.tenants())
-                names = [name for names in by_tenant for name in names]
-                groups = read_broker_groups(admin)
-                affinities = self._ask_all(threads, left_seconds, ask, names)
-            except BaseException:
-                threads.shutdown(wait=False, cancel_futures=True)  # running requests end by their timeouts
-                raise
+            names = [name for names in threads.map(list_namespaces, admin.tenants()) for name in names]
+            groups = read_broker_groups(admin)
+            affinities = list(threads.map(ask, names))
         found = {name: affinity for name, affinity in zip(names, affinities, strict=True) if affinity is not None}
         return BookieAffinity(
             cluster=self.cluster,
@@ -364,17 +363,7 @@ class PulsarBookies(BookieSource):
             return None
         return tuple(each for name, documents in policies.items() for each in broker_isolations(name, documents))
 
-    def _ask_all(
-        self,
-        threads: ThreadPoolExecutor,
-        left_seconds: LeftSeconds,
-        ask: Callable[[Asked], Answer],
-        about: Iterable[Asked],
-    ) -> list[Answer]:
-        def in_time(one: Asked) -> Answer:
-            if left_seconds() <= 0:
-                message = f"not all namespaces answered within the affinity_interval, {self.affinity_seconds:g} s"
-                raise AdminError(Outcome.TIMEOUT, message)
-            return ask(one)
-
-        return [future.result() for future in [threads.submit(in_time, one) for one in about]]
+    def _require_time(self, left_seconds: LeftSeconds) -> None:
+        if left_seconds() <= 0:
+            message = f"not all namespaces answered within the affinity_interval, {self.affinity_seconds:g} s"
+            raise AdminError(Outcome.TIMEOUT, message)

@@ -321,8 +321,8 @@ def test_one_namespace_that_cannot_be_read_fails_the_whole_reading_soon(
 
     class Threads(ThreadPoolExecutor):
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            super().shutdown(wait=wait, cancel_futures=cancel_futures)
             given_up.set()
+            super().shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def await_the_end(path: str) -> None:
         if int((re.findall(r"/n(\d+)", path) or ["0"])[0]) >= 16:
