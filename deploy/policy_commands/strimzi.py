@@ -4,7 +4,6 @@ It knows two generations of keys: the released plugin (0.3), and the draft with 
 values that the plugin refuses (rule 13).
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -380,10 +379,9 @@ def _refuse_keys(plugin: Mapping[str, str]) -> Iterator[str]:
         given = [key for key, (which, _) in _LIMITS.items() if which == limit and key in plugin]
         if len(given) > 1:
             yield f"more than one {limit} limit: {_PLUGIN}{f' and {_PLUGIN}'.join(given)}; keep one"
-    most = {key: None if kind == "available_bytes_below" else 1.0 for key, (_, kind) in _LIMITS.items()}
-    for key, highest in {**most, **dict.fromkeys(_FALLBACK, 1.0)}.items():
-        if key in plugin:
-            yield from _refuse_number(key, plugin[key], highest)
+    for key in (*_LIMITS, *_FALLBACK):
+        if key in plugin and _number(plugin[key]) is None:
+            yield f"{_PLUGIN}{key}={plugin[key]}: must be a number"
     if not plugin.get(_INTERVAL, "60").isdecimal():
         unit = "milliseconds" if _is_draft(plugin) else "seconds"
         yield f"{_PLUGIN}{_INTERVAL}={plugin[_INTERVAL]}: must be a whole number of {unit}"
@@ -391,13 +389,6 @@ def _refuse_keys(plugin: Mapping[str, str]) -> Iterator[str]:
         if _VALIDITY not in plugin or _ISO_DURATION.validate_python(plugin[_VALIDITY]) > timedelta(0):
             return
     yield f"{_PLUGIN}{_VALIDITY}={plugin[_VALIDITY]}: must be an ISO 8601 duration such as PT5M"
-
-
-def _refuse_number(key: str, value: str, most: float | None) -> Iterator[str]:
-    number = _number(value)
-    if number is None or math.isnan(number) or number < 0 or (most is not None and number > most):
-        most_text = "" if most is None else f" and at most {most:g}"
-        yield f"{_PLUGIN}{key}={value}: must be a number, at least 0{most_text}"
 
 
 def _number(value: str) -> float | int | None:
