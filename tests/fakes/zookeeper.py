@@ -23,6 +23,8 @@ class Stat(NamedTuple):
     numChildren: int = 0  # noqa: N815
     """At the time of the reading; `exists` shows what was put here."""
     cversion: int = 0
+    mtime: int = 0
+    """When it was changed: here the number of its transaction."""
 
 
 @dataclass
@@ -97,14 +99,14 @@ class Server:
         if kind == "create":
             if found is not None:
                 return NodeExistsError()
-            tree[path] = (data, Stat(0, owner, self.zxid, self.zxid, self.zxid))
+            tree[path] = (data, Stat(0, owner, self.zxid, self.zxid, self.zxid, mtime=self.zxid))
             return None
         if found is None:
             return NoNodeError()
         if version not in (-1, found[1].version):
             return BadVersionError()
         if kind == "set":
-            tree[path] = (data, found[1]._replace(version=found[1].version + 1, mzxid=self.zxid))
+            tree[path] = (data, found[1]._replace(version=found[1].version + 1, mzxid=self.zxid, mtime=self.zxid))
         elif kind == "delete":
             del tree[path]
         return None
