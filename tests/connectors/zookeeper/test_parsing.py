@@ -1,11 +1,8 @@
 """What the nodes of BookKeeper and Pulsar say."""
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from connectors.zookeeper.affinity import parse_affinity, parse_persistence
 from connectors.zookeeper.json_znodes import parse_groups
@@ -47,13 +44,6 @@ NO_GROUPS: dict[str, tuple[bytes, str]] = {
 def test_what_is_no_groups_is_refused_with_its_place(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_groups(data)
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_do_worse_than_be_refused(data: bytes) -> None:
-    for parse in (parse_groups, parse_affinity, parse_persistence):
-        with suppress(ValueError):
-            parse(data)
 
 
 AFFINITIES: dict[str, tuple[bytes, tuple[Any, ...] | None]] = {
