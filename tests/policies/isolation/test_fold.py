@@ -93,11 +93,6 @@ def test_a_bookie_without_czxid_that_has_another_session_joined_again() -> None:
     assert [(b.session, b.registered_ms) for b in cluster.bookies] == [("0x2", to_millis(at(20)))]
 
 
-def test_to_promise_what_is_promised_is_no_news() -> None:
-    run = short().see(promise(10, "acme/a", "strict"))
-    assert len(run.placements("acme/a")) == 1
-
-
 def test_a_namespace_may_be_promised_something_before_it_is_known() -> None:
     run = Run(LONG, promise="current").see(promise(0, "acme/a", "strict"))
     run.see(*everything(1, "bk1 bk11", GROUPS, NAMESPACES))

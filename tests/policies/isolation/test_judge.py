@@ -22,7 +22,6 @@ from tests.policies.isolation.scenario import (
     affinity,
     at,
     bookies,
-    everything,
     isolation,
     placement_of,
     racks,
@@ -61,17 +60,6 @@ def test_a_reading_counts_for_its_validity(
     assert (found.has_fresh_registrations, found.is_fresh) == (has_fresh_registrations, not stale)
 
 
-def test_a_bookie_in_the_quarantine_group_is_quarantined() -> None:
-    assert facts(10, *read(1, 2, 3)).quarantined == {"bk2"}
-
-
-@pytest.mark.parametrize(("known", "kept"), [("a", "ab"), ("", "")], ids=["half is new", "all is new"])
-def test_new_namespaces_count_at_once_unless_most_are_new(known: str, kept: str) -> None:
-    before = affinity(10, dict.fromkeys(known, "g"))
-    found = facts(30, bookies(10, "bk1"), racks(10, QUARANTINED), before, affinity(20, dict.fromkeys("ab", "g")))
-    assert "".join(name for cohort in found.known.cohorts for name in cohort.namespaces) == kept
-
-
 def test_the_newest_good_reading_is_the_first_evidence() -> None:
     found = facts(10, *read(1, 3, 2), bookies(5, "", outcome=Outcome.TIMEOUT))
     assert found.evidence == ("racks@3", "affinity@2", "bookies@1")
@@ -104,13 +92,6 @@ def test_verdicts(
     assert (placement.tier, placement.leak) == (Tier(tier), tuple(leak.split()))
     assert placement.explanation.startswith("acme/a ")
     assert placement.explanation.endswith(".")
-
-
-@for_each("groups", [{}, None], ids=["no groups", "no znode"])
-@for_each("rules", ["legacy", "current", "strict"])
-def test_a_cluster_without_groups_constrains_nobody(groups: Any, rules: str) -> None:
-    run = Run(rules=rules).see(*everything(0, "bk1 bk2", groups, {"acme/a": "default"}))
-    assert (run.placement("acme/a").verdict, run.placement("acme/a").reason) == ("unconstrained", "no_groups")
 
 
 @for_each(
@@ -221,11 +202,6 @@ def test_brokers_that_keep_them_to_bookies_without_a_group_do_not_use_them() -> 
     assert run.placement("acme/free").candidates == ("bk11", "bk12")
 
 
-def test_a_mistyped_setting_is_an_error() -> None:
-    with pytest.raises(ValueError, match="primry"):
-        isolation(broker_groups={"primry": ["default"]})
-
-
 @pytest.mark.parametrize("broker_groups", ["default", None], ids=["read", "not read"])
 def test_without_the_node_of_local_policies_they_still_hold(broker_groups: str | None) -> None:
     run = Run(LONG, ON, grace="0s").see(*look(0, "bk1 bk6 bk7 bk11", "default"))
@@ -233,27 +209,3 @@ def test_without_the_node_of_local_policies_they_still_hold(broker_groups: str |
         absent = affinity(second, {}, Outcome.ABSENT, broker_groups=broker_groups)
         run.see(bookies(second, "bk1 bk6 bk7 bk11"), racks(second, GROUPS), absent)
     assert {v[1:] for v in run.verdicts()} == {("bk11", "withhold", "would_be_infeasible")}
-
-
-@pytest.mark.parametrize(
-    ("groups", "sentence"),
-    [
-        (
-            {"secondary": ["default"]},
-            "acme/a keeps to 2 bookies of its brokers' secondary group default: it has no affinity, its brokers name "
-            "no primary group, and it needs 2 bookies.",
-        ),
-        (
-            {"primary": ["shared"], "secondary": ["default"]},
-            "acme/a reaches beyond its brokers' primary groups to 2 bookies of its brokers' secondary group default: "
-            "it has no affinity, and its brokers' primary group shared has 1 of 2 needed bookies writable.",
-        ),
-        (
-            {"primary": ["default"]},
-            "acme/a keeps to its brokers' groups: it has no affinity, and its brokers' primary group default has 2 "
-            "writable bookies, and 2 are needed.",
-        ),
-    ],
-)
-def test_sentences_name_the_brokers_groups_as_theirs(groups: dict[str, list[str]], sentence: str) -> None:
-    assert placement_of("bk1 bk2 bk6", to(), GROUPS, broker_groups=groups).explanation == sentence

@@ -21,7 +21,6 @@ from tests.policies.isolation.scenario import (
     everything,
     joined,
     placement_of,
-    racks,
     to,
 )
 from tests.policies.virtual_run import at
@@ -58,7 +57,6 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
     "no actuator": (
         lambda: order(joined(has_actuator=False)), f"{TO_BE_PUT}; no actuator is set for this cluster.",
     ),
-    "an actuator": (lambda: order(joined(has_actuator=True)), f"{TO_BE_PUT}."),
     "a bookie that is gone": (
         lambda: joined().until(60).feed([bookies(70, BASE), bookies(80, BASE)]).quarantines()[-1].explanation,
         "Bookie bk11 is no longer registered: no action is needed.",
@@ -122,25 +120,17 @@ SENTENCES: Mapping[str, tuple[Callable[[], str], str]] = {
         ),
         "bookie bk11 of c1 takes data and is in no group",
     ),
-    "groups are asked for": (
-        lambda: alert("no-bookie-groups", *everything(0, "bk1 bk2", {}, {"acme/a": "default"})),
-        "c1 puts no bookie into a group, but 1 namespace asks for groups (acme/a): brokers exclude no bookie, and 2 "
-        "bookies are writable",
+    "groups of brokers": (
+        lambda: placement_of(
+            "bk1 bk2 bk6", to(), broker_groups={"primary": ["shared"], "secondary": ["default"]}
+        ).explanation,
+        "acme/a reaches beyond its brokers' primary groups to 2 bookies of its brokers' secondary group default: "
+        "it has no affinity, and its brokers' primary group shared has 1 of 2 needed bookies writable.",
     ),
-    "many in quarantine": (
-        lambda: alert(
-            "unassigned-bookie",
-            *everything(0, f"{BASE} {STRANGERS}", {**GROUPS, "headgate-quarantine": STRANGERS}, {}),
-            grace="0s",
-        ).partition(": ")[0],
-        "12 bookies of c1 take data, and no operator has put them into a group",
-    ),
-    "members of a group that vanished": (
-        lambda: alert(
-            "bookies-unconfirmed", *everything(0, BASE, GROUPS, {}), racks(20, {**GROUPS, "default": ""})
-        ),
-        "since 2026-11-21T08:00:20Z readings of c1 contradict what was confirmed about 2 grouped bookies (bk1, bk2): "
-        "that counts until two readings in a row, 10s apart, agree",
+    "secondary groups of brokers": (
+        lambda: placement_of("bk1 bk2 bk6", to(), broker_groups={"secondary": ["default"]}).explanation,
+        "acme/a keeps to 2 bookies of its brokers' secondary group default: it has no affinity, its brokers name no "
+        "primary group, and it needs 2 bookies.",
     ),
 }  # fmt: skip
 

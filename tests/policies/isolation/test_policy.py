@@ -122,15 +122,6 @@ def test_other_settings_are_published() -> None:
     assert len(run.placements()) == 3
 
 
-def test_placements_and_orders_never_run_out_while_readings_count_for_days() -> None:
-    settings = {"validity": "7d", "alert_repeat": "7d", "quarantine": "on", "grace": "0s"}
-    run = Run(**settings).see(*everything(0, f"{BASE} bk11", GROUPS, {"acme/a": "default"})).until(3 * 86_400)
-    for said in (run.placements("acme/a"), run.quarantines("bk11")):
-        ends = [each.expires_at or at(0) for each in said]
-        assert all(end > later.decided_at for end, later in zip(ends, said[1:], strict=False))
-        assert ends[-1] > at(3 * 86_400)
-
-
 def test_nothing_in_force_runs_out_when_readings_are_to_count_for_longer() -> None:
     block = {"quarantine": "on", "grace": "0s"}
     run = Run(block, validity="60s", alert_repeat="1m")
@@ -148,10 +139,6 @@ STRANGERS = " ".join(f"bk{n}" for n in range(100, 150))
 MANY = {f"acme/n{n:02}": "default" for n in range(30)}
 
 
-def names_of(alerts: list[tuple[float, str, str, str]]) -> list[tuple[str, str]]:
-    return [(subject, status) for _, subject, status, _ in alerts]
-
-
 def test_the_one_alert_counts_them_and_names_the_first_ten() -> None:
     run = Run(LONG).see(*everything(0, f"{BASE} {STRANGERS}", GROUPS, NAMESPACES)).until(60)
     alert = run.latest("unassigned-bookie")
@@ -166,14 +153,6 @@ def test_it_is_critical_when_isolated_namespaces_can_use_them() -> None:
     run = Run(LONG).see(*everything(0, f"bk1 {STRANGERS}", GROUPS, {"acme/a": "default"})).until(60)
     alert = run.latest("unassigned-bookie")
     assert (alert.severity, alert.labels["namespaces"]) == ("critical", "acme/a")
-
-
-def test_who_was_named_before_stays_named_by_its_own_alert() -> None:
-    run = Run(LONG).see(*everything(0, f"{BASE} bk11", GROUPS, NAMESPACES)).until(60)
-    run.twice(61, lambda second: bookies(second, f"{BASE} bk11 {STRANGERS}")).until(100)
-    assert names_of(run.said("unassigned-bookie")) == [("c1/bk11", "firing"), ("c1", "firing")]
-    run.twice(101, lambda second: racks(second, GROUPS | {"new": STRANGERS}))
-    assert names_of(run.said("unassigned-bookie"))[2:] == [("c1", "resolved")]
 
 
 def test_a_fleet_that_is_gone_is_one_alert_of_each_kind() -> None:

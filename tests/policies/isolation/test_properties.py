@@ -105,18 +105,6 @@ def test_what_was_seen_before_changes_nothing(course: list[Batch], block: dict[s
     assert run.published[said:] == []
 
 
-@given(courses, settings_blocks, settings_blocks)
-def test_a_state_of_other_settings_is_taken_over(
-    course: list[Batch], before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    run = Run(before)
-    for number, (second, observations) in enumerate(course):
-        if number == len(course) // 2:
-            run.with_settings(after)
-        run.see(*observations, seconds=second)
-    run.until(3000)
-
-
 def facts_of(run: Run, second: float) -> IsolationFacts:
     return join_facts(at(second), CLUSTER, run.known.cluster, run.settings)
 
