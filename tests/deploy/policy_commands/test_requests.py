@@ -1,15 +1,11 @@
 """`headgate promise`, `forget` and `adopt`: what is sent, what is awaited, and what is said when nothing comes."""
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, Self
-from unittest.mock import MagicMock
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
 from typer.testing import CliRunner
 
 from deploy.commands.root import app
@@ -17,16 +13,14 @@ from deploy.inspection import pausing
 from deploy.policy_commands import requests
 from deploy.policy_commands.requests import adopt_cluster, forget_log_dir, send_promise
 from deploy.settings.application import Settings
-from policies.decisions import Decision
-from policies.isolation import IsolationSettings, IsolationState
-from policies.isolation.policy import IsolationPolicy
+from policies.decisions import Alert, Decision
+from policies.isolation import NamespacePromise
 from policies.isolation.settings import RuleSet
-from policies.observations import Observation, Reading
+from policies.observations import Reading
 from policies.throttle.fold import AdoptCommand, ForgetCommand
 from policies.units import UserError
-from streaming.transition import reading_reader
 from tests.cases import for_each
-from tests.policies.isolation.scenario import GROUPS, START, everything
+from tests.policies.isolation.scenario import placement_of
 from tests.policies.scenario import HARD, Run, log_dirs, members, throttle
 
 KAFKA, ZOOKEEPER = {"bootstrap_servers": "127.0.0.1:1"}, {"servers": "127.0.0.1:1"}
@@ -34,94 +28,63 @@ SETTINGS = Settings.model_validate({"kafka": KAFKA, "clusters": {"c1": {"zookeep
 WATCHED = Settings.model_validate({"kafka": KAFKA, "clusters": {"payments": {"kafka": {"bootstrap_servers": "b:1"}}}})
 
 
-class FakeLoop:
-    """The query, as the topics show it: steps the policy with what is published, and gives what it decides."""
+class Loop:
+    """The loop, as its topics show it: what was sent, and the decisions in force, of which each names the commands."""
 
-    def __init__(self, *, is_running: bool = True) -> None:
-        self.is_running = is_running
-        self.sent: list[dict[str, Any]] = []
-        self._policy = IsolationPolicy("c1", IsolationSettings())
-        self._state: IsolationState | None = None
-        self._placements: dict[str, Decision] = {}
-        self._now = START
-        self._step(everything(0, "bk1 bk11", GROUPS, {"acme/a": "default"}))
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: list[tuple[str, Any]] = []
+        self.published: list[Decision] = []
+        self.firing: list[Alert] = []
+        self._ids: list[str] = []
+        monkeypatch.setattr(pausing, "InForceReader", lambda *_: self)
+        monkeypatch.setattr(requests, "InForceReader", lambda *_: self)
+        monkeypatch.setattr(pausing, "send", self._send)
 
-    def _step(self, observations: Sequence[Observation]) -> None:
-        step = self._policy.step(self._state, observations, self._now)
-        self._state = step.state
-        self._placements |= {decision.record_key(): decision for decision in step.decisions}
-
-    def publish(self, topic: str, key: str, record: bytes) -> None:
-        self.sent.append({"topic": topic, "key": key, **json.loads(record)})
-        if self.is_running:
-            event = reading_reader().read(record)
-            self._now += timedelta(seconds=1)
-            self._step([Observation(event.id, self._now, event.data)])
-
-    def decisions(self) -> list[Decision]:
-        return list(self._placements.values())
-
-
-class FakeReader:
-    """The decisions in force."""
-
-    loop: FakeLoop
-
-    def __init__(self, *_given: Any) -> None: ...
+    def _send(self, _: object, topic: str, readings: Mapping[str, Reading], **__: object) -> None:
+        self._ids += readings
+        self.sent += ((topic, reading) for reading in readings.values())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Nothing to close."""
+        """There is nothing to close."""
 
-    def now(self) -> FakeLoop:
-        return self.loop
+    def now(self) -> Self:
+        return self
 
     poll = now
 
+    def alerts(self) -> list[Alert]:
+        return self.firing
 
-class FakePublisher(FakeReader):
-    """The observed topic."""
-
-    def __init__(self, _connection: Any, published: Counter, **_given: Any) -> None:
-        self._published = published
-
-    def publish(self, topic: str, key: str, record: bytes) -> None:
-        self._published.labels(topic).inc()
-        self.loop.publish(topic, key, record)
-
-    def flush(self, _seconds: float) -> None:
-        """All has arrived."""
-
-
-def published(registry: CollectorRegistry) -> Counter:
-    return Counter("headgate_records_published", "As the real one.", ("topic",), registry=registry)
+    def decisions(self) -> list[Decision]:
+        return [*self.published, *(d.model_copy(update={"evidence": tuple(self._ids)}) for d in self.published)]
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
-    FakeReader.loop = FakeLoop()
-    monkeypatch.setattr(pausing, "InForceReader", FakeReader)
-    monkeypatch.setattr(pausing, "Publisher", FakePublisher)
-    monkeypatch.setattr(pausing, "PublisherMetrics", published)
-    return FakeReader.loop
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(monkeypatch)
 
 
-def test_it_is_sent_with_who_and_why_and_answered_by_the_placement_it_leads_to(loop: FakeLoop) -> None:
+def test_a_promise_is_sent_with_who_and_why_and_answered_by_the_placement_it_leads_to(loop: Loop) -> None:
+    loop.published = [
+        placement_of("bk1 bk11", "default", promise=promise) for promise in ("legacy", "strict", "current")
+    ]
     placement = send_promise(SETTINGS, "c1", "acme/a", RuleSet.CURRENT, "until the new bookies are there", 5.0)
     assert (placement.promise, placement.verdict) == ("current", "spills_to_secondary")
-    (sent,) = loop.sent
-    assert (sent["topic"], sent["key"], sent["subject"]) == ("headgate.observed.bookies", "c1", "c1/acme/a")
-    assert (sent["data"]["promise"], sent["data"]["reason"]) == ("current", "until the new bookies are there")
-    assert "@" in sent["data"]["actor"]
+    ((topic, sent),) = loop.sent
+    assert isinstance(sent, NamespacePromise)
+    assert (topic, sent.subject(), sent.promise) == ("headgate.observed.bookies", "c1/acme/a", "current")
+    assert (sent.reason, "@" in sent.actor) == ("until the new bookies are there", True)
     assert send_promise(SETTINGS, "c1", "acme/a", None, "", 5.0).promise == "strict"
 
 
-def test_where_nothing_is_decided_that_is_said(loop: FakeLoop) -> None:
+def test_where_nothing_is_decided_that_is_said(loop: Loop) -> None:
+    loop.published = [placement_of("bk1 bk11", "default")]
     said = r"nothing was decided on acme/none by this promise within 0\.1 s: the query may not be running, or the names"
     with pytest.raises(UserError, match=said):
-        send_promise(SETTINGS, "c1", "acme/none", RuleSet.CURRENT, "", 0.1)
+        send_promise(SETTINGS, "c1", "acme/none", None, "", 0.1)
     assert len(loop.sent) == 1
 
 
@@ -135,27 +98,19 @@ def test_where_nothing_is_decided_that_is_said(loop: FakeLoop) -> None:
     ],
 )
 def test_what_no_record_takes_is_a_mistake_and_nothing_is_sent(
-    loop: FakeLoop, cluster: str, namespace: str, reason: str, said: str
+    loop: Loop, cluster: str, namespace: str, reason: str, said: str
 ) -> None:
     with pytest.raises(UserError, match=re.escape(said)):
         send_promise(SETTINGS, cluster, namespace, None, reason, 1.0)
     assert loop.sent == []
 
 
-def test_it_is_answered_by_the_factor_that_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    (decision,) = Run(throttle(HARD)).see(log_dirs(0, 1, 0)).decisions
-    sent: list[Reading] = []
-
-    def ask(_: Settings, policy: str, command: Reading, kind: type[Decision], answers: Any, **__: Any) -> Decision:
-        sent.append(command)
-        assert (policy, kind) == ("throttle", type(decision))
-        assert [answers(decision.model_copy(update={"evidence": of}), "id") for of in ((), ("id",))] == [False, True]
-        return decision
-
-    monkeypatch.setattr(requests, "ask", ask)
-    assert forget_log_dir(WATCHED, "payments", 7, "/disk2", "replaced", 1.0).factor == 0.0
-    (command,) = sent
+def test_a_command_to_forget_is_answered_by_the_factor_that_names_it(loop: Loop) -> None:
+    loop.published = [*Run(throttle(HARD)).see(log_dirs(0, 1, 0)).decisions]
+    factor = forget_log_dir(WATCHED, "payments", 7, "/disk2", "replaced", 1.0)
+    ((_, command),) = loop.sent
     assert isinstance(command, ForgetCommand)
+    assert (factor.factor, len(factor.evidence), factor.evidence == loop.published[0].evidence) == (0.0, 1, False)
     assert (command.policy, command.broker, command.log_dir, command.reason) == ("throttle", 7, "/disk2", "replaced")
     assert "@" in command.actor
 
@@ -168,19 +123,15 @@ def test_a_mistake_is_refused_before_anything_is_sent() -> None:
     assert CliRunner().invoke(app, ["forget", "--cluster", "payments", "--broker", "7"]).exit_code == 2
 
 
-def test_there_is_nothing_to_adopt_unless_the_alert_names_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_nothing_to_adopt_unless_the_alert_names_another_cluster(loop: Loop) -> None:
     known = [members(0, 1), log_dirs(0, 1, 0), log_dirs(60, 1, 0)]
     of = [o.reading.model_copy(update={"cluster_id": i}) for o, i in zip(known, ("old", "old", "new"), strict=True)]
-    alerts = Run(throttle(HARD)).feed([replace(o, reading=r) for o, r in zip(known, of, strict=True)]).alerts
-    reader, asked = MagicMock(), list[Reading]()
-    monkeypatch.setattr(requests, "InForceReader", reader)
-    monkeypatch.setattr(requests, "ask", lambda _s, _p, command, *_, **__: asked.append(command))
-    now = reader.return_value.__enter__.return_value.now.return_value
-    now.alerts.return_value = [a for a in alerts if a.alert != "cluster-replaced"]
+    run = Run(throttle(HARD)).feed([replace(o, reading=r) for o, r in zip(known, of, strict=True)])
+    loop.published, loop.firing = [*run.decisions], [a for a in run.alerts if a.alert != "cluster-replaced"]
     with pytest.raises(UserError, match="the alert cluster-replaced does not fire for payments"):
         adopt_cluster(WATCHED, "payments", "", 1.0)
-    now.alerts.return_value = alerts
+    loop.firing = [*run.alerts]
     adopt_cluster(WATCHED, "payments", "set up again", 1.0)
-    (command,) = asked
+    ((_, command),) = loop.sent
     assert isinstance(command, AdoptCommand)
     assert (command.cluster_id, command.reason) == ("new", "set up again")
