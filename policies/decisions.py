@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from operator import is_
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SkipValidation
 
@@ -260,25 +260,6 @@ FARTHEST_AHEAD = LONGEST_VALIDITY + CLOCKS_APART
 """How far a decision's end may lie ahead of when its record was appended."""
 
 
-class Successive(Protocol):
-    """The fields of a decision that fencing needs."""
-
-    @property
-    def sequence(self) -> int:
-        """Only grows for a subject."""
-        ...
-
-    @property
-    def decided_at(self) -> datetime:
-        """The time of the batch that decided."""
-        ...
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """When it expires without a successor; None: it holds until one comes."""
-        ...
-
-
 class Passed(NamedTuple):
     """The fields of a decision in force that the next one is compared with; there may be 100,000 of them."""
 
@@ -287,7 +268,7 @@ class Passed(NamedTuple):
     appended_at: datetime
 
 
-def succeeds(new: Successive, in_force: Passed | None, appended_at: datetime) -> bool:
+def succeeds(new: Decision, in_force: Passed | None, appended_at: datetime) -> bool:
     """Whether a decision whose record was appended at `appended_at` takes the place of the one in force, if any."""
     if new.expires_at is not None and new.expires_at > appended_at + FARTHEST_AHEAD:
         return False
@@ -308,7 +289,7 @@ class Fence(Generic[Key]):
     def __init__(self) -> None:
         self._passed: dict[Key, Passed] = {}
 
-    def passes(self, key: Key, decision: Successive, appended_at: datetime) -> bool:
+    def passes(self, key: Key, decision: Decision, appended_at: datetime) -> bool:
         """Return whether a decision is in force from now on; call it in the order of the records."""
         if not succeeds(decision, self._passed.get(key), appended_at):
             return False
@@ -320,7 +301,7 @@ class Fence(Generic[Key]):
         self._passed.pop(key, None)
 
 
-def has_expired(decision: Successive, now: datetime) -> bool:
+def has_expired(decision: Decision, now: datetime) -> bool:
     """Whether it has expired without a successor."""
     return decision.expires_at is not None and decision.expires_at <= now
 

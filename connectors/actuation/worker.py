@@ -10,51 +10,22 @@ from enum import StrEnum
 from queue import SimpleQueue
 from threading import Event
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 from tenacity import Retrying, stop_any, wait_random_exponential
 from tenacity.stop import stop_base, stop_when_event_set
 
-from policies.decisions import Fence, Mode, Successive
+from policies.decisions import Decision, Fence
 from policies.observations import ActuatorEvent
 from policies.wire import actuator_event
 
 _log = structlog.get_logger(__name__)
 
-
-class FencedDecision(Successive, Protocol):
-    """The fields of a decision that the fence needs."""
-
-    @property
-    def cluster(self) -> str:
-        """The watched cluster."""
-
-    @property
-    def subject(self) -> str:
-        """The subject; each has at most one decision in force."""
-
-    @property
-    def decision_id(self) -> str:
-        """The same id for each repetition of a decision."""
-
-
-class ActionableDecision(FencedDecision, Protocol):
-    """A decision that asks for one action."""
-
-    @property
-    def mode(self) -> Mode:
-        """Whether it may be carried out."""
-
-    @property
-    def verdict(self) -> str:
-        """The action."""
-
-
-Fenced = TypeVar("Fenced", bound=FencedDecision)
-ActionableT = TypeVar("ActionableT", bound=ActionableDecision)
-
+Fenced = TypeVar("Fenced", bound=Decision)
+ActionableT = TypeVar("ActionableT", bound=Decision)
+"""A decision that asks for one action: its verdict."""
 
 NOT_OURS_SECONDS = 1.0
 """Time between two checks of `may_act` while this process may not act."""

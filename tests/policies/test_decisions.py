@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.decisions import (
     LONGEST_VALIDITY,
+    Decision,
     Fence,
     Passed,
     Publication,
@@ -19,16 +20,18 @@ from policies.decisions import (
 )
 from policies.units import from_millis, millis_of, to_millis
 from tests.cases import for_each
+from tests.decisions import decided
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_MS = to_millis(NOON)
 
 
-@dataclass(frozen=True)
-class Decision:
-    sequence: int
-    expires_at: datetime | None = None
-    decided_at: datetime = NOON
+class Decided(Decision):
+    valid_until: datetime | None
+
+
+def made(sequence: int, valid_until: datetime | None = None, decided_at: datetime = NOON) -> Decision:
+    return decided(Decided, sequence=sequence, valid_until=valid_until, decided_at=decided_at)
 
 
 def minutes(count: float) -> datetime:
@@ -42,25 +45,25 @@ def in_force(sequence: int, decided_at: datetime = NOON, appended_at: datetime =
 @for_each(
     ("new", "before", "passes"),
     [
-        pytest.param(Decision(1), None, True, id="the first"),
-        pytest.param(Decision(2), in_force(1), True, id="a higher sequence"),
-        pytest.param(Decision(1), in_force(1), False, id="a repetition"),
-        pytest.param(Decision(1), in_force(2, minutes(-1)), False, id="a late one, made before the append"),
-        pytest.param(Decision(2, minutes(-1)), in_force(1), True, id="a higher sequence, though expired"),
-        pytest.param(Decision(1, decided_at=minutes(0.1)), in_force(10**18), True, id="made after the append"),
-        pytest.param(Decision(9, decided_at=minutes(0.1)), in_force(9), True, id="a number that a forged one used up"),
-        pytest.param(Decision(2, NOON + timedelta(days=365)), in_force(1), False, id="an end in the far future"),
-        pytest.param(Decision(2, NOON + timedelta(days=365)), None, False, id="the same, and nothing is in force"),
-        pytest.param(Decision(10**18), in_force(1), True, id="any number, until the next decision"),
+        pytest.param(made(1), None, True, id="the first"),
+        pytest.param(made(2), in_force(1), True, id="a higher sequence"),
+        pytest.param(made(1), in_force(1), False, id="a repetition"),
+        pytest.param(made(1), in_force(2, minutes(-1)), False, id="a late one, made before the append"),
+        pytest.param(made(2, minutes(-1)), in_force(1), True, id="a higher sequence, though expired"),
+        pytest.param(made(1, decided_at=minutes(0.1)), in_force(10**18), True, id="made after the append"),
+        pytest.param(made(9, decided_at=minutes(0.1)), in_force(9), True, id="a number that a forged one used up"),
+        pytest.param(made(2, NOON + timedelta(days=365)), in_force(1), False, id="an end in the far future"),
+        pytest.param(made(2, NOON + timedelta(days=365)), None, False, id="the same, and nothing is in force"),
+        pytest.param(made(10**18), in_force(1), True, id="any number, until the next decision"),
         pytest.param(
-            Decision(9, decided_at=minutes(0.5)), in_force(9, minutes(0.5)), False,
+            made(9, decided_at=minutes(0.5)), in_force(9, minutes(0.5)), False,
             id="a repetition by a clock ahead of Kafka's",
         ),
         pytest.param(
-            Decision(1), in_force(2, minutes(-1), NOON + timedelta(days=2)), True,
+            made(1), in_force(2, minutes(-1), NOON + timedelta(days=2)), True,
             id="in force since a time that Kafka's clock took back",
         ),
-        pytest.param(Decision(1), in_force(2, minutes(-1), minutes(2)), False, id="brokers' clocks differ a little"),
+        pytest.param(made(1), in_force(2, minutes(-1), minutes(2)), False, id="brokers' clocks differ a little"),
     ],
 )  # fmt: skip
 def test_what_passes_the_fence(new: Decision, before: Passed | None, passes: bool) -> None:
@@ -75,7 +78,7 @@ class Loop:
 
     def decide(self, at: datetime) -> Decision:
         self.sequence += 1
-        return Decision(self.sequence, at + timedelta(minutes=3), at)
+        return made(self.sequence, at + timedelta(minutes=3), at)
 
 
 SECOND = timedelta(seconds=1)
@@ -85,7 +88,7 @@ SECOND = timedelta(seconds=1)
 def test_a_forged_record_fences_out_no_more_than_the_time_to_the_next_repeat(ahead: int) -> None:
     fence, loop = Fence[str](), Loop(NOON_MS)
     assert fence.passes("a", loop.decide(NOON), NOON + SECOND)
-    fence.passes("a", Decision(loop.sequence + ahead, NOON + timedelta(days=1), minutes(600)), minutes(1))
+    fence.passes("a", made(loop.sequence + ahead, NOON + timedelta(days=1), minutes(600)), minutes(1))
     assert fence.passes("a", loop.decide(minutes(2)), minutes(2) + SECOND)
 
 
@@ -107,13 +110,13 @@ def test_a_batch_that_is_written_again_changes_nothing() -> None:
 
 def test_after_a_tombstone_any_decision_is_the_first() -> None:
     fence = Fence[str]()
-    assert [fence.passes(key, Decision(9), NOON) for key in ("a", "a", "b")] == [True, False, True]
+    assert [fence.passes(key, made(9), NOON) for key in ("a", "a", "b")] == [True, False, True]
     fence.drop("a")
-    assert [fence.passes(key, Decision(1), NOON) for key in ("a", "b")] == [True, False]
+    assert [fence.passes(key, made(1), NOON) for key in ("a", "b")] == [True, False]
 
 
 times = st.integers(NOON_MS - 10**6, NOON_MS + 10**6)
-decisions = st.builds(Decision, st.integers(1, NOON_MS + 10**6), st.none() | times.map(from_millis))
+decisions = st.builds(made, st.integers(1, NOON_MS + 10**6), st.none() | times.map(from_millis))
 
 
 @given(decisions)
@@ -134,7 +137,7 @@ def test_a_counter_that_was_lost_begins_above_all_it_gave(first_ms: int, later_m
 def test_no_decision_is_valid_for_longer_than_consumers_believe() -> None:
     assert ends_at(NOON, timedelta(minutes=3)) == minutes(3)
     assert ends_at(NOON, timedelta(days=30)) == NOON + LONGEST_VALIDITY
-    assert succeeds(Decision(1, ends_at(NOON, timedelta(days=30))), None, NOON)
+    assert succeeds(made(1, ends_at(NOON, timedelta(days=30))), None, NOON)
 
 
 # --- What differs or is due is published, under the next number.

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any, ClassVar
@@ -13,29 +13,26 @@ from tenacity import stop_after_attempt
 
 from connectors.actuation.order_worker import ActionError, ActionResult, OrderWorker, UnknownOutcomeError
 from connectors.actuation.worker import ActuatorMetrics, CommonOutcome
-from policies.decisions import Mode
+from policies.decisions import Decision, Mode
 from policies.observations import ActuatorEvent
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
 
 CLUSTER = "payments"
 
 
-@dataclass(frozen=True)
-class Toy:
+class Toy(Decision):
     """Decided at noon; valid for five minutes."""
 
     event_type: ClassVar[str] = "example.toy.v1"
-    sequence: int = 1
-    verdict: str = "do"
-    subject: str = "a"
-    cluster: str = CLUSTER
-    mode: Mode = Mode.ACTIVE
-    decided_at: datetime = NOON
-    expires_at: datetime | None = NOON + timedelta(minutes=5)
+    valid_until: datetime | None
 
-    @property
-    def decision_id(self) -> str:
-        return f"{self.cluster}/{self.subject}/{self.sequence}"
+    def __init__(self, sequence: int = 1, **fields: Any) -> None:
+        usual = {
+            "policy": "toys", "cluster": CLUSTER, "subject": "a", "verdict": "do", "reason": "why", "explanation": "so",
+            "mode": Mode.ACTIVE, "settings_hash": "x", "decided_at": NOON, "valid_until": NOON + timedelta(minutes=5),
+            "sequence": sequence, **fields,
+        }  # fmt: skip
+        super().__init__(decision_id=f"{usual['cluster']}/{usual['subject']}/{sequence}", **usual)
 
 
 class ToyEvent(ActuatorEvent):
@@ -126,7 +123,7 @@ class ToyWorker(OrderWorker[Toy, str, ActuatorMetrics]):
 
 
 def expired(toy: Toy) -> Toy:
-    return replace(toy, expires_at=NOON)
+    return toy.model_copy(update={"valid_until": NOON})
 
 
 AWAY = ActionError("away")
@@ -294,7 +291,7 @@ def test_a_lift_that_comes_between_two_attempts_counts(bench: Bench) -> None:
 )
 def test_nothing_is_done_within_the_grace_after_a_decision(decided_seconds_ago: int, left_seconds: float) -> None:
     bench = Bench(timedelta(seconds=5))
-    toy = replace(Toy(expires_at=None), decided_at=NOON - timedelta(seconds=decided_seconds_ago))
+    toy = Toy(valid_until=None, decided_at=NOON - timedelta(seconds=decided_seconds_ago))
     bench.reconcile(toy)
     assert bench.tried == ([] if left_seconds else ["a"])
     assert bench.worker.pause_seconds() == (left_seconds or None)

@@ -53,8 +53,8 @@ class Door(Worker[Toy]):
         pytest.param(Toy(5), Toy(4), False, True, id="a late one"),
         pytest.param(expired(Toy(5)), Toy(4), False, True, id="a late one, and the one in force has expired"),
         pytest.param(Toy(5), Toy(4, decided_at=NOW), True, False, id="the next repeat after a forged number"),
-        pytest.param(Toy(5), Toy(6, expires_at=NOW + timedelta(days=2)), False, True, id="an end in the far future"),
-        pytest.param(None, Toy(6, expires_at=NOW + timedelta(days=2)), False, False, id="the same, and none in force"),
+        pytest.param(Toy(5), Toy(6, valid_until=NOW + timedelta(days=2)), False, True, id="an end in the far future"),
+        pytest.param(None, Toy(6, valid_until=NOW + timedelta(days=2)), False, False, id="the same, and none in force"),
     ],
 )
 def test_what_passes_the_fence_and_who_is_told(before: Toy | None, new: Toy, enters: bool, is_told: bool) -> None:
