@@ -60,7 +60,7 @@ class Survey:
     owned: Mapping[str, Mapping[str, bool]]
     """The bundles of each broker, and whether it serves them; false while it is unloading one."""
     unanswered: Mapping[str, str]
-    """The reason for each broker without a usable answer."""
+    """The reason for each registered broker without a usable answer."""
 
 
 class Brokers:
@@ -75,11 +75,11 @@ class Brokers:
         self._transport = transport
         self._members: dict[str, AdminApi] = {}
 
-    def survey(self, members: Iterable[str]) -> Survey:
+    def survey(self) -> Survey:
         """Ask all registered brokers which bundles they serve.
 
-        Brokers in `members`, which decisions name, are not asked unless they are registered. Otherwise a forged
-        decision could have our token sent anywhere; and a broker without a session would only hang.
+        Other brokers that decisions name are not asked. Otherwise a forged decision could have our token sent anywhere;
+        and a broker without a session would only hang.
 
         Raises:
             ActionError: the registered brokers cannot be read.
@@ -91,8 +91,7 @@ class Brokers:
         asked = sorted(member for member, problem in problems.items() if problem is None)
         self._keep_clients(asked)
         owned: dict[str, Mapping[str, bool]] = {}
-        unanswered = {member: f"{member} is not registered, so it is not asked" for member in set(members) - listed}
-        unanswered |= {member: problem for member, problem in problems.items() if problem is not None}
+        unanswered = {member: problem for member, problem in problems.items() if problem is not None}
         with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="who serves") as workers:
             answers = [(member, workers.submit(self._read_owned, member)) for member in asked]
         for member, answer in answers:
@@ -173,11 +172,6 @@ ServedBy = tuple[str, ...]
 UnloadResult = ActionResult[ServedBy]
 
 
-def list_concerned(decision: OwnershipDecision) -> set[str]:
-    """Return the brokers whose answer is needed: the member, and the owner that ZooKeeper names."""
-    return {decision.member} | ({decision.owner} if decision.owner is not None else set())
-
-
 def has_other_owner(decision: OwnershipDecision) -> bool:
     """Whether the member must give up the bundle because ZooKeeper names another owner."""
     by_zookeeper = decision.reason in (OwnershipReason.OTHER_OWNER, OwnershipReason.DOUBLE_OWNERSHIP)
@@ -203,6 +197,8 @@ def _judge_unload(
     decision: OwnershipDecision, survey: Survey, serving: set[str], active: ServedBy, unsure: bool
 ) -> UnloadResult | None:
     member = decision.member
+    if member not in survey.listed:
+        return ActionResult(CommonOutcome.FAILED, f"{member} is not registered, so it is not asked", active)
     if member in survey.unanswered:
         return ActionResult(CommonOutcome.FAILED, survey.unanswered[member], active)
     if member not in serving:
@@ -213,13 +209,11 @@ def _judge_unload(
     # bundle (PIP-57). The member needs a ZooKeeper session for it: an unload without one hangs, and leaves the bundle
     # unusable there for good. In all other cases ZooKeeper's owner is a rival even if it does not serve the bundle yet,
     # because the unload may delete its node.
-    can_unload = decision.session is not None and member in survey.listed
-    rightful = {decision.owner} if has_other_owner(decision) and can_unload else set()
-    rivals = (serving | list_concerned(decision)) - {member} - rightful
-    if rivals:
+    rightful = {decision.owner} if has_other_owner(decision) and decision.session is not None else set()
+    named = set() if decision.owner is None else {decision.owner}
+    if rivals := (serving | named) - {member} - rightful:
         return ActionResult(UnloadOutcome.CONTESTED, f"{', '.join(sorted(rivals))} may own it rightfully", active)
-    silent = [m for m in sorted(survey.unanswered) if m in survey.listed and m not in rightful]
-    if silent:
+    if silent := sorted(survey.unanswered.keys() - rightful):
         what = f"who else serves it is not known: {survey.unanswered[silent[0]]}"
         return ActionResult(CommonOutcome.FAILED, what, active)
     return None
@@ -327,13 +321,12 @@ class UnloadWorker(OrderWorker[OwnershipDecision, ServedBy, UnloadMetrics]):
     def _survey_brokers(self, stop: Event) -> Survey:
         """Ask the brokers which bundles they serve, once for all decisions that are due."""
         if self._survey is None:
-            members = {member for decision in self._due() for member in list_concerned(decision)}
             retry = retry_if_exception_type(ActionError) | retry_if_result(lambda survey: bool(survey.unanswered))
             retrying = self._retrying(
                 stop, _SURVEYS, first_pause_seconds=0.1, longest_pause_seconds=2.0,
                 retry=retry, retry_error_callback=_return_last_survey,
             )  # fmt: skip
-            self._survey = retrying(self._brokers.survey, members)
+            self._survey = retrying(self._brokers.survey)
         return self._survey
 
     def _act(self, decision: OwnershipDecision, stop: Event) -> UnloadResult:
