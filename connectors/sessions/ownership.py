@@ -1,8 +1,7 @@
-"""The collector of ownership in one cluster: broker registrations, the leader, and the bundles of topics."""
+"""The collector of ownership in one cluster: broker registrations, and the bundles of topics."""
 
 import math
 import re
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,12 +23,10 @@ from policies.observations import Outcome, Reading
 from policies.sessions.readings import (
     BROKERS,
     EXTENSIBLE_LOAD_MANAGER,
-    LEADER,
     MAX_NAME,
     NAMESPACES,
     NodeKind,
     OwnedNode,
-    Ownership,
     Ownerships,
 )
 from policies.wire import MAX_RECORD_BYTES
@@ -98,8 +95,8 @@ class BrokerOwnership:
 # The ephemeral znodes of a tree, over many readings: each reading lists them, and reads only those that may differ.
 #
 # A listing shows the transaction of the last change among a znode's children, so a child that was deleted and created
-# again under the same name between two readings is noticed. A listing does not show that a child's value was set.
-# Watches hint at that; after a lost watch, the next reading of all nodes finds it.
+# again under the same name between two readings is noticed. A listing does not show that a child's value was set: the
+# next reading of all nodes finds it.
 
 
 _Children = tuple[tuple[int, int], tuple[str, ...]]
@@ -108,10 +105,7 @@ paths of the leaves among them."""
 
 
 class OwnedNodes:
-    """Reads a tree. For one thread, but `forget_watches` may be called from any.
-
-    `is_leaf` tells by a node's name whether it is a leaf; other nodes are listed, too.
-    """
+    """Reads a tree. `is_leaf` tells by a node's name whether it is a leaf; other nodes are listed, too."""
 
     def __init__(self, root: str, kind: NodeKind, is_leaf: Callable[[str], bool]) -> None:
         self.root = root
@@ -119,9 +113,6 @@ class OwnedNodes:
         self._is_leaf = is_leaf
         self._parents: dict[str, _Children] = {}
         self._nodes: dict[str, OwnedNode] = {}
-        self._lock = threading.Lock()
-        self._hinted: set[str] = set()
-        self._read_all = False
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -129,32 +120,20 @@ class OwnedNodes:
         parents = self._parents
         return tuple(sorted(path for path in parents if path != self.root and path.rpartition("/")[0] == self.root))
 
-    def forget_watches(self) -> None:
-        """Read all nodes next time, because watches may have been lost."""
-        with self._lock:
-            self._read_all = True
+    def forget(self) -> None:
+        """Read all nodes next time, not only those that were created since the last reading."""
+        self._parents = {}
 
     def read(self, reader: Reader) -> tuple[OwnedNode, ...]:
         """Return all nodes in order of their paths; no nodes if the tree does not exist. Raises UnreadError."""
-        with self._lock:
-            hinted, self._hinted = self._hinted, set()
-            read_all, self._read_all = self._read_all, False
-        try:
-            parents = self._list(reader)
-            leaves = {leaf for _, children in parents.values() for leaf in children}
-            unchanged = {
-                leaf for path, known in parents.items() if self._parents.get(path) == known for leaf in known[1]
-            }
-            good = set() if read_all else (unchanged - hinted) & self._nodes.keys()
-            self._nodes = {path: self._nodes[path] for path in good}
-            for path, answer in reader.read_all(
-                partial(reader.client.get_async, watch=self._hint), sorted(leaves - good)
-            ):
-                if answer is not None:
-                    self._nodes[path] = parse_node(path, self._kind, *answer)
-        except BaseException:
-            self.forget_watches()  # the hints are used up
-            raise
+        parents = self._list(reader)
+        leaves = {leaf for _, children in parents.values() for leaf in children}
+        unchanged = {leaf for path, known in parents.items() if self._parents.get(path) == known for leaf in known[1]}
+        good = unchanged & self._nodes.keys()
+        self._nodes = {path: self._nodes[path] for path in good}
+        for path, answer in reader.read_all(reader.client.get_async, sorted(leaves - good)):
+            if answer is not None:
+                self._nodes[path] = parse_node(path, self._kind, *answer)
         self._parents = parents
         return tuple(self._nodes[path] for path in sorted(self._nodes))
 
@@ -172,13 +151,6 @@ class OwnedNodes:
                 found[path] = (stat.pzxid, stat.cversion), tuple(leaf for leaf in leaves if len(leaf) <= MAX_NAME)
             level = below
         return found
-
-    def _hint(self, event: Any) -> None:
-        with self._lock:
-            if event.path is None:
-                self._read_all = True
-            else:
-                self._hinted.add(event.path)
 
 
 def parse_node(path: str, kind: NodeKind, value: bytes, stat: Any) -> OwnedNode:
@@ -203,7 +175,7 @@ READING_SECONDS = 30.0
 """Time limit for one reading of all trees: enough for 100,000 nodes."""
 
 RECHECK_SECONDS = 60.0
-"""Interval after which all values are read again, in case a watch was lost."""
+"""Interval after which all values are read again, because a listing does not show that one was set."""
 
 _BUNDLE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 # Upper bounds of a node's bytes in a record without its path and owner, and of a record's bytes without its nodes.
@@ -214,7 +186,7 @@ _log = structlog.get_logger(__name__)
 
 
 class OwnershipCollector(Collector):
-    """Reads two trees and the leader periodically, and publishes each as a whole when it has changed or is due.
+    """Reads two trees periodically, and publishes each as a whole when it has changed or is due.
 
     It asks `admin` for ownership if the brokers' load manager keeps none in ZooKeeper.
     """
@@ -241,26 +213,23 @@ class OwnershipCollector(Collector):
         self._asked_at = -math.inf
         self._changed = ChangeFilter(publish, settings.republish.total_seconds(), clock)
         self._rechecked_at = clock()
-        session.listen(self._forget_watches)
 
     def _poll(self) -> None:
-        """Read all trees and the leader, and publish those that have changed or are due."""
+        """Read both trees, and publish those that have changed or are due."""
         started, began_at = time.monotonic(), self._clock()
-        if self._clock() - self._rechecked_at >= RECHECK_SECONDS:
-            self._rechecked_at = self._clock()
-            self._forget_watches()
+        if began_at - self._rechecked_at >= RECHECK_SECONDS:
+            self._rechecked_at = began_at
+            for tree in self._trees:
+                tree.forget()
         try:
             reader = self._session.reader(lambda: self._left_seconds(started))
         except ZOOKEEPER_READ_ERRORS.expected as error:
-            failures = [self._tree_failure(tree, error) for tree in self._trees]
-            self._publish_due([*failures, self._leader_failure(error)], began_at)
+            self._publish_due([self._tree_failure(tree, error) for tree in self._trees], began_at)
         else:
             registered = self._read_tree(self._registrations, reader)
             self._publish_due(registered, began_at)
             began_at = self._clock()
             self._publish_due(self._read_bundles(registered, reader), began_at)
-            began_at = self._clock()
-            self._publish_due([self._read_leader(reader)], began_at)
 
     def _left_seconds(self, started: float) -> float:
         return 0.0 if self._stop.is_set() else started + READING_SECONDS - time.monotonic()
@@ -286,35 +255,15 @@ class OwnershipCollector(Collector):
         tenants = sorted({"/".join(node.path.split("/")[:3]) for node in reading.nodes})
         return list(split_reading(self._cluster, NAMESPACES, reading.nodes, tenants))
 
-    def _read_leader(self, reader: Reader) -> Ownership:
-        try:
-            answer = reader.read(reader.client.get_async, LEADER)
-        except ZOOKEEPER_READ_ERRORS.expected as error:
-            return self._leader_failure(error)
-        if answer is None:
-            return Ownership(cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, exists=False)
-        node = parse_node(LEADER, NodeKind.LEADER, *answer)
-        return Ownership(cluster=self._cluster, **node.model_dump())
-
     def _tree_failure(self, tree: OwnedNodes, error: BaseException) -> Ownerships:
         return Ownerships(cluster=self._cluster, tree=tree.root, **ZOOKEEPER_READ_ERRORS.failure(error))
 
-    def _leader_failure(self, error: BaseException) -> Ownership:
-        return Ownership(
-            cluster=self._cluster, path=LEADER, kind=NodeKind.LEADER, **ZOOKEEPER_READ_ERRORS.failure(error)
-        )
-
-    def _publish_due(self, readings: Sequence[Ownership | Ownerships], fetched_at: float) -> None:
+    def _publish_due(self, readings: Sequence[Ownerships], fetched_at: float) -> None:
         if self._stop.is_set():
             return  # the readings were interrupted
         for reading in readings:
             self._metrics.polls.labels(self._cluster, reading.outcome.value).inc()
-            key = reading.tree if isinstance(reading, Ownerships) else reading.path
-            self._changed.publish_if_due(key, reading, fetched_at=fetched_at)
-
-    def _forget_watches(self) -> None:
-        for tree in self._trees:
-            tree.forget_watches()
+            self._changed.publish_if_due(reading.tree, reading, fetched_at=fetched_at)
 
 
 def split_reading(cluster: str, tree: str, nodes: Sequence[OwnedNode], branches: Sequence[str]) -> Iterator[Ownerships]:
