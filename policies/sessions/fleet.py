@@ -225,7 +225,7 @@ class Budget:
 
     def free_ms(self, now_ms: int) -> int | None:
         """When time alone allows the next order; None if one is allowed now, or time alone allows none."""
-        if self.limit == 0 or self.has_left(now_ms) or len(self.down()) >= self.limit:
+        if self.has_left(now_ms) or len(self.down()) >= self.limit:
             return None
         return sorted(s.at_ms for s in self.spent)[-self.limit] + self.window_ms
 

@@ -37,7 +37,7 @@ class SessionsPolicy:
         self, state: SessionsState | None, observations: Sequence[Observation], now: datetime
     ) -> Step[SessionsState]:
         """Fold, join facts, judge, emit, apply the effects, find alert conditions and set timers, each once."""
-        before = state or SessionsState(to_millis(now))
+        before = state or SessionsState()
         cluster = ClusterState(before, self._settings)
         cluster.fold(observations, to_millis(now))
         facts = join_facts(cluster, before.spent, self._settings, to_millis(now))
@@ -48,7 +48,7 @@ class SessionsPolicy:
         alerts = Alerts(self._cluster, after, held)
         found = [*alerts.find()]
         return Step(
-            _make_state(after, before.started_ms, alerts.list_held(found), published.sequence),
+            _make_state(after, alerts.list_held(found), published.sequence),
             conditions=alerts.gather(found),
             due_ms=(ms for ms in list_timers(after) if ms is not None),
             refused=cluster.refused,
@@ -57,10 +57,9 @@ class SessionsPolicy:
         )
 
 
-def _make_state(after: Facts, started_ms: int, held: tuple[HeldAlert, ...], sequence: int) -> SessionsState:
+def _make_state(after: Facts, held: tuple[HeldAlert, ...], sequence: int) -> SessionsState:
     claims = [claim.claim for member in after.members.values() for claim in member.claims]
     return SessionsState(
-        started_ms,
         tuple(after.members[name].member for name in sorted(after.members)),
         tuple(map(after.nodes.__getitem__, sorted(after.nodes))),
         tuple(sorted(claims, key=attrgetter("path", "member"))),

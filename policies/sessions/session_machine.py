@@ -13,8 +13,7 @@ from policies.sessions.state import NEVER, Health, Member, SessionTrack
 # Both return the new track and the events.
 #
 # Invariants, asserted after each transition:
-#     - `disconnected_ms` is set if and only if the status is `connection_lost`. While the status is `session_lost`,
-#       `lost_ms` is set and `reestablished_ms` is not.
+#     - While the status is `session_lost`, `lost_ms` is set and `reestablished_ms` is not.
 #     - The present status began in the past (`since_ms <= now`).
 #     - The session a member has now is not among its past ones.
 
@@ -47,9 +46,9 @@ def observe(
         if track.denied_ms == NEVER:
             return replace(track, denied_ms=read_ms), ()
         track = replace(track, past=tuple(session for session in track.past if session != seen.session))
-    if track.disconnected_ms is not None and not track.is_fresh(read_ms, settings.validity_ms):
+    if track.status is SessionStatus.CONNECTION_LOST and not track.is_fresh(read_ms, settings.validity_ms):
         # The connection may have come back and gone again in the gap, so the disconnection counts from this reading.
-        track = replace(track, since_ms=max(read_ms, track.since_ms), disconnected_ms=read_ms)
+        track = replace(track, since_ms=read_ms)
     track, before = pass_time(track, read_ms, settings)
     doubt = _doubt(track, seen, read_ms, settings)
     read = replace(
@@ -90,7 +89,7 @@ def pass_time(track: SessionTrack, now_ms: int, settings: SessionsSettings) -> t
     lapse_ms = track.lapse_ms
     # The session lapses only while its last reading is valid: after that, nothing is known of the connection.
     if lapse_ms is not None and lapse_ms <= now_ms and track.is_fresh(lapse_ms, settings.validity_ms):
-        track, events = _lose(track, max(lapse_ms, track.since_ms), settings)
+        track, events = _lose(track, lapse_ms, settings)
     # Only a reading shows that the session was stable; silence does not.
     if track.unsettled and min(now_ms, track.read_ms) >= track.since_ms + settings.settle_ms:
         track = replace(track, unsettled=False)
@@ -114,8 +113,7 @@ def _connect(
         track, events = _lose(track, at_ms, settings)
     track = replace(track, session=session or track.session, past=past)
     if track.status is SessionStatus.CONNECTION_LOST:
-        established = replace(track, status=SessionStatus.ESTABLISHED, since_ms=at_ms, disconnected_ms=None)
-        return established, (SessionEvent.RECONNECTED,)
+        return replace(track, status=SessionStatus.ESTABLISHED, since_ms=at_ms), (SessionEvent.RECONNECTED,)
     if track.status is SessionStatus.SESSION_LOST:
         again = replace(track, status=SessionStatus.ESTABLISHED, since_ms=at_ms, reestablished_ms=at_ms)
         return again, (*events, SessionEvent.RECONNECTED, SessionEvent.SESSION_REESTABLISHED)
@@ -132,8 +130,7 @@ def _end(
     if state is SessionState.EXPIRED and status not in (SessionStatus.SESSION_LOST, SessionStatus.CLOSED):
         return _lose(track, at_ms, settings)
     if state is SessionState.DISCONNECTED and status is SessionStatus.ESTABLISHED:
-        lost = replace(track, status=SessionStatus.CONNECTION_LOST, since_ms=at_ms, disconnected_ms=at_ms)
-        return lost, (SessionEvent.CONNECTION_LOST,)
+        return replace(track, status=SessionStatus.CONNECTION_LOST, since_ms=at_ms), (SessionEvent.CONNECTION_LOST,)
     return track, ()
 
 
@@ -142,9 +139,8 @@ def _lose(track: SessionTrack, at_ms: int, settings: SessionsSettings) -> tuple[
     gap_ms = track.timeout_ms if track.before_ms == NEVER else track.read_ms - track.before_ms
     interval_ms = min(max(gap_ms, SHORTEST_INTERVAL_MS), track.timeout_ms)
     lost = replace(
-        track, status=SessionStatus.SESSION_LOST, since_ms=at_ms, disconnected_ms=None, lost_ms=at_ms,
-        reestablished_ms=None, losses=recent, unsettled=track.unsettled or len(recent) > FLAPPING_LOSSES,
-        interval_ms=interval_ms,
+        track, status=SessionStatus.SESSION_LOST, since_ms=at_ms, lost_ms=at_ms, reestablished_ms=None,
+        losses=recent, unsettled=track.unsettled or len(recent) > FLAPPING_LOSSES, interval_ms=interval_ms,
     )  # fmt: skip
     return lost, (SessionEvent.SESSION_LOST,)
 
@@ -160,8 +156,6 @@ def _restart(track: SessionTrack, status: SessionStatus, at_ms: int) -> SessionT
 
 def _check(track: SessionTrack, now_ms: int) -> None:
     """Assert the invariants above."""
-    is_cut_off = track.status is SessionStatus.CONNECTION_LOST
-    assert (track.disconnected_ms is not None) == is_cut_off, track  # noqa: S101
     assert not track.is_lost or (track.lost_ms is not None and track.reestablished_ms is None), track  # noqa: S101
     assert track.since_ms <= now_ms, track  # noqa: S101
     assert track.session is None or track.session not in track.past, track  # noqa: S101

@@ -42,8 +42,6 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     """Its past sessions; readings of them are ignored."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     connected_ms: InstantMs | None = None
-    disconnected_ms: InstantMs | None = None
-    """Since when it is disconnected, while its session is not lost."""
     lost_ms: InstantMs | None = None
     reestablished_ms: InstantMs | None = None
     """When it was established again after that; None until then."""
@@ -67,12 +65,13 @@ class SessionTrack(Struct, array_like=True, frozen=True, gc=False):
     @property
     def moves_with_time(self) -> bool:
         """Whether time alone may change it."""
-        return self.disconnected_ms is not None or self.unsettled
+        return self.status is SessionStatus.CONNECTION_LOST or self.unsettled
 
     @property
     def lapse_ms(self) -> int | None:
         """When a disconnected session is lost if no reading comes; None for other sessions."""
-        return None if self.disconnected_ms is None else self.disconnected_ms + monitor_ms(self.timeout_ms)
+        is_cut_off = self.status is SessionStatus.CONNECTION_LOST
+        return self.since_ms + monitor_ms(self.timeout_ms) if is_cut_off else None
 
     def is_fresh(self, now_ms: int, validity_ms: int) -> bool:
         """Whether its last reading is valid."""
@@ -272,7 +271,6 @@ HeldAlert = tuple[str, str, InstantMs]
 class SessionsState(Struct, array_like=True, frozen=True):
     """The policy's state of one cluster."""
 
-    started_ms: InstantMs
     members: tuple[Member, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     claims: tuple[Claim, ...] = ()

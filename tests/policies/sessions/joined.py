@@ -18,7 +18,7 @@ ISSUER = Issuer("sessions", CLUSTER, Mode.ACTIVE, "hash")
 def joined(*readings: Observation, until: float, state: SessionsState | None = None, **block: Any) -> Facts:
     """The facts at `until`, after these readings."""
     settings, now_ms = SessionsSettings.model_validate(block), to_millis(at(until))
-    cluster = ClusterState(state or SessionsState(0), settings)
+    cluster = ClusterState(state or SessionsState(), settings)
     cluster.fold(readings, now_ms)
     return join_facts(cluster, state.spent if state else (), settings, now_ms)
 

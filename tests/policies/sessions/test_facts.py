@@ -89,6 +89,6 @@ LISTED = (registered(5, "b1", "0xb1"), health(12, "b1", listed=True))
     ],
 )
 def test_a_member_that_was_ordered_down_is_back(then: tuple[Observation, ...], is_back: bool) -> None:
-    state = SessionsState(0, spent=(SpentShutdown(to_millis(at(10)), "b1"),))
+    state = SessionsState(spent=(SpentShutdown(to_millis(at(10)), "b1"),))
     facts = joined(*connected(*FLEET), *then, until=15, state=state)
     assert facts.budget.down() == (set() if is_back else {"b1"})

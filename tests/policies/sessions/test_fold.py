@@ -19,7 +19,7 @@ from tests.policies.sessions.course import BUNDLE, absent, at, health, node, own
 
 
 def folded(*readings: Observation, until: float = 60) -> ClusterState:
-    cluster = ClusterState(SessionsState(0), SessionsSettings())
+    cluster = ClusterState(SessionsState(), SessionsSettings())
     cluster.fold(readings, to_millis(at(until)))
     return cluster
 
@@ -90,7 +90,7 @@ TOLD_TO_UNLOAD = LastPublishedRuling(OwnershipVerdict.UNLOAD, OwnershipReason.OT
 
 def claimants(*readings: Observation, claims: Iterable[Claim] = ()) -> list[str]:
     """Who claims the bundle after these readings."""
-    cluster = ClusterState(SessionsState(0, claims=tuple(claims)), SessionsSettings())
+    cluster = ClusterState(SessionsState(claims=tuple(claims)), SessionsSettings())
     cluster.fold((*CONNECTED, *readings), to_millis(at(60)))
     return sorted(cluster.claims.by_path.get(BUNDLE, ()))
 
@@ -139,19 +139,19 @@ def test_what_a_member_has_unloaded_since_the_loss_is_claimed_no_more() -> None:
 
 def test_a_member_s_own_word_begins_no_claim_again() -> None:
     ruled = Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD)
-    cluster = ClusterState(SessionsState(0, claims=(ruled,)), SessionsSettings())
+    cluster = ClusterState(SessionsState(claims=(ruled,)), SessionsSettings())
     cluster.fold((*CONNECTED, owned(5, "b2", "0xb2"), recovery(12, "b1", "re-own", path=BUNDLE)), to_millis(at(60)))
     assert cluster.claims.by_path[BUNDLE]["b1"] == ruled
 
 
 def test_a_new_loss_begins_a_new_claim() -> None:
-    cluster = ClusterState(SessionsState(0, claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), SessionsSettings())
+    cluster = ClusterState(SessionsState(claims=(Claim(BUNDLE, "b1", 0, TOLD_TO_UNLOAD),)), SessionsSettings())
     cluster.fold((*CONNECTED, OWNED, LOST), to_millis(at(60)))
     assert cluster.claims.by_path[BUNDLE]["b1"] == Claim(BUNDLE, "b1", to_millis(at(10)))
 
 
 def test_a_failure_that_two_collectors_saw_is_one() -> None:
-    cluster = ClusterState(SessionsState(0), SessionsSettings())
+    cluster = ClusterState(SessionsState(), SessionsSettings())
     failures = [tree(second, outcome="timeout") for second in (5, 5, 12)]
     failures[1] = dataclasses.replace(failures[1], id="of another collector")
     for seen, is_in_turn in zip([failures[0], tree(9), *failures[1:]], [False, False, False, True], strict=True):

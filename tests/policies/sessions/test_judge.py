@@ -38,7 +38,7 @@ def test_who_lost_first_takes_from_the_budget_first_and_then_by_name() -> None:
 
 
 def test_what_was_spent_before_counts() -> None:
-    state = SessionsState(0, spent=(SpentShutdown(to_millis(at(0)), "b4"),))
+    state = SessionsState(spent=(SpentShutdown(to_millis(at(0)), "b4"),))
     losses = [*connected(*FLEET), *expired("b1", seconds=1), *expired("b1", seconds=18)]
     within = joined(*losses, until=20, state=state, **SHUTDOWN)
     still_down = joined(*losses, until=20, state=state, shutdown_window="20s", **SHUTDOWN)
