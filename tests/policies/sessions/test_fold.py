@@ -65,18 +65,33 @@ def test_a_loss_by_time_lies_between_the_readings_around_it() -> None:
     assert cluster.claims.by_path[BUNDLE]["b1"].since_ms == to_millis(at(30))
 
 
-@pytest.mark.parametrize("split", range(1, 6))
+COURSE = [
+    session(0, "b1", "connected", "0xa"), owned(1, "b1", "0xa"), session(5, "b1", "disconnected", "0xa"),
+    health(31, "b1"), absent(40), session(50, "b1", "connected", "0xb"),
+]  # fmt: skip
+
+
+@for_each("split", range(1, 6))
 def test_batches_make_no_difference(split: int) -> None:
-    readings = [
-        session(0, "b1", "connected", "0xa"), owned(1, "b1", "0xa"), session(5, "b1", "disconnected", "0xa"),
-        health(31, "b1"), absent(40), session(50, "b1", "connected", "0xb"),
-    ]  # fmt: skip
-    whole = folded(*reversed(readings))
-    parts = folded(*readings[:split], until=0)
-    parts.fold(readings[split:], to_millis(at(60)))
+    whole = folded(*reversed(COURSE))
+    parts = folded(*COURSE[:split], until=0)
+    parts.fold(COURSE[split:], to_millis(at(60)))
     assert (parts.members, parts.nodes.by_path, parts.claims.by_path) == (
         whole.members, whole.nodes.by_path, whole.claims.by_path,
     )  # fmt: skip
+
+
+def test_the_order_of_ids_within_an_instant_makes_no_difference() -> None:
+    """Collectors name their readings as they like: a member is known before its registration is missed, and so on."""
+    instant = [
+        session(40, "b3", "connected", "0xc"), tree(40, name="/loadbalance/brokers"),
+        owned(40, "b2", "0xb"), recovery(40, "b1", "re-own", path=BUNDLE),
+    ]  # fmt: skip
+    for sign in (1, -1):
+        named = [dataclasses.replace(each, id=f"{sign * n + 10}") for n, each in enumerate(instant)]
+        cluster = folded(*CONNECTED, *named)
+        assert registration_path("b3") in cluster.nodes.by_path
+        assert cluster.claims.by_path[BUNDLE].keys() == {"b1", "b2"}
 
 
 # --- Who claims what: after a loss, after a member's own word, and where two believe they own a bundle
