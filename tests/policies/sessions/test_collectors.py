@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from policies.observations import Observation
 from tests.cases import for_each
 from tests.examples import combined
-from tests.policies.sessions.course import BUNDLE, Run, absent, health, node, owned, session, tree, unread, unregistered
+from tests.policies.sessions.course import BUNDLE, Run, health, node, owned, session, tree, unread
 from tests.policies.sessions.world import World
 
 TEN = tuple(f"b{n}" for n in range(10))
@@ -19,32 +20,6 @@ SHUTDOWN: dict[str, Any] = {"on_session_lost": "shutdown", "zombie_after": "10h"
 
 
 ORDERED = frozenset({"shutdown", "restart", "unload", "re-own"})
-
-
-@for_each(
-    "denied",
-    [
-        session(21, "b1", "expired", "0xb1"),
-        session(21, "b1", "disconnected", "0xb1"),
-        session(21, "b1", "closed", "0xb1"),
-        session(21, "b1", "connected", "0xother"),
-        unregistered(21, "b1"),
-        absent(21),
-        tree(21),
-        tree(21, name="/loadbalance/brokers"),
-        owned(21, "b2", "0xb2"),
-        owned(21, None, None),
-    ],
-)
-def test_a_reading_that_the_next_ones_deny_orders_nothing(denied: Observation) -> None:
-    run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
-    for second in range(0, 120, 5):
-        run.together(*everything(second))
-        if second == 20:
-            run.see(denied)
-    assert not [d for d in (*run.sessions, *run.bundles) if d.verdict in ORDERED]
-    assert not run.firing()
-    assert {m.track.status.value for m in run.known.members if m.track} == {"established"}
 
 
 def everything(second: float, **odd: Observation) -> list[Observation]:
@@ -89,6 +64,20 @@ ODD: dict[str, Callable[[float], dict[str, Observation]]] = {
     "expired, and unreachable": lambda s: ODD["expired"](s) | ODD["unreachable"](s),
     "closed, and unregistered": lambda s: ODD["closed"](s) | ODD["unregistered"](s),
 }
+
+
+@for_each("odd", [odd for odd in ODD if ", and " not in odd])
+def test_a_reading_that_the_next_ones_deny_orders_nothing(odd: str) -> None:
+    run = Run(on_session_lost="shutdown", zombie_after="1m", shutdown_delay="0s")
+    for second in range(0, 120, 5):
+        run.together(*everything(second))
+        if second == 20:
+            run.see(*ODD[odd](21).values())
+    assert not [d for d in (*run.sessions, *run.bundles) if d.verdict in ORDERED]
+    assert not run.firing()
+    assert {m.track.status.value for m in run.known.members if m.track} == {"established"}
+
+
 VALIDITY_SECONDS = 300
 MOST_RECORDS = 16
 """Of one subject within one validity: four losses, each with a few orders; then it flaps, and little follows."""
@@ -153,61 +142,36 @@ def test_a_member_that_flaps_is_gone_when_readings_have_shown_it_closed_for_sett
     assert run.told("b1")[-1][1] == "gone closed"
 
 
-DOWN = ("shutdown", "restart")
-
-
-def poll(second: float, *lost: str, sessions_s: float = 0.0, trees_s: float = 0.1) -> list[Observation]:
+def poll(second: float, *lost: str, trees_s: float = 0.1) -> list[Observation]:
     """One look of both collectors, each at its own moment."""
-    states = [session(second + sessions_s, m, "expired" if m in lost else "connected", f"0x{m}") for m in TEN]
+    states = [session(second, m, "expired" if m in lost else "connected", f"0x{m}") for m in TEN]
     return [*states, tree(second + trees_s), tree(second + trees_s, name="/loadbalance/brokers")]
-
-
-def failed(second: float, *, sessions_s: float = 0.0, trees_s: float = 0.1) -> list[Observation]:
-    return [unread(second + sessions_s), tree(second + trees_s, outcome="timeout")]
-
-
-def outage(**moments: float) -> list[Observation]:
-    """From 25 s on nothing can be read; at 60 s it can, and one of ten sessions has expired meanwhile."""
-    readings = [seen for second in range(0, 25, 5) for seen in poll(second, **moments)]
-    readings += [seen for second in range(25, 60, 5) for seen in failed(second, **moments)]
-    return readings + [seen for second in range(60, 125, 5) for seen in poll(second, "b3", **moments)]
-
-
-def by_event(readings: Sequence[Observation]) -> Run:
-    return Run(**SHUTDOWN).feed(sorted(readings, key=lambda o: o.at))
-
-
-def by_instant(readings: Sequence[Observation]) -> Run:
-    run, moments = Run(**SHUTDOWN), sorted({o.at for o in readings})
-    for moment in moments:
-        run.together(*(o for o in readings if o.at == moment))
-    return run
-
-
-def by_minute(readings: Sequence[Observation]) -> Run:
-    run = Run(**SHUTDOWN)
-    for minute in range(3):
-        run.together(*(o for o in readings if o.at.minute == minute), seconds=60 * (minute + 1))
-    return run
 
 
 def last(run: Run) -> str:
     return run.told("b3")[-1][1]
 
 
-@pytest.mark.parametrize("trees_s", [-0.1, 0.0, 0.1], ids=["trees first", "together", "sessions first"])
-@pytest.mark.parametrize("cut", [by_event, by_instant, by_minute])
-def test_a_session_that_expired_during_an_outage_shuts_nobody_down(cut: Any, trees_s: float) -> None:
-    run = cut(outage(trees_s=trees_s + 0.2, sessions_s=0.2))
-    assert last(run) == "reconnect fleet_wide"
-    assert not [d for d in run.sessions if d.verdict in DOWN]
-
-
-@pytest.mark.parametrize("cut", [by_event, by_instant])
-def test_a_session_that_expired_after_the_outage_is_one_alone(cut: Any) -> None:
-    alone = [o for second in range(0, 60, 5) for o in (failed(second) if 25 <= second < 40 else poll(second))]
-    alone += [o for second in range(60, 125, 5) for o in poll(second, "b3")]
-    assert last(cut(alone)) == "shutdown session_lost"
+@for_each("trees_s", [-0.1, 0.0, 0.1], ids=["trees first", "together", "sessions first"])
+@for_each("batch_of", [lambda at: at, lambda at: at.replace(second=0)], ids=["by instant", "by minute"])
+@for_each(
+    ("fails_s", "expected"),
+    [(range(25, 60), "reconnect fleet_wide"), (range(25, 40), "shutdown session_lost")],
+    ids=["it expired meanwhile", "it expired after that"],
+)
+def test_a_session_that_expired_while_nothing_could_be_read_shuts_nobody_down(
+    trees_s: float, batch_of: Callable[[datetime], datetime], fails_s: range, expected: str
+) -> None:
+    """However readings are cut into batches: one of ten sessions is read as expired from 60 s on."""
+    run, readings = Run(**SHUTDOWN), list[Observation]()
+    for second in range(1, 125, 5):
+        if second in fails_s:
+            readings += [unread(second), tree(second + trees_s, outcome="timeout")]
+        else:
+            readings += poll(second, *(["b3"] if second >= 60 else []), trees_s=trees_s)
+    for batch in sorted({batch_of(seen.at) for seen in readings}):
+        run.together(*(seen for seen in readings if batch_of(seen.at) == batch))
+    assert last(run) == expected
 
 
 def test_a_failed_reading_of_one_tree_counts_though_it_arrives_after_the_loss_is_known() -> None:
@@ -231,29 +195,19 @@ def test_others_that_lost_theirs_and_came_back_within_the_same_batch_count() -> 
     assert last(stepwise) == last(merged) == "reconnect fleet_wide"
 
 
-FIRST = {
-    "sessions first": {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2},
-    "trees first": {"session": 0.2, "brokers": 0.0, "namespaces": 0.0, "health": 0.1},
-    "together": {"session": 0.0, "brokers": 0.0, "namespaces": 0.0, "health": 0.0},
-}
-
-
-@pytest.fixture(params=FIRST)
-def _collectors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "first_second", FIRST[request.param])
-
-
-@pytest.mark.usefixtures("_collectors")
-@pytest.mark.parametrize(
+@for_each("first_s", [(0.0, 0.1, 0.2), (0.2, 0.0, 0.1), (0.0, 0.0, 0.0)], ids=["sessions", "trees", "together"])
+@for_each(
     ("fails_s", "works_s", "expected"),
     [(17.5, 22.5, "reconnect fleet_wide"), (12.5, 17.5, "shutdown session_lost")],
     ids=["in the instant of its last connection", "in the instant before"],
 )
 def test_one_failed_reading_of_a_tree_counts_if_it_was_the_last_before_the_loss(
-    fails_s: float, works_s: float, expected: str
+    first_s: tuple[float, float, float], fails_s: float, works_s: float, expected: str
 ) -> None:
     """The member is last connected at about 20 s, and lost at about 25 s, whichever collector reads first."""
-    world = World(*TEN, **SHUTDOWN).until(fails_s)
+    sessions, trees, health = first_s
+    first = {"session": sessions, "brokers": trees, "namespaces": trees, "health": health}
+    world = World(*TEN, first_s=first, **SHUTDOWN).until(fails_s)
     world.failing = {"brokers"}
     world.until(works_s).failing = set()
     world.until(22.5).lose("b3").until(120)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -306,15 +306,13 @@ def _thing(seen: Observation) -> tuple[str, str]:
     return type(seen.reading).__name__, seen.reading.subject()
 
 
-class OneAfterTheOther(World):
-    """Its collectors read at different moments; one collector reads both trees."""
-
-    first_second: ClassVar = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
+ONE_AFTER_THE_OTHER = {"session": 0.0, "brokers": 0.1, "namespaces": 0.1, "health": 0.2}
+"""One collector reads both trees."""
 
 
 def played(course: list[tuple[int, Event]], block: dict[str, Any]) -> tuple[World, Readings]:
     """A world after a course; all that was read in it."""
-    world, read = OneAfterTheOther(*NAMES, **block), Readings()
+    world, read = World(*NAMES, first_s=ONE_AFTER_THE_OTHER, **block), Readings()
     see = world.run.together
 
     def note(*seen: Observation) -> Any:
@@ -487,16 +485,15 @@ def happen(world: World, what: str, name: str) -> None:
             _happen(world, what, [name])
 
 
-def run_history(history: list[tuple[int, str, str]], block: dict[str, Any], *, until: float = 0) -> World:
-    world, second = World(*NAMES, timeout_s=31.0, **block), CYCLE_SECONDS * 2 - 2.5
-    world.until(second)
+def decisions(history: list[tuple[int, str, str]], block: dict[str, Any], order: list[str]) -> dict[str, list[str]]:
+    """The decisions in a world whose collectors read in this order."""
+    first_s = {kind: n / 10 for n, kind in enumerate(order)}
+    world = World(*NAMES, timeout_s=31.0, first_s={**first_s, "namespaces": first_s["brokers"]}, **block)
+    second = CYCLE_SECONDS * 2 - 2.5
     for cycles, what, name in history:
         second += cycles * CYCLE_SECONDS
         happen(world.until(second), what, name)
-    return world.until(second + until)
-
-
-def decisions(world: World) -> dict[str, list[str]]:
+    world.until(second + 100)
     told = {name: [what for _, what in world.run.told(name)] for name in NAMES}
     return told | {f"{name} {BUNDLE}": [what for _, what in world.run.ruled(name)] for name in NAMES}
 
@@ -505,10 +502,4 @@ def decisions(world: World) -> dict[str, list[str]]:
 def test_the_order_of_collectors_changes_no_decision(
     history: list[tuple[int, str, str]], block: dict[str, Any], order: list[str]
 ) -> None:
-    def run_in(order: list[str]) -> dict[str, list[str]]:
-        with pytest.MonkeyPatch.context() as patch:
-            first = {kind: n / 10 for n, kind in enumerate(order)}
-            patch.setattr(World, "first_second", {**first, "namespaces": first["brokers"]})
-            return decisions(run_history(history, block, until=100))
-
-    assert run_in(order) == run_in(["session", "brokers", "health"])
+    assert decisions(history, block, order) == decisions(history, block, ["session", "brokers", "health"])

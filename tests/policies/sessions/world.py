@@ -5,12 +5,14 @@ A collector can fall silent, lag or fail; then the readings differ from the flee
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from policies.observations import Observation
 from tests.policies.sessions.course import Run, health, node, session, tree, unread
 
 SECONDS_BETWEEN = {"session": 5.0, "brokers": 5.0, "namespaces": 5.0, "health": 10.0}
+AT_ONCE = dict.fromkeys(SECONDS_BETWEEN, 0.0)
+"""When each collector reads first: all at once takes the fewest steps."""
 
 
 @dataclass
@@ -34,10 +36,9 @@ class Broker:
 class World:
     """Brokers that have sessions and are registered, what they own, and the collectors that look at them."""
 
-    first_second: ClassVar[Mapping[str, float]] = dict.fromkeys(SECONDS_BETWEEN, 0.0)
-    """When each collector reads first: all at once, which takes the fewest steps. Tests of their order set it."""
-
-    def __init__(self, *names: str, timeout_s: float = 30.0, **settings: Any) -> None:
+    def __init__(
+        self, *names: str, timeout_s: float = 30.0, first_s: Mapping[str, float] = AT_ONCE, **settings: Any
+    ) -> None:
         self.run = Run(**{"zombie_after": "3m", **settings})
         self.brokers = {name: Broker(name) for name in names}
         self.owners: dict[str, tuple[str, str]] = {}
@@ -50,7 +51,7 @@ class World:
         self.without_session: set[str] = set()
         """Brokers of whose sessions nothing is known."""
         self._timeout_ms = int(timeout_s * 1000)
-        self._due = {**self.first_second}
+        self._first_s, self._due = first_s, {**first_s}
 
     def own(self, name: str, *paths: str) -> "World":
         """Let a broker own bundles with its present session."""
@@ -94,7 +95,7 @@ class World:
 
     def restart_collectors(self, at: float) -> "World":
         """Stop all collectors, and let them read again at a moment."""
-        self._due = {kind: at + first for kind, first in self.first_second.items()}
+        self._due = {kind: at + first for kind, first in self._first_s.items()}
         return self
 
     def _look(self, kind: str, at: float) -> Iterable[Observation]:
