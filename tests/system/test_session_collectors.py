@@ -1,8 +1,6 @@
 """The collectors of sessions and ownership on a real ZooKeeper, with clients that freeze, are cut off and end."""
 
-import os
 import secrets
-import signal
 import subprocess
 import sys
 import threading
@@ -149,15 +147,6 @@ class TestStates:
             assert expired_at - asked_at > T - T / 3 - POLL
             assert watch.states()[-3:] == [CONNECTED, DISCONNECTED, EXPIRED]
 
-    def test_a_killed_process_is_disconnected_and_then_expires(self, zookeeper: ZooKeeper, chroot: str) -> None:
-        servers = zookeeper.servers + chroot
-        with Watch(zookeeper, servers) as watch, child(servers) as pid:
-            watch.await_state(CONNECTED)
-            os.kill(pid, signal.SIGKILL)
-            watch.await_state(DISCONNECTED)
-            watch.await_state(EXPIRED)
-            assert watch.states() == [CONNECTED, DISCONNECTED, EXPIRED]
-
     def test_a_cut_connection_is_seen_and_its_healing_too(self, zookeeper: ZooKeeper, chroot: str) -> None:
         with (
             TcpProxy(zookeeper.servers) as proxy,
@@ -186,32 +175,6 @@ class TestStates:
             watch.await_state(CLOSED)
             assert CONNECTED in watch.states()
             assert EXPIRED not in watch.states()
-
-    def test_a_session_ended_from_elsewhere_counts_as_closed_and_its_successor_as_the_members(
-        self, zookeeper: ZooKeeper, chroot: str
-    ) -> None:
-        with Watch(zookeeper, zookeeper.servers + chroot) as watch:
-            watch.await_reading(lambda each: each.outcome is Outcome.OK, member=None)
-            with KazooSession(zookeeper.servers + chroot) as client:
-                first = register(client)
-                watch.await_state(CONNECTED, first)
-                zookeeper.expire(first)
-                watch.await_state(CLOSED, first)
-                second = register(client)
-                assert second != first
-                watch.await_state(CONNECTED, second)
-
-    def test_a_session_outlives_its_registration(self, zookeeper: ZooKeeper, chroot: str) -> None:
-        with (
-            Watch(zookeeper, zookeeper.servers + chroot, republish="1s") as watch,
-            KazooSession(zookeeper.servers + chroot) as client,
-        ):
-            session = register(client)
-            watch.await_state(CONNECTED)
-            client.delete(REGISTRATION)
-            deleted_at = time.monotonic()
-            watch.await_reading(lambda _: watch.readings[-1][0] > deleted_at + 3)
-            watch.await_state(CONNECTED, session)
 
 
 def test_a_server_that_was_restarted_is_unreachable_and_then_all_sessions_are_seen_again(

@@ -129,9 +129,8 @@ class Acting:
     """One cluster's worker at work in a thread of its own."""
 
     def __init__(self, admin: dict[str, Any], **settings: Any) -> None:
-        self.registry = CollectorRegistry()
         self.said: list[tuple[float, dict[str, Any]]] = []
-        metrics = UnloadMetrics(self.registry)
+        metrics = UnloadMetrics(CollectorRegistry())
         unload = UnloadSettings.model_validate({"grace": "0s", "per_broker_interval": "100ms", **settings})
         self._admin = AdminApi(PulsarAdmin.model_validate({"timeout": "5s", **admin}))
         self.worker = UnloadWorker(CLUSTER, self._admin, unload, self._hear, metrics)
@@ -166,10 +165,6 @@ class Acting:
     def outcomes(self) -> list[str]:
         return [said["outcome"] for _, said in self.said]
 
-    @property
-    def failing(self) -> float | None:
-        return self.registry.get_sample_value("headgate_bundle_actions_failing", {"cluster": CLUSTER})
-
 
 def acting(fleet: Fleet, **settings: Any) -> Acting:
     return Acting({"admin_url": fleet.first.admin_url}, **settings)
@@ -194,32 +189,6 @@ def test_an_orphaned_bundle_is_owned_again(fleet: Fleet) -> None:
         assert served_by == [fleet.owner(bundle)]
         actor.decide(decided(bundle, fleet.second.broker_id, verdict="re-own", sequence=2))
         actor.awaits("already_owned", bundle)
-
-
-def test_while_the_rest_is_down_it_fails_visibly_and_is_done_when_it_is_back(fleet: Fleet) -> None:
-    bundle = fleet.bundle(fleet.second)
-    with TcpProxy(fleet.first.broker_id) as rest, Acting({"admin_url": f"http://{rest.address}"}) as actor:
-        rest.cut()
-        actor.decide(decided(bundle, fleet.second.broker_id))
-        actor.awaits("failed", bundle)
-        eventually("it is failing", lambda: actor.failing == 1)
-        rest.heal()
-        assert actor.awaits("done", bundle)["attempt"] > 1
-        eventually("it is well again", lambda: actor.failing == 0)
-    assert fleet.node(bundle) is None
-
-
-@pytest.mark.long  # varies `test_a_bundle_is_unloaded`
-def test_while_a_broker_is_frozen_nothing_is_done_that_it_might_object_to(fleet: Fleet) -> None:
-    bundle = fleet.bundle(fleet.second)
-    # Failed before the frozen one's session has expired.
-    with Acting({"admin_url": fleet.second.admin_url, "timeout": "2s"}) as actor:
-        with fleet.first.frozen():
-            actor.decide(decided(bundle, fleet.second.broker_id))
-            detail = actor.awaits("failed", bundle)["detail"]
-            assert detail.startswith(f"who else serves it is not known: broker {fleet.first.broker_id}")
-            assert serves(fleet.second, bundle)
-        actor.awaits("done", bundle)
 
 
 def taken_by_first(fleet: Fleet, topic: str, bundle: str) -> bool:
