@@ -95,6 +95,7 @@ class DecisionPublisher:
         facts, member, track = self._facts, verdict.member.member, verdict.member.track
         paths = tuple(c.claim.path for c in verdict.member.owned)
         is_recovery = order.verdict is SessionVerdict.RECOVER
+        recovered_ms = facts.now_ms - ((track.lost_ms if track else None) or 0)
         self.orders[member.member] = LastPublishedOrder(
             order.verdict, order.reason, facts.now_ms, content,
             track.lost_ms if track else None, facts.settings.mode is Mode.SHADOW,
@@ -118,7 +119,7 @@ class DecisionPublisher:
             bundle_count=len(paths) if facts.has_ownership else None,
             losses=len(track.losses) if track else 0,
             attempts=member.attempts,
-            recovery_seconds=None if order.recovery_ms is None else order.recovery_ms / 1000,
+            recovery_seconds=recovered_ms / 1000 if order.reason is SessionReason.RECOVERED else None,
         )
 
     def _rule(self, claim: ClaimFacts, ruling: BundleRuling, session: str | None, read_id: str) -> OwnershipDecision:

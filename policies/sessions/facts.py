@@ -60,7 +60,6 @@ class MemberFacts(Struct, frozen=True, gc=False):
     """The same, unless it has time left after an outage."""
     certainty: fleet.Certainty
     """How certain it is that it is without a session; without meaning while it has one."""
-    loss_evidence: tuple[str, ...]
     liveness: fleet.Liveness
     has_published: bool
     """Whether it has published load data since its session was established again."""
@@ -244,7 +243,6 @@ def _join_member(
 ) -> MemberFacts:
     track, validity_ms = member.track, settings.validity_ms
     has_reported = now_ms - member.attempted[0] <= validity_ms
-    certainty, loss_evidence = fleet.judge_loss(member, now_ms)
     begun_ms = fleet.process_begun_ms(member)
     deadline_ms = begun_ms + millis_of(settings.reconnect_deadline)
     has_failed = now_ms >= deadline_ms or (has_reported and member.attempts >= settings.reconnect_limit)
@@ -253,7 +251,8 @@ def _join_member(
     liveness, evidence = fleet.judge_liveness(member, node, now_ms, settings), unique_ids(member.read_id, node_id)
     return MemberFacts(
         member, role, node, claims, is_fresh, has_reported, begun_ms, max(deadline_ms, grace_ms), has_failed,
-        has_failed and now_ms >= grace_ms, certainty, loss_evidence, liveness, _has_published(member, node), evidence,
+        has_failed and now_ms >= grace_ms, fleet.judge_loss(member, now_ms), liveness,
+        _has_published(member, node), evidence,
     )  # fmt: skip
 
 

@@ -393,18 +393,10 @@ def process_begun_ms(member: Member) -> int:
     return lost_ms if member.health is None else max(lost_ms, member.health.started_ms)
 
 
-def judge_loss(member: Member, now_ms: int) -> tuple[Certainty, tuple[str, ...]]:
-    """Return how certain it is that a member is without a session, and the ids of the readings that show it.
-
-    These are the readings of its session, or its own reports of failed attempts, whichever are more certain. A member
-    with an established session has neither.
-    """
+def judge_loss(member: Member, now_ms: int) -> Certainty:
+    """Return how certain it is that a member is without a session, by the readings of its session since then."""
     track = member.track
     if track is None or track.status is SessionStatus.ESTABLISHED:
-        return Certainty.STALE, ()
-    begun_ms, timeout_ms, (reported_ms, reported_id) = process_begun_ms(member), track.timeout_ms, member.attempted
-    read = ReadingPair(track.read_ms, track.before_ms, begun_ms, timeout_ms).judge_certainty(now_ms)
-    reports = ReadingPair(reported_ms, member.attempted_before_ms, begun_ms, timeout_ms)
-    if reports.judge_certainty(now_ms) is not Certainty.SURE:
-        return read, (member.read_id,)
-    return Certainty.SURE, (reported_id, member.read_id) if read is Certainty.SURE else (reported_id,)
+        return Certainty.STALE
+    pair = ReadingPair(track.read_ms, track.before_ms, process_begun_ms(member), track.timeout_ms)
+    return pair.judge_certainty(now_ms)

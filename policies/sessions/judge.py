@@ -36,8 +36,6 @@ class MemberOrder(Struct, frozen=True, gc=False):
     """The rest of a sentence that begins with the member's name."""
     evidence: tuple[str, ...] = ()
     left_ms: int | None = None
-    recovery_ms: int | None = None
-    """The time from the loss until every bundle was settled, for an order that reports a recovery."""
 
     @property
     def brings_down(self) -> bool:
@@ -157,11 +155,10 @@ def _judge_progress(member: MemberFacts, track: SessionTrack, facts: Facts, bund
     has_begun = last is not None and last.verdict is Verdict.RECOVER and last.lost_ms == track.lost_ms
     if has_begun and all(verdict in FINAL for verdict in bundles.values()):
         kept = sum(bundles[claim.claim.path] is OwnershipVerdict.KEEP for claim in owned)
-        recovery_ms = facts.now_ms - lost_ms
-        what = f"has recovered {human_seconds(recovery_ms / 1000)} after it lost its session"
+        what = f"has recovered {human_seconds((facts.now_ms - lost_ms) / 1000)} after it lost its session"
         if owned:
             what += f": it owns {kept} of {counted(len(owned), 'bundle')} again, and gives up {len(owned) - kept}"
-        return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence, recovery_ms=recovery_ms)
+        return MemberOrder(Verdict.RESUME, Reason.RECOVERED, what, evidence)
     away = human_seconds(((track.reestablished_ms or 0) - lost_ms) / 1000)
     plan = ", then ".join(facts.settings.recovery_order)
     bundles_owned = counted(len(owned), "bundle") if facts.has_ownership else "an unknown number of bundles"
@@ -330,7 +327,7 @@ def _judge_lost(member: MemberFacts, track: SessionTrack, facts: Facts) -> Membe
         what = f"has lost its session, {why}: {in_time}"
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, guarded_by, left_ms)
     what = f"has lost its session ({how}); {_explain_losses(member)}"
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, member.loss_evidence)
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.SESSION_LOST, what, evidence)
     return _shut_down(order, f"has lost its session ({how})", member, track, facts)
 
 
@@ -386,7 +383,7 @@ def _judge_exhausted(member: MemberFacts, track: SessionTrack, facts: Facts) -> 
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, what, evidence)
     if not member.role.may_lose_another:
         return MemberOrder(Verdict.RECONNECT, Reason.FLEET_WIDE, f"{what}; {_explain_losses(member)}", evidence)
-    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, member.loss_evidence)
+    order = MemberOrder(Verdict.SHUTDOWN, Reason.RECONNECT_EXHAUSTED, what, (member.member.read_id,))
     return _shut_down(order, what, member, track, facts)
 
 

@@ -239,6 +239,6 @@ def fold_report(member: Member, seen: Observation, reading: Recovery) -> Member:
             # A report from before this loss belongs to the loss before.
             is_new = (at_ms, seen.id) > member.attempted and seen.id != member.attempted[1]
             if is_new and at_ms >= track.since_ms:
-                attempts, before_ms = max(member.attempts + 1, reading.attempt), member.attempted[0]
-                return replace(member, attempts=attempts, attempted=(at_ms, seen.id), attempted_before_ms=before_ms)
+                attempts = max(member.attempts + 1, reading.attempt)
+                return replace(member, attempts=attempts, attempted=(at_ms, seen.id))
     return member

@@ -143,7 +143,6 @@ class Member(Struct, array_like=True, frozen=True, gc=False):
     events: tuple[SessionEvent, ...] = ()
     last_published: LastPublishedOrder | None = None
     seen_ms: InstantMs = NEVER
-    attempted_before_ms: InstantMs = NEVER
     died_ms: InstantMs = NEVER
     """When its process refused a second connection in a row, until its session shows a later sign of life, or a new one
     begins. Its process claims nothing any more."""

@@ -129,15 +129,6 @@ def test_a_member_that_failed_ten_times_within_seconds_waits_until_others_cut_of
     assert went_down == ([] if lost_together else [(38, "shutdown reconnect_exhausted")])
 
 
-def test_a_member_that_failed_often_enough_is_given_up() -> None:
-    run = start("b1", "b2", shutdown_delay="5s").see(session(10, "b1", "expired", "0xb1"))
-    for attempt in range(1, 11):
-        assert "shutdown" not in run.told("b1")[-1][1]
-        run.see(recovery(10 + attempt, "b1", "reconnect", "failed", attempt=attempt))
-    assert run.told("b1")[-1] == (20, "shutdown reconnect_exhausted")
-    assert run.sessions[-1].attempts == 10
-
-
 def test_without_a_budget_a_member_that_does_not_come_back_is_an_alert() -> None:
     run = start("b1", "b2", "b3", shutdown_budget=0).see(session(10, "b1", "expired", "0xb1")).until(310)
     assert run.told("b1")[-1] == (310, "reconnect shutdown_budget")
@@ -316,11 +307,3 @@ def test_load_data_that_is_missing_is_asked_for_and_then_an_alert() -> None:
     run.see(registered(95, "b1", "0xnew"))
     assert run.told("b1")[-1] == (95, "resume registered")
     assert run.firing() == set()
-
-
-def test_nothing_is_decided_on_readings_past_their_validity() -> None:
-    run = start("b1", "b2", "b3", on_session_lost="shutdown", validity="10s", shutdown_delay="20s")
-    run.see(session(10, "b1", "expired", "0xb1")).until(500)
-    assert run.told("b1")[-1][1] != "shutdown session_lost"
-    assert ("session-lost", "b1") in run.firing()
-    assert ("zookeeper-unread", "messaging") in run.firing()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policies.decisions import AlertStatus
 from policies.observations import Observation
 from policies.sessions import SessionDecision, SessionsState
-from policies.sessions.readings import MemberHealth, Ownerships, Recovery, ZkSession, registration_path
+from policies.sessions.readings import MemberHealth, Ownerships, ZkSession, registration_path
 from policies.units import to_millis
 from policies.wire import audit_event
 from tests.examples import combined, examples
@@ -399,8 +399,6 @@ def _says(seen: Observation, decision: SessionDecision) -> object:
         case Ownerships() as read:
             there = registration_path(decision.member) in {node.path for node in read.nodes}
             return "so" if there is (decision.reason == "not_ready") else None
-        case Recovery():
-            return "so"
     return None
 
 
