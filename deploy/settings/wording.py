@@ -25,7 +25,6 @@ MAX_MISTAKES = 100
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?) ?%")
 _CHOICE = re.compile(r"'([^']+)'")
 _NOT_TEXT = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp"))
-_DECIMALS = "; is it the part of a number after a comma? Write decimals with a point"
 _OF_A_KEY = "[key]"
 """The suffix that pydantic adds to the place of an invalid key."""
 _BLOCKS = ("model_type", "dict_type", "model_attributes_type", "dataclass_type")
@@ -83,7 +82,7 @@ class Wording:
             case "extra_forbidden" | "unexpected_keyword_argument":
                 return self._explain_unknown(place)
             case "invalid_key" | "string_type" if kind == "invalid_key" or place[-1] == _OF_A_KEY:
-                return f"is no name: put it in quotes{_DECIMALS}"
+                return "is no name: put it in quotes"
             case "missing" | "missing_argument":
                 return "is needed"
             case "too_short":
@@ -103,10 +102,6 @@ class Wording:
             return f"no such policy in this version; there is {', '.join(POLICIES)}"
         if name == "clusters" and "clusters" in around:
             return "no such setting: overrides contain no further overrides"
-        if ":" in str(name):
-            return "no such setting: is a space missing after the colon?"
-        if str(name)[:1].isdigit():
-            return f"no such setting{_DECIMALS}"
         here = names_at(self.root, tuple(around))
         if (near := nearest(str(name), here)) is not None:
             return f"no such setting; did you mean {near}?"

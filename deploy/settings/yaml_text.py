@@ -140,9 +140,7 @@ _SENTENCES = (
         "but found '<block",
         "is indented differently from its block: indent all lines of a block by the same number of spaces",
     ),
-    ("<block end>, but found", "a bracket or comma that belongs to nothing: one too many, or its { or [ is missing"),
     ("'\\t' that cannot start any token", "has a tab: YAML accepts only spaces"),
-    ("cannot start any token", "begins with a character that YAML reserves: put the value in quotes"),
-    ("could not find expected ':'", "a line without a colon: write `name: value`"),
     ("but found another document", "a second document begins (`---`): a settings file has only one"),
+    ("could not find expected ':'", "a line without a colon: write `name: value`"),
 )
