@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import Node, ScalarNode
 
@@ -30,50 +30,23 @@ from streaming.settings import is_loopback
 
 
 def effective_settings(settings: Settings) -> str:
-    """Return all settings as YAML, with defaults, and with secrets masked.
+    """Return all settings as YAML, with defaults, null for what is off, and with secrets masked.
 
     Below each policy's `clusters`, every watched cluster has its whole block. If the settings name no cluster, each
     override has its whole block instead.
     """
-    policies = {name: _dump_policy(settings, block) for name, block in settings.policy_settings().items()}
+    written = settings.model_dump(mode="json")
+    for name, block in settings.policy_settings().items():
+        whole = {cluster: block.for_cluster(cluster) for cluster in settings.clusters} or block.overrides()
+        clusters = {cluster: each.model_dump(mode="json", exclude={"clusters"}) for cluster, each in whole.items()}
+        written["policies"][name] = {**block.model_dump(mode="json"), "clusters": clusters}
     text = StringIO()
     yaml = YAML()
     yaml.width = 120
-    yaml.dump({**_dump_block(settings), "policies": policies}, text)
+    # Of an empty value, `check` warns that it may be forgotten.
+    yaml.representer.add_representer(type(None), lambda dumper, _: dumper.represent_scalar(_NULL, "null"))
+    yaml.dump(written, text)
     return text.getvalue()
-
-
-def _dump_policy(settings: Settings, block: Any) -> dict[str, Any]:
-    own = _dump_block(block)
-    named = {name: block.for_cluster(name) for name in settings.clusters}
-    others = {} if named else block.overrides()
-    # Each override is a whole block: a default that it does not have becomes null.
-    whole = {name: {**dict.fromkeys(own), **_dump_block(each)} for name, each in (named or others).items()}
-    return {
-        **own,
-        "clusters": {name: {k: v for k, v in each.items() if k != "clusters"} for name, each in whole.items()},
-    }
-
-
-def _dump_block(block: BaseModel) -> dict[str, Any]:
-    """Return a block as JSON data, without fields that are None by default."""
-    written = block.model_dump(mode="json")
-    return {
-        name: _dump_value(getattr(block, name), written[name])
-        for name, field in type(block).model_fields.items()
-        if not (getattr(block, name) is None and field.default is None)
-    }
-
-
-def _dump_value(value: Any, written: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return _dump_block(value)
-    if isinstance(value, Mapping):
-        pairs = zip(written.items(), value.values(), strict=True)  # keys may be members of an enum
-        return {name: _dump_value(each, one) for (name, one), each in pairs}
-    if isinstance(value, tuple | list):
-        return [_dump_value(each, one) for each, one in zip(value, written, strict=True)]
-    return written
 
 
 # Warnings of `headgate check`: settings that are valid but probably unintended.
