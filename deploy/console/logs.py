@@ -1,4 +1,4 @@
-"""Logging: one line an event, as a sentence on a terminal and as JSON elsewhere.
+"""Logging: one line an event, as text on a terminal and as JSON elsewhere.
 
 A command that runs until it is stopped writes everything to standard output if that is no terminal, so that a container
 has one stream in one format. All other commands log to standard error, beside their answer.
@@ -10,11 +10,9 @@ from datetime import datetime
 from typing import Any, TextIO
 
 import structlog
-from rich.console import Console
-from rich.text import Text
 
 from deploy.console.shell import local_clock, show_local
-from deploy.console.terminal import indent_body, journal_priority, shown_error
+from deploy.console.terminal import journal_priority, shown_error
 from policies.units import printable_line
 
 _SHARED: list[structlog.typing.Processor] = [
@@ -50,53 +48,10 @@ def _clean_value(name: str, value: Any) -> Any:
     return printable_line(shown_error(str(value)))
 
 
-_LEVEL_COLOURS = {"warning": 33, "error": 31, "critical": 31}
-"""ANSI colours of the levels that a terminal names."""
-
-
-def _render_sentence(_logger: Any, _method: str, event: structlog.typing.EventDict) -> str:
-    """Return an event as a sentence: local time, level (from warning), the event, its values in parentheses."""
-    at, level = str(event.pop("timestamp")), str(event.pop("level"))
-    text, exception = str(event.pop("event")), event.pop("exception", None)
-    values = ", ".join(
-        f"{name.replace('_', ' ')}: {_show_value(value)}"
-        for name, value in event.items()
-        if value not in (None, [], (), {})
-    )
-    colour = _LEVEL_COLOURS.get(level)
-    named = f"\x1b[{colour}m{level}:\x1b[0m " if colour is not None else ""
-    sentence = show_local(f"{text} ({values})" if values else text)
-    lines = f"\x1b[2m{local_clock(datetime.fromisoformat(at))}\x1b[0m  {named}{sentence}"
-    return lines if exception is None else f"{lines}\n{exception}"
-
-
-def _show_value(value: Any) -> str:
-    match value:
-        case list() | tuple():
-            return ", ".join(map(_show_value, value)) or "none"
-        case dict():
-            return ", ".join(f"{name} {_show_value(each)}" for name, each in value.items()) or "none"
-        case None:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-    return str(value)
-
-
-class _WrappingHandler(logging.StreamHandler[TextIO]):
-    """Writes to a terminal: wraps a sentence between words, and indents what follows to its first word."""
-
-    terminator = ""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a line, or the lines of a traceback, for the terminal's present width."""
-        console = Console(file=self.stream, force_terminal=True, highlight=False)
-        line, *traceback = super().format(record).split("\n", 1)
-        clock, gap, sentence = line.partition("  ")
-        with console.capture() as capture:
-            console.print(indent_body(console, Text.from_ansi(f"{clock}{gap}"), Text.from_ansi(sentence)))
-            console.print(*map(Text.from_ansi, traceback), end="")
-        return capture.get()
+def _localize(event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Return an event for a terminal, with its time and the instants in its values in this machine's zone."""
+    shown = {name: show_local(value) if isinstance(value, str) else value for name, value in event.items()}
+    return {**shown, "timestamp": local_clock(datetime.fromisoformat(event["timestamp"]))}
 
 
 def set_up_logging(
@@ -120,25 +75,26 @@ def set_up_logging(
     """
     stream = to or (sys.stdout if runs and not sys.stdout.isatty() else sys.stderr)
     people = stream.isatty() and form != "json"
-    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    render: structlog.typing.Processor = plain if form == "text" else structlog.processors.JSONRenderer()
+    text = structlog.dev.ConsoleRenderer(
+        colors=people, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    render: structlog.typing.Processor = text if people or form == "text" else structlog.processors.JSONRenderer()
 
     def render_line(logger: Any, method: str, event: structlog.typing.EventDict) -> str:
+        # Escape control characters, and mask secrets that libraries quote; each event is one line, but tracebacks.
+        clean = {name: _clean_value(name, value) for name, value in event.items()}
         priority = journal_priority(stream, event["level"])
-        return f"{priority}{render(logger, method, event)!s}"
+        return f"{priority}{render(logger, method, _localize(clean) if people else clean)!s}"
 
-    rendering: structlog.typing.Processor = _render_sentence if people else render_line
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            # Escape control characters, and mask secrets that libraries quote; each event is one line, but tracebacks.
-            lambda _logger, _method, event: {name: _clean_value(name, value) for name, value in event.items()},
-            rendering,
+            render_line,
         ],
     )
-    handler = _WrappingHandler(stream) if people else logging.StreamHandler(stream)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else level.upper(), force=True)
     for name, least in {**_QUIET, **(_TOLD_AT_THE_END if answers else {})}.items():
