@@ -8,11 +8,13 @@ from threading import Event
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from tenacity import stop_after_attempt
 
 from connectors.actuation.order_worker import ActionError, ActionResult, OrderWorker, UnknownOutcomeError
-from connectors.actuation.worker import ActuatorMetrics, CommonOutcome
+from connectors.actuation.worker import ActionRate, ActuatorMetrics, CommonOutcome
 from policies.decisions import Decision, Mode
 from policies.observations import ActuatorEvent
 from tests.connectors.actuation.virtual_clock import NOON, VirtualClock
@@ -171,6 +173,27 @@ def test_a_late_decision_is_said_to_be_superseded_and_not_tried(bench: Bench) ->
 def test_a_late_decision_that_asks_for_nothing_is_nothing_to_speak_of(bench: Bench) -> None:
     bench.reconcile(Toy(7))
     assert bench.reconcile(Toy(6, verdict="leave")) == []
+
+
+def test_a_decision_that_ends_in_the_far_future_is_not_believed(bench: Bench) -> None:
+    forged = Toy(6, valid_until=NOON + timedelta(days=2))
+    assert (bench.reconcile(forged), bench.tried) == ([], [])
+    assert bench.reconcile(Toy(5), forged) == ["superseded", "done"]
+    assert bench.reconcile(Toy(9, subject="b"), Toy(1, subject="c")) == ["done", "done"], "a fence for each subject"
+
+
+@given(st.integers(1, 5), st.lists(st.floats(0, 40), max_size=60))
+def test_no_minute_has_more_actions_than_allowed_and_waiting_as_told_is_enough(most: int, pauses: list[float]) -> None:
+    now = 0.0
+    rate = ActionRate(most, lambda: now)
+    done: list[float] = []
+    for pause in pauses:
+        now += pause
+        now += rate.wait_seconds()
+        assert rate.wait_seconds() < 1e-6
+        rate.count_action()
+        done.append(now)
+    assert all(later - earlier >= 60 - 1e-6 for earlier, later in zip(done, done[most:], strict=False))
 
 
 @pytest.mark.parametrize(("late_seconds", "outcome"), [(-0.001, "done"), (0.0, "expired"), (0.001, "expired")])

@@ -721,6 +721,43 @@ def test_nothing_is_set_on_another_cluster_behind_the_address_until_it_is_decide
     assert bench.kafka.rates == {}
 
 
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(KafkaTimeoutError(), 2), (ZeroDivisionError(), 1)], ids=["away", "ours"]
+)
+def test_a_failure_is_tried_again_and_said_once_until_all_is_well(
+    bench: Bench, error: Exception, attempts: int
+) -> None:
+    bench.kafka.fails = [error] * 2 * attempts
+    assert bench.reconcile(order(0.5)) == [("failed", "decided")]
+    assert bench.events[-1]["attempt"] == attempts
+    assert (bench.metric("failing"), bench.worker.pause_seconds(), len(bench.clock.waits)) == (1, 5.0, attempts - 1)
+    assert bench.reconcile(order(0.5, 2)) == [], "a repeated decision does not hurry it"
+    assert bench.reconcile(after=5) == [], "the same is not said again"
+    assert bench.reconcile(after=5) == [("applied", "decided")]
+    assert (bench.metric("failing"), bench.metric("applications_total", outcome="applied")) == (0, 1)
+
+
+def test_a_new_decision_does_not_wait_for_the_pause_after_a_failure_nor_for_the_next_look(bench: Bench) -> None:
+    bench.kafka.fails = [KafkaTimeoutError()] * 2
+    bench.reconcile(order(0.5))
+    assert bench.reconcile(order(0.25, 2)) == [("applied", "decided")]
+    bench.kafka.fails = [KafkaTimeoutError()] * 2
+    assert bench.reconcile(after=5) == [("failed", "decided")]
+    assert bench.reconcile(after=5) == [("unchanged", "decided")], "that it is right again is said"
+    assert bench.reconcile(after=4) == []
+    bench.clock.advance(163)
+    bench.worker.reconcile(Event())
+    assert bench.worker.pause_seconds() == 3.0, "until the decision in force expires"
+
+
+def test_while_the_cluster_may_be_anothers_nothing_is_set_or_said_and_then_at_once(bench: Bench) -> None:
+    bench.worker.may_act = lambda: False
+    assert bench.reconcile(order(0.5)) == []
+    assert (bench.kafka.acts, bench.worker.pause_seconds(), bench.metric("failing")) == ([], 1.0, None)
+    bench.worker.may_act = lambda: True
+    assert bench.reconcile(after=1) == [("applied", "decided")]
+
+
 def test_nothing_is_done_without_a_decision(bench: Bench) -> None:
     assert bench.reconcile() == []
     assert (bench.kafka.acts, bench.worker.pause_seconds()) == ([], 60.0)
