@@ -1,9 +1,8 @@
-"""The quota actuator: a real cluster's quotas, as Kafka's own tool sees them, and a real producer's throughput."""
+"""The quota actuator: a real cluster's quotas, as Kafka's own tool sees them; `test_closed_loop` has producers."""
 
 import re
 import shlex
 import subprocess
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka.connection import KafkaConnection
 from connectors.kafka.quotas import QuotaClient
@@ -36,7 +32,7 @@ from policies.units import UserError
 from policies.wire import decision_event
 from tests.system.brokers import kill_broker
 from tests.system.loop import Headgate, Topic, await_ready, http_get, produce, write_settings
-from tests.system.waiting import DEADLINE_SECONDS, eventually
+from tests.system.waiting import eventually
 from tests.system.zookeeper import free_port
 
 CLUSTER = "payments"
@@ -254,7 +250,7 @@ class Acted:
         return {labels: value for labels, value in found.items() if f'cluster="{self.cluster}"' in labels}
 
 
-OF_ONE_ACTUATOR = FACTOR, BY_HAND, WRITER = ("factor", "by-hand", "writer")
+OF_ONE_ACTUATOR = FACTOR, BY_HAND = ("factor", "by-hand")
 
 
 @pytest.fixture(scope="module")
@@ -453,59 +449,3 @@ def test_a_cluster_with_a_quota_callback_is_refused(
         settings["clusters"][CLUSTER]["kafka"]["bootstrap_servers"] = kafka.bootstrap_servers
         answer = refused(settings, tmp_path)
     assert f"clusters.payments.quotas: broker 1 has client.quota.callback.class={callback}" in answer
-
-
-class Writer:
-    """A real producer that wants to write at a fixed rate; counts what Kafka has taken."""
-
-    def __init__(self, servers: str, topic: str, bytes_per_second: int) -> None:
-        self._producer = Producer({"bootstrap.servers": servers, "client.id": WRITER, "linger.ms": 5, "acks": 1})
-        self._topic, self._bytes_per_second = topic, bytes_per_second
-        self._stop = threading.Event()
-        self._taken: list[tuple[float, int]] = []
-        self._thread = threading.Thread(target=self._write, name="writer")
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.purge()
-        self._producer.flush(30)
-
-    def rate(self, seconds: float) -> float:
-        """Bytes per second taken in the last so many seconds."""
-        since = time.monotonic() - seconds
-        return sum(size for at, size in list(self._taken) if at >= since) / seconds
-
-    def _write(self) -> None:
-        payload, last = b"x" * 10_000, time.monotonic()
-        while not self._stop.wait(0.05):
-            began, last = last, time.monotonic()
-            due = round((last - began) * self._bytes_per_second / len(payload))  # a slow machine has longer ticks
-            # What waits for a throttled broker is bounded: no burst follows its release.
-            for _ in range(due if len(self._producer) < 2 * due else 0):
-                self._producer.produce(self._topic, payload, on_delivery=self._count)
-            self._producer.poll(0)
-
-    def _count(self, error: object, message: Any) -> None:
-        if error is None:
-            self._taken.append((time.monotonic(), len(message.value())))
-
-
-@pytest.mark.parametrize("acted", [WRITER], indirect=True)
-def test_a_producer_slows_to_the_rate_and_is_back(acted: Acted) -> None:
-    servers = acted.watched.kafka.bootstrap_servers
-    topic = f"orders-{uuid.uuid4().hex[:6]}"
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(DEADLINE_SECONDS)
-    writer = Writer(servers, topic, 2 * MEGABYTE)
-    try:
-        eventually("it writes freely", lambda: writer.rate(3) > 1.7 * MEGABYTE)
-        acted.decide(0.5)
-        # Kafka counts the last eleven seconds: a producer may write until its average is above the quota.
-        eventually("it is slowed down", lambda: writer.rate(1) < 1.3 * MEGABYTE)
-        eventually("it writes at the rate", lambda: 0.85 < writer.rate(5) / MEGABYTE < 1.15)
-        acted.decide(1.0)
-        eventually("it writes freely again", lambda: writer.rate(1) > 1.7 * MEGABYTE)
-    finally:
-        writer.close()

@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from policies.bookie_disks.decisions import BookieThrottle
-from policies.observations import Observation, Outcome, Reading
+from policies.observations import Observation, Outcome
 from tests.examples import seeds
 from tests.policies.bookie_disks.scenario import NO_PATIENCE, Run, disks, failed, settings
 from tests.policies.cases_of_bookies import affinity, racks, registered
@@ -47,28 +46,6 @@ def test_the_cut_into_batches_does_not_change_what_is_in_force_in_the_end(seed: 
     pieces.until(600)
     for group in ("default", "g1", "g2"):
         assert pieces.verdict(group)[0] == whole.verdict(group)[0]
-
-
-@HISTORIES
-def test_other_names_of_bookies_in_the_same_order_decide_the_same(seed: int) -> None:
-    plain, renamed = Run(settings(STEADY)), Run(settings(STEADY))
-    for poll in history(seed):
-        plain.together(*poll)
-        renamed.together(*(Observation(o.id, o.at, rename(o)) for o in poll))
-    assert [(d.decided_at, d.group, d.factor, d.reason) for d in throttles(renamed)] == [
-        (d.decided_at, d.group, d.factor, d.reason) for d in throttles(plain)
-    ]
-
-
-def rename(observation: Observation) -> Reading:
-    text = observation.reading.model_dump_json()
-    for bookie in BOOKIES:
-        text = text.replace(f'"{bookie}"', f'"x{bookie}.example.org:3181"')
-    return type(observation.reading).model_validate_json(text)
-
-
-def throttles(run: Run) -> list[BookieThrottle]:
-    return [d for d in run.published if isinstance(d, BookieThrottle)]
 
 
 @HISTORIES
